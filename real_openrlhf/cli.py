@@ -1,0 +1,44 @@
+"""real-openrlhf: one command line, one module a subcommand, imported only when called."""
+
+import argparse
+import importlib
+import sys
+
+from real_openrlhf import __version__
+from real_openrlhf.errors import UserError
+
+# name -> (module with configure(parser) and run(args) -> exit code, help)
+COMMANDS = {
+    "train": ("real_openrlhf.train", "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag"),
+    "eval": ("real_openrlhf.evaluate", "pass@1 over k samples on the benchmarks, with standard errors"),
+    "data": ("real_openrlhf.data.prepare", "training sets and benchmarks as OpenRLHF's JSONL"),
+    "grade": ("real_openrlhf.rewards.grade", "verify the answers in a JSONL file"),
+    "report": ("real_openrlhf.report.command", "figures and tables from run folders"),
+    "patch": ("real_openrlhf.patching", "apply, revert or show the patches to OpenRLHF"),
+    "doctor": ("real_openrlhf.doctor", "check this machine: versions, patches, devices, Ray, vLLM"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF.")
+    parser.add_argument("--version", action="version", version=f"real_openrlhf {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    for name, (module, summary) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name == chosen:
+            implementation = importlib.import_module(module)
+            implementation.configure(command)
+    args = parser.parse_args(argv)
+    try:
+        return implementation.run(args) or 0
+    except UserError as error:
+        print(f"real-openrlhf {args.command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Packaging metadata. The pinned stack lives in requirements/, the OpenRLHF pin in real_openrlhf/__init__.py."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION, OPENRLHF = (
+    re.search(rf'^{name} = "(.+)"$', (ROOT / "real_openrlhf" / "__init__.py").read_text(), re.M).group(1)
+    for name in ("__version__", "OPENRLHF_VERSION")
+)
+
+setup(
+    name="real-openrlhf",
+    version=VERSION,
+    description="REAL (Rewards as Labels) on OpenRLHF: RLVR as classification, exact in any layout",
+    long_description=(ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.13",
+    packages=find_packages(include=["real_openrlhf", "real_openrlhf.*"]),
+    package_data={"real_openrlhf": ["py.typed"]},
+    install_requires=["torch>=2.4"],
+    extras_require={
+        # the whole training stack on a GPU machine; on CPU: examples/scripts/setup_env.sh cpu
+        "train": [f"openrlhf[vllm]=={OPENRLHF}", "math-verify==0.9.0", "matplotlib"],
+        "report": ["matplotlib", "tensorboard"],
+        "dev": ["pytest", "hypothesis", "ruff"],
+    },
+    entry_points={"console_scripts": ["real-openrlhf = real_openrlhf.cli:main"]},
+)
