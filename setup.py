@@ -19,8 +19,10 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10,<3.13",
-    packages=find_packages(include=["real_openrlhf", "real_openrlhf.*"]),
-    package_data={"real_openrlhf": ["py.typed"]},
+    # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
+    packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
+    package_dir={"real_openrlhf.patches": "patches"},
+    package_data={"real_openrlhf": ["py.typed"], "real_openrlhf.patches": ["*.md", "*/*"]},
     install_requires=["torch>=2.4"],
     extras_require={
         # the whole training stack on a GPU machine; on CPU: examples/scripts/setup_env.sh cpu
