@@ -1,0 +1,142 @@
+"""What a trainer calls: the surrogate whose gradient is the paper's, the KL terms, and the loss as one function."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from real_openrlhf.metrics import group_metrics
+from real_openrlhf.objective import (
+    IGNORED,
+    NEGATIVE,
+    POSITIVE,
+    ObjectiveSettings,
+    group_loss,
+    rollout_scores,
+    score_weights,
+)
+
+
+class RealPolicyLoss(nn.Module):
+    """sum_k weight_k * score_k over the rollouts of one micro-batch.
+
+    Given the weights of `score_weights` over the whole optimizer step, the sum of these surrogates over all
+    micro-batches and ranks has exactly the gradient of the paper's mean loss. Their value means nothing: log
+    `GroupLoss.loss`. Frameworks that average gradients over ranks or scale them by accumulation must be compensated
+    by the caller.
+    """
+
+    def __init__(self, score: str = "log_ratio_old") -> None:
+        super().__init__()
+        self.score = score
+
+    def scores(
+        self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, ref_log_probs: Tensor | None = None
+    ) -> Tensor:
+        """(B,) differentiable scores, for a trainer that keeps the graph until the weights are known."""
+        return rollout_scores(self.score, log_probs, old_log_probs, ref_log_probs, action_mask)
+
+    def forward(
+        self,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        action_mask: Tensor,
+        weights: Tensor,
+        ref_log_probs: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        scores = self.scores(log_probs, old_log_probs, action_mask, ref_log_probs)
+        return surrogate(scores, weights), scores.detach()
+
+
+def surrogate(scores: Tensor, weights: Tensor) -> Tensor:
+    """sum_k weight_k * score_k; a non-finite score is not hidden by a zero weight."""
+    return (weights.detach().to(scores) * scores).sum()
+
+
+def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
+    """KL to the old policy, the k3 estimator, token mean: a micro-batch's part of it.
+
+    `num_tokens` counts the action tokens of the whole optimizer step, so that the parts add up to the mean. Bounds as
+    in OpenRLHF's KL loss, which keeps the gradient finite.
+    """
+    mask = action_mask.bool()
+    log_ratio = (torch.where(mask, log_probs, 0.0) - torch.where(mask, old_log_probs, 0.0)).clamp(min=-10)
+    k3 = ((-log_ratio).exp() - 1 + log_ratio).clamp(max=10)
+    return torch.where(mask, k3, 0.0).sum() / num_tokens
+
+
+def kl_k1(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
+    """DisCO's KL, the token mean of (old - new): a micro-batch's part of it, as in `kl_old`."""
+    mask = action_mask.bool()
+    gap = torch.where(mask, old_log_probs, 0.0) - torch.where(mask, log_probs, 0.0)
+    return gap.sum() / num_tokens
+
+
+def kl_hinge_coef(kl: float, coef: float = 1000.0, delta: float = 1e-4) -> float:
+    """DisCO's squared-hinge constraint is this coefficient times `kl_k1`; `kl` is the step's, over all ranks.
+
+    Like the weights it is a constant of the optimizer step: 0 in the first one after a rollout, where the KL is 0.
+    """
+    return max(coef * (kl - delta), 0.0)
+
+
+def real_policy_loss(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    action_mask: Tensor,
+    rewards: Tensor | Sequence[float],
+    group_ids: Tensor | Sequence[int | str],
+    *,
+    objective: str = "real",
+    tau: float = 0.5,
+    uniform_groups: str = "drop",
+    bce_reduction: str = "sum",
+    ref_log_probs: Tensor | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """The paper's loss for any trainer that holds whole groups, mean over prompts, and the `real/*` metrics.
+
+    `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored); a
+    rollout without action tokens is ignored too.
+    `group_ids` name each rollout's prompt, in any order and of any size per group. `ref_log_probs` is for trpa only.
+    DisCO's papers use tau 10 (disco_logl) and 1 (disco_lratio).
+    """
+    settings = ObjectiveSettings(objective, tau, uniform_groups, bce_reduction)
+    if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape or action_mask.shape != log_probs.shape:
+        raise ValueError(
+            "log_probs, old_log_probs and action_mask must have one shape (rollouts, tokens), got "
+            f"{tuple(log_probs.shape)}, {tuple(old_log_probs.shape)} and {tuple(action_mask.shape)}"
+        )
+    labels = labels_from_rewards(rewards).to(log_probs.device)
+    groups = _group_index(group_ids).to(log_probs.device)
+    for name, column in (("rewards", labels), ("group_ids", groups)):
+        if column.shape != log_probs.shape[:1]:
+            raise ValueError(f"{name} has shape {tuple(column.shape)}, but there are {len(log_probs)} rollouts")
+    labels = labels.masked_fill(~action_mask.bool().any(-1), IGNORED)
+
+    scores = rollout_scores(settings.objective.score, log_probs, old_log_probs, ref_log_probs, action_mask)
+    loss = group_loss(settings, scores, labels, groups).loss
+    weighed = score_weights(settings, scores, labels, groups)
+    return loss, group_metrics(scores, labels, groups, weighed, settings)
+
+
+def labels_from_rewards(rewards: Tensor | Sequence[float]) -> Tensor:
+    """1 -> POSITIVE, 0 -> NEGATIVE, nan -> IGNORED; anything else is refused with the sample named."""
+    rewards = torch.as_tensor(rewards, dtype=torch.float64).detach().cpu()
+    known = (rewards == 0) | (rewards == 1) | rewards.isnan()
+    if not bool(known.all()):
+        sample = int((~known).nonzero()[0, 0])
+        raise ValueError(
+            f"reward of sample {sample} is {rewards[sample].item():g}: REAL's labels are 1 (positive), "
+            "0 (negative) or nan (ignored). Threshold the rewards first."
+        )
+    labels = torch.where(rewards == 1, POSITIVE, NEGATIVE)
+    return torch.where(rewards.isnan(), IGNORED, labels)
+
+
+def _group_index(group_ids: Tensor | Sequence[int | str]) -> Tensor:
+    if isinstance(group_ids, Tensor):
+        if group_ids.is_floating_point():
+            raise ValueError(f"group_ids must be integers or strings, got a tensor of {group_ids.dtype}")
+        return group_ids
+    positions: dict[int | str, int] = {}
+    return torch.tensor([positions.setdefault(group, len(positions)) for group in group_ids], dtype=torch.long)

@@ -1,0 +1,200 @@
+"""Every number that is logged about the loss: its name, what it means, how it is computed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, GroupLoss, ObjectiveSettings
+
+# name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
+# |d group loss / d score|, the paper's |W|, before the mean over prompts.
+GROUP_METRICS = {
+    "real/loss": "the objective's true value, mean over the step's prompt groups",
+    "real/loss_pos": "its positive side: the loss if negatives were ignored; 0 where the sides meet in one term",
+    "real/loss_neg": "its negative side: the loss if positives were ignored; 0 where the sides meet in one term",
+    "real/score_pos": "mean score of positives",
+    "real/score_neg": "mean score of negatives",
+    "real/score_pos_std": "standard deviation of the scores of positives",
+    "real/score_neg_std": "standard deviation of the scores of negatives",
+    "real/score_pos_min": "smallest score of a positive",
+    "real/score_pos_max": "largest score of a positive",
+    "real/score_neg_min": "smallest score of a negative",
+    "real/score_neg_max": "largest score of a negative",
+    "real/score_pos_right": "share of positives with score > 0",
+    "real/score_neg_right": "share of negatives with score < 0",
+    "real/score_std": "standard deviation of the scores of all labelled rollouts",
+    "real/score_abs_max": "largest |score| of a labelled rollout",
+    "real/score_drift": "largest |score in the gradient pass - score that the weights were made from|",
+    "real/weight_pos": "mean weight of positives",
+    "real/weight_neg": "mean weight of negatives",
+    "real/weight_abs_max": "largest weight",
+    "real/weight_bound": "largest weight times tau; REAL's stays below 1 (Proposition 5.1)",
+    "real/weight_cv": "std/mean of the weights inside one class of one group, mean over those with two rollouts or "
+    "more and any weight; 0 is the constant-weight control",
+    "real/mixed_groups": "share of groups with positives and negatives",
+    "real/all_positive_groups": "share of groups with positives only, among labelled rollouts",
+    "real/all_negative_groups": "share of groups with negatives only, among labelled rollouts",
+    "real/ignored": "share of rollouts without a label",
+    "real/truncated_pos": "share of positives cut at the length limit",
+    "real/truncated_neg": "share of negatives cut at the length limit",
+}
+
+
+def group_metrics(
+    scores: Tensor,
+    labels: Tensor,
+    groups: Tensor,
+    weighed: GroupLoss,
+    settings: ObjectiveSettings,
+    *,
+    truncated: Tensor | None = None,
+    score_drift: float = 0.0,
+) -> dict[str, float]:
+    """`GROUP_METRICS` of one optimizer step, from its whole score table and what `score_weights` said of it."""
+    scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
+    truncated = torch.zeros_like(labels) if truncated is None else truncated.to(labels)
+    positive = labels == POSITIVE
+    negative = (labels == NEGATIVE) | (labels == UNPARSABLE)
+    labelled = positive | negative
+
+    ids, index = torch.unique(groups, return_inverse=True)
+    has_positive, has_negative = (
+        torch.zeros(len(ids), dtype=torch.long, device=index.device).index_add(0, index, side.long()) > 0
+        for side in (positive, negative)
+    )
+    metrics = {
+        "real/loss": float(weighed.loss),
+        "real/loss_pos": float(weighed.loss_pos),
+        "real/loss_neg": float(weighed.loss_neg),
+        "real/score_std": _std(scores[labelled]),
+        "real/score_abs_max": _extreme(scores[labelled].abs(), torch.amax),
+        "real/score_drift": float(score_drift),
+        "real/weight_abs_max": _extreme(weights, torch.amax),
+        "real/weight_bound": _extreme(weights, torch.amax) * settings.tau,
+        "real/weight_cv": _weight_cv(weights, index, positive, negative),
+        "real/mixed_groups": _mean(has_positive & has_negative),
+        "real/all_positive_groups": _mean(has_positive & ~has_negative),
+        "real/all_negative_groups": _mean(has_negative & ~has_positive),
+        "real/ignored": _mean(labels == IGNORED),
+    }
+    for side, chosen, sign in (("pos", positive, 1), ("neg", negative, -1)):
+        metrics[f"real/score_{side}"] = _mean(scores[chosen])
+        metrics[f"real/score_{side}_std"] = _std(scores[chosen])
+        metrics[f"real/score_{side}_min"] = _extreme(scores[chosen], torch.amin)
+        metrics[f"real/score_{side}_max"] = _extreme(scores[chosen], torch.amax)
+        metrics[f"real/score_{side}_right"] = _mean(scores[chosen] * sign > 0)
+        metrics[f"real/weight_{side}"] = _mean(weights[chosen])
+        metrics[f"real/truncated_{side}"] = _mean(truncated[chosen])
+    return {name: metrics[name] for name in GROUP_METRICS}
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean()) if values.numel() else 0.0
+
+
+def _std(values: Tensor) -> float:
+    return float(values.std(correction=0)) if values.numel() else 0.0
+
+
+def _extreme(values: Tensor, which) -> float:
+    return float(which(values)) if values.numel() else 0.0
+
+
+def _weight_cv(weights: Tensor, index: Tensor, positive: Tensor, negative: Tensor) -> float:
+    """How adaptive the step was: std/mean of |W| inside a class and group, where that has a spread to speak of."""
+    count = int(index.max()) + 1 if index.numel() else 0
+    spreads = []
+    for side in (positive, negative):
+        where, values = index[side], weights[side]
+        size = torch.bincount(where, minlength=count).double()
+        mean = values.new_zeros(count).index_add(0, where, values) / size.clamp(min=1)
+        variance = values.new_zeros(count).index_add(0, where, (values - mean[where]) ** 2) / size.clamp(min=1)
+        seen = (size >= 2) & (mean > 0)
+        spreads.append(variance[seen].sqrt() / mean[seen])
+    return _mean(torch.cat(spreads))
+
+
+# The paper's Table 1: tokens by class and by the range of pi / pi_old.
+RATIO_EPSILON = 0.2
+RATIO_CLASSES = ("pos", "neg")
+RATIO_RANGES = {"below": "< 0.8", "low": "[0.8, 1)", "high": "[1, 1.2]", "above": "> 1.2"}
+RATIO_METRICS = {
+    f"ratio/{side}/{name}/{kind}": text.format(side=side, ratios=ratios)
+    for side in RATIO_CLASSES
+    for name, ratios in RATIO_RANGES.items()
+    for kind, text in {
+        "share": "percent of the {side} tokens with pi/pi_old {ratios}",
+        "grad": "mean gradient magnitude of the {side} tokens with pi/pi_old {ratios}",
+    }.items()
+}
+
+
+def token_gradients(
+    family: str,
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    action_mask: Tensor,
+    labels: Tensor,
+    *,
+    weights: Tensor | None = None,
+    clip: tuple[float, float] = (0.2, 0.2),
+) -> Tensor:
+    """(B, T) |W| of each token, where the loss's gradient is sum_t W_t grad log pi(o_t) over a rollout's mean.
+
+    `grpo` and `gspo` take the advantage as 1, as in the paper's Table 1, and are 0 where clipping is active: by token,
+    or by the sequence's mean log-ratio. `rollout` is REAL and whatever else has one weight a rollout (`weights`, the
+    `rollout_weights` of its step); `rollout_ratio` is that for scores that are means of ratios.
+    """
+    ratio = _log_ratio(log_probs, old_log_probs, action_mask).exp()
+    if family == "rollout":
+        return weights.abs().to(ratio)[:, None].expand_as(ratio)
+    if family == "rollout_ratio":
+        return weights.abs().to(ratio)[:, None] * ratio
+    if family == "gspo":
+        mean = ratio.log().sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
+        ratio = mean.exp().expand_as(ratio)
+    elif family != "grpo":
+        raise ValueError(f"unknown family {family!r}: choose grpo, gspo, rollout or rollout_ratio")
+    positive = (labels == POSITIVE)[:, None]
+    clipped = torch.where(positive, ratio > 1 + clip[1], ratio < 1 - clip[0])
+    return torch.where(clipped, 0.0, ratio)
+
+
+def ratio_table(
+    log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
+) -> Tensor:
+    """(2 classes, 4 ranges, [tokens, sum of gradient magnitudes]) of a micro-batch, in float64.
+
+    Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from `token_gradients`. Ignored
+    rollouts are in neither class.
+    """
+    mask = action_mask.bool()
+    ratio = _log_ratio(log_probs, old_log_probs, mask).exp()
+    low, high = 1 - RATIO_EPSILON, 1 + RATIO_EPSILON
+    ranges = (ratio < low, (ratio >= low) & (ratio < 1), (ratio >= 1) & (ratio <= high), ratio > high)
+    table = torch.zeros(len(RATIO_CLASSES), len(RATIO_RANGES), 2, dtype=torch.float64, device=ratio.device)
+    sides = (labels == POSITIVE, (labels == NEGATIVE) | (labels == UNPARSABLE))
+    for i, side in enumerate(sides):
+        for j, inside in enumerate(ranges):
+            chosen = inside & mask & side[:, None]
+            table[i, j, 0] = chosen.sum()
+            table[i, j, 1] = gradients.detach()[chosen].double().sum()
+    return table
+
+
+def ratio_metrics(table: Tensor) -> dict[str, float]:
+    """`RATIO_METRICS` of a summed `ratio_table`."""
+    metrics = {}
+    for i, side in enumerate(RATIO_CLASSES):
+        tokens = float(table[i, :, 0].sum())
+        for j, name in enumerate(RATIO_RANGES):
+            count, gradient = table[i, j].tolist()
+            metrics[f"ratio/{side}/{name}/share"] = 100 * count / max(tokens, 1)
+            metrics[f"ratio/{side}/{name}/grad"] = gradient / max(count, 1)
+    return metrics
+
+
+def _log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
+    mask = action_mask.bool()
+    return torch.where(mask, log_probs, 0.0).detach() - torch.where(mask, old_log_probs, 0.0).detach()
