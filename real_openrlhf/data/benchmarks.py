@@ -1,0 +1,67 @@
+"""The six benchmarks of the paper's tables: where they are, how many rows they have, how they are called."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf.data.problems import Problem, read_problems
+from real_openrlhf.data.sources import SUFFIXES, HubDataset, Rows, read_hub, read_local
+from real_openrlhf.errors import UserError
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    name: str
+    title: str  # in the paper's tables
+    rows: int
+    hub: HubDataset
+    stem: str  # the file that the paper's baselines used, in DisCO's repository under datasets/deepscaler/data
+
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark("aime24", "AIME24", 30, HubDataset("HuggingFaceH4/aime_2024", "train"), "aime"),
+        Benchmark("aime25", "AIME25", 30, HubDataset("math-ai/aime25", "test"), "aime25"),
+        Benchmark("math500", "MATH500", 500, HubDataset("HuggingFaceH4/MATH-500", "test"), "math"),
+        # AMC12 of 2022 and 2023, in the tables called AMC 2023
+        Benchmark("amc23", "AMC23", 83, HubDataset("AI-MO/aimo-validation-amc", "train"), "amc"),
+        Benchmark("minerva", "Minerva", 272, HubDataset("math-ai/minervamath", "test"), "minerva"),
+        Benchmark("olympiadbench", "O-Bench", 675, HubDataset("math-ai/olympiadbench", "test"), "olympiad_bench"),
+    )
+}
+
+
+def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem], dict]:
+    """Its problems and their origin, from the hub, a file, or a folder of prepared or original files."""
+    benchmark = BENCHMARKS[name]
+    rows = read_hub(benchmark.hub) if source is None else _read_from(benchmark, source)
+    problems = list(read_problems(rows.rows))
+    if len(problems) != benchmark.rows:
+        raise UserError(
+            f"{name} has {benchmark.rows} problems in the paper's tables, {source or benchmark.hub.repo} has "
+            f"{len(problems)}: scores would not compare. To use it anyway, prepare it as a FILE of its own"
+        )
+    for problem in problems:
+        if not problem.key or not problem.golds:
+            raise UserError(f"{name}: row {problem.row} of {source or benchmark.hub.repo} lacks its problem or gold")
+    return problems, rows.origin
+
+
+def _read_from(benchmark: Benchmark, source: Path) -> Rows:
+    if not source.is_dir():
+        return read_local(source)
+    for stem in (benchmark.name, benchmark.stem):
+        for suffix in SUFFIXES:
+            if (source / f"{stem}{suffix}").exists():
+                return read_local(source / f"{stem}{suffix}")
+    raise UserError(f"{source} has no {benchmark.name}.jsonl and no {benchmark.stem}.parquet for {benchmark.name}")
+
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """`all` or names, in the order of the paper's tables."""
+    names = list(names)
+    unknown = [name for name in names if name not in BENCHMARKS and name != "all"]
+    if unknown:
+        raise UserError(f"unknown benchmark {unknown[0]}. There are: all, {', '.join(BENCHMARKS)}")
+    return [name for name in BENCHMARKS if "all" in names or name in names]

@@ -1,0 +1,82 @@
+"""Which problems can be trained on: one text once, a gold that verifies, a prompt that fits."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tqdm import tqdm
+
+from real_openrlhf.data.problems import Problem
+
+DUPLICATE = "same problem text as an earlier row"
+NO_PROBLEM = "no problem text"
+NO_GOLD = "no gold answer"
+CONFLICT = "same problem text with different golds"
+UNVERIFIED = "the gold does not verify against itself"
+TOO_LONG = "the prompt is too long"
+CONTAMINATED = "contains a benchmark problem"
+
+
+@dataclass
+class Selection:
+    """Problems kept so far, and the rest with its reason; duplicates are counted, not listed."""
+
+    kept: list[Problem]
+    counts: Counter = field(default_factory=Counter)  # reason -> rows
+    dropped: list[tuple[Problem, str, str]] = field(default_factory=list)  # problem, reason, detail
+
+    def keep(self, judge: Callable[[Problem], str | None], reason: str) -> None:
+        """Drop every problem for which `judge` has an objection."""
+        survivors = []
+        for problem in tqdm(self.kept, desc="checking", disable=None):
+            objection = judge(problem)
+            if objection is None:
+                survivors.append(problem)
+            else:
+                self.drop(problem, reason, objection)
+        self.kept = survivors
+
+    def drop(self, problem: Problem, reason: str, detail: str = "", rows: int = 1) -> None:
+        self.counts[reason] += rows
+        self.dropped.append((problem, reason, detail))
+
+    def listing(self) -> Iterator[dict]:
+        for problem, reason, detail in self.dropped:
+            yield {
+                "row": problem.row,
+                "reason": reason,
+                "detail": detail,
+                "golds": problem.golds,
+                "problem": problem.text,
+            }
+
+
+@dataclass
+class _Seen:
+    first: Problem
+    golds: dict[tuple[str, ...], int]  # every spelling of the golds -> how often
+
+
+def distinct(problems: Iterable[Problem], agree: Callable[[Problem, Problem], bool]) -> Selection:
+    """One problem a text; a text with golds that disagree is dropped whole. Memory grows with texts, not rows."""
+    seen: dict[str, _Seen] = {}
+    selection = Selection(kept=[])
+    for problem in problems:
+        if not problem.key:
+            selection.drop(problem, NO_PROBLEM)
+        elif not problem.golds:
+            selection.drop(problem, NO_GOLD)
+        else:
+            entry = seen.setdefault(problem.key, _Seen(problem, {}))
+            entry.golds[problem.golds] = entry.golds.get(problem.golds, 0) + 1
+    for entry in seen.values():
+        rows = sum(entry.golds.values())
+        others = (Problem(entry.first.row, entry.first.text, golds) for golds in entry.golds)
+        if all(other.golds == entry.first.golds or agree(entry.first, other) for other in others):
+            selection.kept.append(entry.first)
+            if rows > 1:
+                selection.counts[DUPLICATE] += rows - 1
+        else:
+            spellings = " | ".join(", ".join(golds) for golds in entry.golds)
+            selection.drop(entry.first, CONFLICT, spellings, rows)
+    return selection

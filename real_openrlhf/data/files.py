@@ -1,0 +1,37 @@
+"""Files that are whole or absent: written beside their place, then moved into it."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_text(path: Path, pieces: Iterable[str]) -> None:
+    """An interrupted write leaves the old file, or none; never half of a new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_jsonl(path: Path, rows: Iterable[dict]) -> None:
+    write_text(path, (json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def write_json(path: Path, value: dict) -> None:
+    write_text(path, [json.dumps(value, ensure_ascii=False, indent=2) + "\n"])

@@ -1,0 +1,217 @@
+"""`real-openrlhf data`: a training set or the benchmarks as OpenRLHF's JSONL, with a report of what was dropped."""
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from real_openrlhf import __version__
+from real_openrlhf.data import cleaning, contamination
+from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
+from real_openrlhf.data.files import sha256, write_json, write_jsonl
+from real_openrlhf.data.problems import Problem, read_problems
+from real_openrlhf.data.prompts import chat, load_tokenizer, token_ids
+from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
+from real_openrlhf.errors import UserError
+
+TRAINING_SETS = {
+    "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
+    "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # every row about 100 times
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        metavar="WHAT",
+        help=f"{', '.join(TRAINING_SETS)}; benchmarks (all six) or one of {', '.join(BENCHMARKS)}; "
+        "or a parquet, JSON or JSONL file of your own",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the JSONL to write; a folder for `benchmarks`")
+    parser.add_argument("--source", type=Path, help="read this file or folder instead of the hub")
+    training = parser.add_argument_group("training sets only")
+    training.add_argument("--problem-column", help="where the problem is (default: found by its usual names)")
+    training.add_argument("--gold-column", help="where the gold answer is (default: found by its usual names)")
+    training.add_argument("--epochs", type=_positive, help="write N reshuffled epochs (default: one, as the source)")
+    training.add_argument("--seed", type=int, default=42, help="of the shuffles (default %(default)s)")
+    training.add_argument("--tokenizer", help="model whose tokens --max-prompt-tokens counts (default: no count)")
+    training.add_argument(
+        "--max-prompt-tokens",
+        type=_positive,
+        default=1024,
+        help="drop longer prompts, chat template included (default %(default)s)",
+    )
+    training.add_argument("--benchmarks", type=Path, help="the benchmarks to check against (default: the hub's)")
+    training.add_argument("--decontaminate", action="store_true", help="drop problems that contain a benchmark's")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not positive")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.what == "benchmarks":
+        for name in BENCHMARKS:
+            prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
+    elif args.what in BENCHMARKS:
+        prepare_benchmark(args.what, args.source, args.out)
+    else:
+        prepare_training(args)
+    return 0
+
+
+def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
+    """Every row is kept, whatever it is: a benchmark is not ours to change."""
+    problems, origin = read_benchmark(name, source)
+    write_jsonl(out, (problem.record(name) for problem in problems))
+    _write_manifest(out, {"datasource": name, "source": origin, "rows": {"written": len(problems)}}, [out])
+    print(f"{out}: {len(problems)} problems")
+
+
+def prepare_training(args: argparse.Namespace) -> None:
+    name, source = _source(args.what, args.source)
+    verify = _verifier()
+    problems = read_problems(source.rows, args.problem_column, args.gold_column)
+    selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), lambda *pair: _agree(*pair, verify))
+    selection.keep(lambda problem: _gold_objection(problem, verify), cleaning.UNVERIFIED)
+    if args.tokenizer:
+        tokenizer = load_tokenizer(args.tokenizer)
+        selection.keep(
+            lambda problem: _length_objection(problem, tokenizer, args.max_prompt_tokens), cleaning.TOO_LONG
+        )
+    matches, checked = _contamination(selection.kept, args.benchmarks, required=args.decontaminate)
+    if args.decontaminate:
+        selection.keep(lambda problem: _match_objection(matches.get(problem.row)), cleaning.CONTAMINATED)
+    if not selection.kept:
+        raise UserError(f"no row of {args.what} can be used: {_in_words(selection.counts)}")
+
+    dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
+    write_jsonl(args.out, (problem.record(name) for problem in _epochs(selection.kept, args.epochs, args.seed)))
+    write_jsonl(dropped, selection.listing())
+    write_jsonl(overlaps, ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()))
+    kept, written = len(selection.kept), len(selection.kept) * (args.epochs or 1)
+    summary = {
+        "datasource": name,
+        "source": source.origin,
+        "rows": {
+            "read": kept + selection.counts.total(),
+            "kept": kept,
+            "written": written,
+            "dropped": dict(selection.counts),
+        },
+        "epochs": args.epochs,
+        "seed": args.seed,
+        "prompt_tokens": {"tokenizer": args.tokenizer, "limit": args.max_prompt_tokens} if args.tokenizer else None,
+        "contamination": checked,
+    }
+    _write_manifest(args.out, summary, [args.out, dropped, overlaps])
+    _print_report(summary, args.out)
+
+
+def _source(what: str, local: Path | None) -> tuple[str, Rows]:
+    if what in TRAINING_SETS:
+        return what, read_local(local) if local else read_hub(TRAINING_SETS[what])
+    if local:
+        raise UserError(
+            f"--source goes with {', '.join(TRAINING_SETS)} or a benchmark; {what} is read as a file itself"
+        )
+    path = Path(what)
+    if not path.exists():
+        names = ", ".join([*TRAINING_SETS, "benchmarks", *BENCHMARKS])
+        raise UserError(f"{what} is neither a file nor a known data set. There are: {names}")
+    return path.stem, read_local(path)
+
+
+def _verifier() -> Callable:
+    """Imported late, with the computer algebra behind it."""
+    from real_openrlhf.rewards.verifier import verify
+
+    return verify
+
+
+def _agree(one: Problem, other: Problem, verify: Callable) -> bool:
+    return any(verify(f"\\boxed{{{gold}}}", other.label).score == 1.0 for gold in one.golds)
+
+
+def _gold_objection(problem: Problem, verify: Callable) -> str | None:
+    """A gold that is not accepted as an answer would make every rollout wrong."""
+    for gold in problem.golds:
+        verdict = verify(f"\\boxed{{{gold}}}", gold)
+        if verdict.score != 1.0:
+            return verdict.reason
+    return None
+
+
+def _length_objection(problem: Problem, tokenizer, limit: int) -> str | None:
+    length = len(token_ids(tokenizer, chat(problem.text)))
+    return f"{length} tokens" if length > limit else None
+
+
+def _match_objection(match: contamination.Match | None) -> str | None:
+    return f"{match.overlap:.0%} of {match.benchmark_id}" if match else None
+
+
+def _contamination(
+    problems: list[Problem], benchmarks: Path | None, required: bool
+) -> tuple[dict[int, contamination.Match], dict]:
+    """The nearest benchmark problem of every contaminated one (by row), and a summary."""
+    try:
+        texts = [
+            (name, f"{name}-{problem.row}", problem.text)
+            for name in BENCHMARKS
+            for problem in read_benchmark(name, benchmarks)[0]
+        ]
+    except UserError as error:
+        if required or benchmarks:
+            raise
+        return {}, {"checked": False, "why": str(error)}
+    index = contamination.BenchmarkIndex(texts)
+    found = {problem.row: index.matches(problem.text) for problem in tqdm(problems, desc="n-grams", disable=None)}
+    matches = {row: nearest[0] for row, nearest in found.items() if nearest}
+    summary = {
+        "checked": True,
+        "ngram": contamination.NGRAM,
+        "threshold": contamination.THRESHOLD,
+        "problems": len(matches),
+        "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
+    }
+    return matches, summary
+
+
+def _epochs(problems: list[Problem], epochs: int | None, seed: int) -> Iterator[Problem]:
+    if epochs is None:
+        yield from problems
+    for epoch in range(epochs or 0):
+        yield from random.Random(f"{seed}/{epoch}").sample(problems, len(problems))
+
+
+def _write_manifest(out: Path, summary: dict, files: list[Path]) -> None:
+    """Written last: where it stands, the files that it names are whole."""
+    hashes = {file.name: sha256(file) for file in files}
+    write_json(out.with_suffix(".manifest.json"), {"real_openrlhf": __version__, **summary, "sha256": hashes})
+
+
+def _in_words(counts: Counter) -> str:
+    return ", ".join(f"{rows} {reason}" for reason, rows in counts.most_common() if rows)
+
+
+def _print_report(summary: dict, out: Path) -> None:
+    rows = summary["rows"]
+    print(f"{summary['datasource']}: {rows['read']} rows read, {rows['kept']} kept")
+    for reason, count in rows["dropped"].items():
+        print(f"  {count:>8} dropped: {reason}")
+    if summary["prompt_tokens"] is None:
+        print("  prompt lengths were not checked: give --tokenizer")
+    check = summary["contamination"]
+    if check["checked"]:
+        found = ", ".join(f"{name} {count}" for name, count in check["by_benchmark"].items()) or "none"
+        print(f"  {check['problems']:>8} contain a benchmark problem ({found})")
+    else:
+        print(f"  contamination was not checked: {check['why']}")
+    print(f"{out}: {rows['written']} rows")

@@ -1,0 +1,119 @@
+"""Rows of any known data set, understood as a problem and its gold answers."""
+
+import json
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from real_openrlhf.data.prompts import bare_problem, chat
+from real_openrlhf.errors import UserError
+
+# Looked up in this order; a dot goes into a nested object, as in verl's `reward_model.ground_truth`.
+PROBLEM_COLUMNS = ("problem", "question", "Problem", "prompt")
+GOLD_COLUMNS = ("reward_model.ground_truth", "answer", "label", "final_answer", "Answer", "ground_truth")
+
+
+@dataclass(frozen=True)
+class Problem:
+    row: int  # where it stands in its source, from 0
+    text: str
+    golds: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Equal for texts that differ in spacing or in unicode composition only."""
+        return " ".join(unicodedata.normalize("NFC", self.text).split())
+
+    @property
+    def label(self) -> str:
+        """One string whatever the number of golds, because a column of a data set has one type."""
+        return json.dumps(self.golds, ensure_ascii=False)
+
+    def record(self, datasource: str) -> dict:
+        """The line that OpenRLHF and the evaluation read."""
+        return {
+            "prompt": chat(self.text),
+            "label": self.label,
+            "datasource": datasource,
+            "id": f"{datasource}-{self.row}",
+        }
+
+
+def read_problems(
+    rows: Iterable[dict], problem_column: str | None = None, gold_column: str | None = None
+) -> Iterator[Problem]:
+    """The columns are chosen on the first row and hold for all."""
+    columns = None
+    for number, row in enumerate(rows):
+        if columns is None:
+            columns = (
+                _choose(row, [problem_column] if problem_column else PROBLEM_COLUMNS, "problem"),
+                _choose(row, [gold_column] if gold_column else GOLD_COLUMNS, "gold answer"),
+            )
+        text, gold = (_lookup(row, column) for column in columns)
+        try:
+            yield Problem(number, bare_problem(_text(text)), _golds(gold))
+        except TypeError as error:
+            raise UserError(f"row {number}: {error}") from error
+
+
+def _choose(row: dict, candidates: Iterable[str], what: str) -> str:
+    for column in candidates:
+        if _lookup(row, column, missing=...) is not ...:
+            return column
+    option = "--problem-column" if what == "problem" else "--gold-column"
+    raise UserError(
+        f"no column with the {what}: looked for {', '.join(candidates)}, found {', '.join(row) or 'nothing'}. "
+        f"Name it with {option}"
+    )
+
+
+def _lookup(row: dict, column: str, missing: object = None) -> object:
+    value: object = row
+    for part in column.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return missing
+        value = value[part]
+    return value
+
+
+def _text(value: object) -> str:
+    """A plain text, or the one user message of a chat."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list) and all(isinstance(message, dict) for message in value):
+        said = [message.get("content") for message in value if message.get("role") == "user"]
+        if len(said) == 1 and isinstance(said[0], str):
+            return said[0]
+        raise TypeError(f"the prompt has {len(said)} user messages, expected one with text")
+    raise TypeError(f"the problem is a {type(value).__name__}, expected text or a chat")
+
+
+def _golds(value: object) -> tuple[str, ...]:
+    """Every gold as text: `142.0` is 142, a list or its JSON is several golds, an empty one is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ()
+    if isinstance(value, bool):
+        raise TypeError("the gold answer is true or false, expected text, a number or a list")
+    if isinstance(value, float) and value.is_integer():
+        return (str(int(value)),)
+    if isinstance(value, int | float):
+        return (str(value),)
+    if isinstance(value, str):
+        several = _json_strings(value)
+        return tuple(several) if several is not None else (value.strip(),) if value.strip() else ()
+    if isinstance(value, list):
+        return tuple(dict.fromkeys(gold for item in value for gold in _golds(item)))
+    raise TypeError(f"the gold answer is a {type(value).__name__}, expected text, a number or a list")
+
+
+def _json_strings(text: str) -> list[str] | None:
+    """`["7", "7.0"]` is two golds; `[0, 1]` is an interval."""
+    if not text.startswith('["'):
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None

@@ -1,0 +1,52 @@
+"""What a model is asked: the boxed template, and a prompt as token ids."""
+
+from real_openrlhf.errors import UserError
+
+BOXED = "{} Let's think step by step and output the final answer within \\boxed{{}}."  # DeepScaleR, DisCO
+
+# Instructions that data sets bake into their prompts; each is taken off whole, never character by character.
+_PREFIXES = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.",
+)
+_SUFFIXES = (  # the first one also stands on a paragraph of its own in some sets
+    "Let's think step by step and output the final answer within \\boxed{}.",
+    "Please reason step by step, and put your final answer within \\boxed{}.",
+    'Remember to put your answer on its own line after "Answer:".',
+)
+
+
+def bare_problem(text: str) -> str:
+    """The problem without the instructions around it; not a space of it is changed otherwise."""
+    if text.endswith(BOXED.format("")):
+        return text.removesuffix(BOXED.format(""))
+    for instruction in _PREFIXES:
+        if text.startswith(instruction):
+            text = text.removeprefix(instruction).lstrip()
+    for instruction in _SUFFIXES:
+        if text.endswith(instruction):
+            text = text.removesuffix(instruction).rstrip()
+    return text
+
+
+def chat(problem: str) -> list[dict]:
+    return [{"role": "user", "content": BOXED.format(problem)}]
+
+
+def load_tokenizer(name: str):
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"cannot load a tokenizer from {name} ({reason})") from error
+
+
+def token_ids(tokenizer, prompt: str | list[dict]) -> list[int]:
+    """A chat goes through the model's template, which brings its own BOS; a text goes as it is."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt)["input_ids"]
+    if tokenizer.chat_template is None:
+        return tokenizer("\n\n".join(message["content"] for message in prompt))["input_ids"]
+    return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=False)

@@ -1,0 +1,104 @@
+"""Where rows come from: a dataset on the Hugging Face hub, a local file, or a folder of files."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf.data.files import sha256
+from real_openrlhf.errors import UserError
+
+SUFFIXES = (".parquet", ".json", ".jsonl")
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    repo: str
+    split: str
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to read once, and where they came from, for the manifest."""
+
+    rows: Iterable[dict]
+    origin: dict
+
+
+def read_hub(dataset: HubDataset) -> Rows:
+    """Download (or take from the hub's own cache), pinned to the commit that the hub names today."""
+    import datasets
+
+    revision = _current_revision(dataset.repo)
+    try:
+        rows = datasets.load_dataset(dataset.repo, dataset.config, split=dataset.split, revision=revision)
+    except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
+        raise UserError(
+            f"cannot load {dataset.repo} from the hub ({_first_line(error)}). "
+            "Check the network, or give a local copy with --source"
+        ) from error
+    return Rows(rows, {"hub": dataset.repo, "split": dataset.split, "revision": revision})
+
+
+def _current_revision(repo: str) -> str | None:
+    """Without an answer the cache may still hold the data set: then its revision stays unknown."""
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().dataset_info(repo, timeout=20).sha
+    except Exception:
+        return None
+
+
+def read_local(path: Path) -> Rows:
+    """A parquet, JSON or JSONL file, or every such file of a folder in the order of their names."""
+    if not path.exists():
+        raise UserError(f"no file or folder {path}")
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    if not files or any(file.suffix not in SUFFIXES for file in files):
+        raise UserError(f"{path} holds no rows that can be read: expected {', '.join(SUFFIXES)}")
+    return Rows(_read_files(files), {"files": {str(file): sha256(file) for file in files}})
+
+
+def _read_files(files: list[Path]) -> Iterator[dict]:
+    for file in files:
+        empty = True
+        for row in _read_parquet(file) if file.suffix == ".parquet" else _read_json(file):
+            empty = False
+            yield row
+        if empty:
+            raise UserError(f"{file} is empty")
+
+
+def _read_parquet(file: Path) -> Iterator[dict]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        for batch in pyarrow.parquet.ParquetFile(file).iter_batches():
+            yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        raise UserError(f"{file} is not a parquet file ({_first_line(error)})") from error
+
+
+def _read_json(file: Path) -> Iterator[dict]:
+    """A JSON list of objects, or one object a line; the first character tells which."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            if lines.read(1) == "[":
+                lines.seek(0)
+                numbered = enumerate(json.load(lines), start=1)
+            else:
+                lines.seek(0)
+                numbered = ((n, json.loads(line)) for n, line in enumerate(lines, start=1) if line.strip())
+            for number, row in numbered:
+                if not isinstance(row, dict):
+                    raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
+                yield row
+    except ValueError as error:  # broken JSON or broken UTF-8
+        raise UserError(f"{file} is not JSON ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

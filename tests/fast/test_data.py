@@ -1,0 +1,404 @@
+"""Preparing a training set: formats understood, rows dropped for a reason, files whole or absent."""
+
+import hashlib
+import json
+import unicodedata
+from collections import Counter
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from real_openrlhf.cli import main
+from real_openrlhf.data import cleaning
+from real_openrlhf.data.contamination import NGRAM, BenchmarkIndex, words
+from real_openrlhf.data.files import write_jsonl
+from real_openrlhf.data.problems import Problem, read_problems
+from real_openrlhf.data.prompts import BOXED, bare_problem, token_ids
+from real_openrlhf.data.sources import HubDataset, read_hub
+from real_openrlhf.errors import UserError
+
+DAPO = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{}\n\n"
+    'Remember to put your answer on its own line after "Answer:".'
+)
+TEMPLATES = [
+    "{}",
+    "{} Let's think step by step and output the final answer within \\boxed{{}}.",
+    "{}\n\nLet's think step by step and output the final answer within \\boxed{{}}.",
+    "{}\nPlease reason step by step, and put your final answer within \\boxed{{}}.",
+    DAPO,
+]
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def problems(*rows):
+    return list(read_problems(rows))
+
+
+# --- understanding rows
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_is_taken_off_whole(template):
+    # starts and ends with letters of the instructions: a character-set strip would eat them
+    text = "Solve the form: what is $\\boxed{x}$ in the answer?"
+    assert bare_problem(template.format(text)) == text
+
+
+@given(st.text())
+def test_the_boxed_template_comes_off_exactly_as_it_went_on(text):
+    assert bare_problem(BOXED.format(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "golds"),
+    [
+        ("025", ["025"]),
+        (70, ["70"]),
+        (142.0, ["142"]),
+        (-4.0, ["-4"]),
+        (0.5, ["0.5"]),
+        (["9.6\n", "9.60"], ["9.6", "9.60"]),
+        (["2", "2 "], ["2"]),
+        ('["1/2", "0.5"]', ["1/2", "0.5"]),
+        ("[0,1]", ["[0,1]"]),  # an interval, though it parses as JSON
+        ('["open', ['["open']),
+        ("  ", []),
+        ("", []),
+        (None, []),
+        (float("nan"), []),
+        ([], []),
+    ],
+)
+def test_golds_of_every_type(value, golds):
+    (problem,) = problems({"problem": "p", "answer": value})
+    assert json.loads(problem.label) == golds
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"problem": "What?", "answer": "7"},
+        {"question": "What?", "final_answer": ["7"]},
+        {"Problem": "What?", "Answer": 7},
+        {"prompt": DAPO.format("What?"), "solution": "7", "reward_model": {"ground_truth": "7"}},
+        {"prompt": [{"role": "user", "content": BOXED.format("What?")}], "label": '["7"]'},
+        {"prompt": [{"role": "system", "content": "Be."}, {"role": "user", "content": "What?"}], "label": 7.0},
+    ],
+)
+def test_columns_of_known_data_sets(row):
+    assert problems(row) == [Problem(0, "What?", ("7",))]
+
+
+def test_named_columns_win():
+    rows = [{"problem": "no", "answer": "no", "q": "What?", "extra": {"gold": "7"}}]
+    assert list(read_problems(rows, "q", "extra.gold")) == [Problem(0, "What?", ("7",))]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "p", "answer": "1"}, "no column with the problem"),
+        ({"problem": "p", "gold": "1"}, "no column with the gold answer"),
+        ({"problem": 3, "answer": "1"}, "row 0: the problem is a int"),
+        ({"problem": "p", "answer": {"a": 1}}, "row 0: the gold answer is a dict"),
+        ({"problem": "p", "answer": True}, "row 0: the gold answer is true or false"),
+        ({"prompt": [{"role": "user", "content": "a"}] * 2, "answer": "1"}, "row 0: the prompt has 2 user messages"),
+    ],
+)
+def test_rows_that_cannot_be_understood(row, message):
+    with pytest.raises(UserError, match=message):
+        problems(row)
+
+
+# --- cleaning
+
+
+def test_duplicates_and_conflicts_add_up():
+    def row(text, *golds):
+        return Problem(next(number), text, golds)
+
+    number = iter(range(100))
+    given_rows = [
+        row("cafe\u0301  one\n", "1"),
+        row("caf\u00e9 one", "1"),  # the same text composed otherwise
+        row("two", "2"),
+        row("two", "2.0"),  # agrees
+        row("three", "3"),
+        row("three", "4"),
+        row("three", "3"),
+        row(" ", "5"),
+        row("six"),
+    ]
+    selection = cleaning.distinct(given_rows, lambda one, other: float(one.golds[0]) == float(other.golds[0]))
+    assert [problem.row for problem in selection.kept] == [0, 2]
+    assert selection.counts == Counter(
+        {cleaning.DUPLICATE: 2, cleaning.CONFLICT: 3, cleaning.NO_PROBLEM: 1, cleaning.NO_GOLD: 1}
+    )
+    assert len(selection.kept) + selection.counts.total() == len(given_rows)
+    assert [(entry["row"], entry["reason"]) for entry in selection.listing()] == [
+        (7, cleaning.NO_PROBLEM),
+        (8, cleaning.NO_GOLD),
+        (4, cleaning.CONFLICT),
+    ]
+
+
+VOCABULARY = st.sampled_from(["a", "b", "\\frac", "\\left(", "7", "c."])
+
+
+@given(st.lists(VOCABULARY, max_size=40), st.lists(VOCABULARY, max_size=40))
+def test_overlap_against_counting_windows_in_joined_text(benchmark, training):
+    """Independent: look for every window of the benchmark's words as a substring of the training text's words."""
+    benchmark, training = " ".join(benchmark), " ".join(training)
+
+    def plain(text):
+        spaced = text.replace("\\frac", " ").replace("\\left(", " ").replace(".", " ")
+        return spaced.split()
+
+    def windows(sequence):
+        starts = range(max(len(sequence) - NGRAM, 0) + 1)
+        return {f" {' '.join(sequence[start : start + NGRAM])} " for start in starts}
+
+    hay, needles = f" {' '.join(plain(training))} ", windows(plain(benchmark))
+    if len(plain(benchmark)) < NGRAM or len(plain(training)) < NGRAM:
+        expected = float(windows(plain(training)) == needles)  # too short for a window: only the whole text counts
+    else:
+        expected = sum(needle in hay for needle in needles) / len(needles)
+    found = BenchmarkIndex([("set", "set-0", benchmark)]).matches(training)
+    assert [match.overlap for match in found] == ([expected] if expected >= 0.5 else [])
+
+
+def test_spelling_does_not_hide_contamination():
+    assert words("Find $\\dfrac{1}{2}$ of\n\\left( X \\right)!") == ("find", "1", "2", "of", "x")
+    assert words("find \\frac{ 1 }{ 2 } of (x).") == ("find", "1", "2", "of", "x")
+
+
+# --- the command
+
+
+ROWS = [
+    {"problem": "One plus one?", "answer": "2"},
+    {"problem": "One  plus one?", "answer": 2},
+    {"problem": "Half of one?", "answer": "\\frac{1}{2}"},
+    {"problem": "No gold here", "answer": None},
+    {"problem": "Two golds?", "answer": ["3", "4"]},
+]
+
+
+def write_rows(path, rows):
+    if path.suffix == ".parquet":
+        texts = [{**row, "answer": json.dumps(row["answer"])} for row in rows]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(texts), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+    return path
+
+
+def test_a_file_becomes_openrlhf_rows(tmp_path, capsys):
+    source = write_rows(tmp_path / "sums.jsonl", ROWS)
+    out = tmp_path / "deep" / "train.jsonl"
+    assert main(["data", str(source), "--out", str(out)]) == 0
+    assert lines(out) == [
+        {
+            "prompt": [
+                {
+                    "role": "user",
+                    "content": f"{text} Let's think step by step and output the final answer within \\boxed{{}}.",
+                }
+            ],
+            "label": label,
+            "datasource": "sums",
+            "id": f"sums-{row}",
+        }
+        for row, text, label in [
+            (0, "One plus one?", '["2"]'),
+            (2, "Half of one?", '["\\\\frac{1}{2}"]'),
+            (4, "Two golds?", '["3", "4"]'),
+        ]
+    ]
+    assert [(row["row"], row["reason"]) for row in lines(out.with_suffix(".dropped.jsonl"))] == [(3, "no gold answer")]
+    manifest = json.loads(out.with_suffix(".manifest.json").read_text())
+    assert manifest["rows"] == {
+        "read": 5,
+        "kept": 3,
+        "written": 3,
+        "dropped": {"no gold answer": 1, "same problem text as an earlier row": 1},
+    }
+    assert manifest["source"]["files"] == {str(source): hashlib.sha256(source.read_bytes()).hexdigest()}
+    assert manifest["sha256"]["train.jsonl"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    printed = capsys.readouterr().out
+    assert "5 rows read, 3 kept" in printed and "contamination was not checked" in printed
+
+
+def test_json_jsonl_and_a_folder_give_the_same(tmp_path):
+    written = []
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_rows(folder / "a.json", ROWS[:2])
+    write_rows(folder / "b.jsonl", ROWS[2:])
+    for source in (write_rows(tmp_path / "x.json", ROWS), write_rows(tmp_path / "x.jsonl", ROWS), folder):
+        out = tmp_path / "out.jsonl"
+        assert main(["data", "deepscaler", "--source", str(source), "--out", str(out)]) == 0
+        written.append(out.read_text())
+    assert len(set(written)) == 1
+
+
+def test_parquet_in_verl_form(tmp_path):
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": DAPO.format(f"Problem {n % 7}?")}],
+            "reward_model": {"ground_truth": str(n % 7), "style": "rule"},
+        }
+        for n in range(70)
+    ]
+    source = tmp_path / "dapo.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), source)
+    out = tmp_path / "dapo.jsonl"
+    assert main(["data", "dapo17k", "--source", str(source), "--out", str(out)]) == 0
+    assert [row["prompt"][0]["content"] for row in lines(out)] == [BOXED.format(f"Problem {n}?") for n in range(7)]
+    assert [row["label"] for row in lines(out)] == [f'["{n}"]' for n in range(7)]
+
+
+def test_a_gold_that_does_not_verify_is_listed(tmp_path):
+    source = write_rows(tmp_path / "x.jsonl", [*ROWS, {"problem": "Bad gold?", "answer": "\\frac{1}{"}])
+    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl")]) == 0
+    dropped = lines(tmp_path / "o.dropped.jsonl")
+    assert dropped[-1]["problem"] == "Bad gold?" and dropped[-1]["reason"] == cleaning.UNVERIFIED
+
+
+def test_epochs_are_reshuffled_and_repeatable(tmp_path):
+    source = write_rows(tmp_path / "x.jsonl", [{"problem": f"Problem {n}?", "answer": n} for n in range(50)])
+
+    def prepare(*options):
+        assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), *options]) == 0
+        return [row["id"] for row in lines(tmp_path / "o.jsonl")]
+
+    plain, three = prepare(), prepare("--epochs", "3", "--seed", "1")
+    epochs = [three[:50], three[50:100], three[100:]]
+    assert all(sorted(epoch) == sorted(plain) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in [plain, *epochs]}) == 4
+    assert prepare("--epochs", "3", "--seed", "1") == three
+    assert prepare("--epochs", "3", "--seed", "2") != three
+    assert prepare("--epochs", "1", "--seed", "1") == epochs[0]
+
+
+@pytest.fixture
+def tokenizer_folder(tmp_path):
+    """Characters as tokens, and a chat template that brings its own BOS as R1-Distill's does."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: i for i, token in enumerate(["<unk>", "<bos>", "<user>", "<bot>", *map(chr, range(32, 127))])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        bos_token="<bos>",
+        extra_special_tokens=["<user>", "<bot>"],
+        chat_template="{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}<bot>",
+    )
+    fast.save_pretrained(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+def test_prompts_as_token_ids_have_one_bos(tokenizer_folder):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    letters = [tokenizer.convert_tokens_to_ids(letter) for letter in "ab"]
+    prompt = [{"role": "user", "content": "ab"}]
+    assert token_ids(tokenizer, prompt) == [1, 2, *letters, 3]
+    assert token_ids(tokenizer, "ab") == [1, *letters]
+    tokenizer.chat_template = None
+    assert token_ids(tokenizer, prompt) == [1, *letters]
+
+
+def test_long_prompts_are_dropped_not_cut(tmp_path, tokenizer_folder):
+    source = write_rows(tmp_path / "x.jsonl", [{"problem": "p" * n, "answer": "1"} for n in (10, 20, 21, 40)])
+    limit = 20 + len(BOXED.format("")) + len(["<bos>", "<user>", "<bot>"])
+    options = ["--tokenizer", str(tokenizer_folder), "--max-prompt-tokens", str(limit)]
+    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), *options]) == 0
+    assert [row["prompt"][0]["content"].count("pppp") for row in lines(tmp_path / "o.jsonl")] == [2, 5]
+    assert [row["detail"] for row in lines(tmp_path / "o.dropped.jsonl")] == [
+        f"{limit + 1} tokens",
+        f"{limit + 20} tokens",
+    ]
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+    out = tmp_path / "o.jsonl"
+    write_jsonl(out, [{"a": 1}])
+
+    def interrupted():
+        yield {"a": 2}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_jsonl(out, interrupted())
+    assert lines(out) == [{"a": 1}]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_the_hub_path_reads_a_data_set(tmp_path, monkeypatch):
+    """`datasets` treats a folder like a repository, so everything but the download is the real path."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    write_rows(repository / "train.jsonl", [{"problem": "One?", "answer": "1"}, {"problem": "Two?", "answer": "2"}])
+    read = read_hub(HubDataset(str(repository), "train"))
+    assert list(read_problems(read.rows)) == [Problem(0, "One?", ("1",)), Problem(1, "Two?", ("2",))]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.jsonl", None, "neither a file nor a known data set"),
+        ("empty.jsonl", "", "is empty"),
+        ("empty.json", "[]", "is empty"),
+        ("broken.jsonl", '{"problem": "p", "answer"', "is not JSON"),
+        ("numbers.json", "[1, 2]", "row 1 is a int"),
+        ("fake.parquet", "not parquet", "is not a parquet file"),
+        ("data.csv", "a,b", "expected .parquet, .json, .jsonl"),
+        ("columns.jsonl", '{"text": "p"}', "no column with the problem"),
+        ("useless.jsonl", '{"problem": "p", "answer": ""}', "1 no gold answer"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    out = tmp_path / "out" / "o.jsonl"
+    assert main(["data", str(tmp_path / name), "--out", str(out)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error and "\n" not in error and not out.exists()
+
+
+def test_no_hub_is_one_line(tmp_path, capsys):
+    assert main(["data", "deepscaler", "--out", str(tmp_path / "o.jsonl")]) == 2
+    assert "cannot load agentica-org/DeepScaleR-Preview-Dataset from the hub" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_tokenizer_is_one_line(tmp_path, capsys):
+    source = write_rows(tmp_path / "x.jsonl", ROWS)
+    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), "--tokenizer", str(tmp_path / "no")]) == 2
+    assert "cannot load a tokenizer" in capsys.readouterr().err
+
+
+def test_nfc_key_is_unicode_composition_only():
+    assert Problem(0, unicodedata.normalize("NFD", "é"), ()).key == Problem(0, "é", ()).key != Problem(0, "e", ()).key
