@@ -162,7 +162,10 @@ class Series:
     @property
     def fingerprints(self) -> dict[str, dict[str, str | None]]:
         """{path: {"before": sha256 or None, "after": sha256 or None}}, None for a file that does not exist."""
-        return json.loads((self.folder / "files.json").read_text())
+        try:
+            return json.loads((self.folder / "files.json").read_text())
+        except FileNotFoundError:
+            raise UserError(f"{self.folder} has no files.json. Write it: `real-openrlhf patch record`.") from None
 
     @property
     def sha256(self) -> str:
@@ -249,13 +252,13 @@ def find_target(root: Path | None, series: Series) -> Target:
             ) from None
         root = Path(distribution.locate_file("")).resolve()
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-    foreign, am = None, f"git am {series.folder}/*.patch"
+    foreign, am = None, f"`git am {series.folder}/*.patch`"
     if origin.get("dir_info", {}).get("editable"):
         checkout = Path(unquote(urlparse(origin["url"]).path))
-        foreign = f"openrlhf is an editable install of {checkout}. Apply the series there: cd {checkout} && {am}"
+        foreign = f"openrlhf is an editable install of {checkout}. Use git there: {am}, or `git revert`."
         root = checkout if (checkout / "openrlhf").is_dir() else root
     elif "vcs_info" in origin:
-        foreign = f"openrlhf was installed from {origin['url']}. In your clone of it: {am} && pip install ."
+        foreign = f"openrlhf was installed from {origin['url']}. In a clone of it: {am}, then `pip install .` there."
     if not (root / "openrlhf").is_dir():
         raise UserError(f"the openrlhf folder is missing from {root}. Reinstall it: {REINSTALL}.")
     return Target(root, distribution.version, foreign, tuple(distribution.files or ()))
@@ -327,9 +330,15 @@ def _put(path: Path, content: bytes | None) -> None:
     for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         stale.unlink(missing_ok=True)
     if content is None:
-        for folder in (path.parent / "__pycache__", path.parent):
-            with contextlib.suppress(OSError):  # not empty, or not there
-                folder.rmdir()
+        _prune(path.parent)
+
+
+def _prune(folder: Path) -> None:
+    """Remove a folder that the series made and that nothing is in any more."""
+    with contextlib.suppress(OSError):
+        (folder / "__pycache__").rmdir()
+    with contextlib.suppress(OSError):
+        os.removedirs(folder)
 
 
 def _write(root: Path, contents: dict[str, bytes | None]) -> None:
@@ -359,6 +368,7 @@ def _write(root: Path, contents: dict[str, bytes | None]) -> None:
         for path in contents:
             with contextlib.suppress(OSError):
                 _staged(root / path).unlink(missing_ok=True)
+            _prune((root / path).parent)
 
 
 # The commands.
