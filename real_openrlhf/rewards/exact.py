@@ -1,0 +1,216 @@
+"""Arithmetic on answers that are rational numbers: no floats, no eval, every result bounded."""
+
+import math
+import re
+from fractions import Fraction
+
+MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
+_MAX_DEPTH = 40
+_MAX_DIGITS = 4_000
+# How many significant digits a decimal needs to stand for a value that has no finite decimal.
+ROUNDED_DIGITS = 6
+
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d ])")
+_LEXEME = re.compile(r"\d+(?:\.\d+)?|\\[a-zA-Z]+|\\.|\S")
+_DECIMAL = re.compile(
+    r"(?P<sign>-?)(?P<digits>\d+\.\d+)(?:\\cdot ?10\^\{(?P<power>[+-]?\d{1,5})\})?|"
+    r"(?P<sign2>-?)(?P<digits2>\d+)\\cdot ?10\^\{(?P<power2>[+-]?\d{1,5})\}"
+)
+
+
+class TooLarge(Exception):
+    """The text is a number, but one with more digits than any answer has."""
+
+
+class _NotANumber(Exception):
+    pass
+
+
+def rational(text: str) -> Fraction | None:
+    """The exact value of a normalised text of plain arithmetic; None for anything else; TooLarge for towers."""
+    text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
+    text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    try:
+        return _Arithmetic(text).value()
+    except (_NotANumber, ZeroDivisionError):
+        return None
+
+
+def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction) -> bool:
+    """Equal, or one is a decimal that is the other, which has no finite decimal, rounded to its last digit."""
+    if gold_value == value:
+        return True
+    return rounds_to(answer, gold_value) or rounds_to(gold, value)
+
+
+def rounds_to(decimal: str, value: Fraction) -> bool:
+    """Whether `decimal` is written with enough digits and is `value`, which no decimal equals, cut or rounded."""
+    written = _DECIMAL.fullmatch(decimal)
+    if written is None or _is_finite_decimal(value):
+        return False
+    digits = written["digits"] or written["digits2"]
+    if len(digits.replace(".", "").lstrip("0")) < ROUNDED_DIGITS:
+        return False
+    places = len(digits.partition(".")[2]) - int(written["power"] or written["power2"] or 0)
+    if abs(places) > _MAX_DIGITS:
+        return False
+    approximation = rational(decimal)
+    return approximation is not None and abs(approximation - value) < Fraction(10) ** -places
+
+
+def _is_finite_decimal(value: Fraction) -> bool:
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+def _checked(value: Fraction) -> Fraction:
+    if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
+        raise TooLarge
+    return value
+
+
+class _Arithmetic:
+    """Recursive descent over `+ - * / ^ !`, fractions, binomials, parentheses and mixed numbers."""
+
+    def __init__(self, text: str):
+        self.parts: list[str] = _LEXEME.findall(text)
+        if any(len(part) > _MAX_DIGITS for part in self.parts):
+            raise TooLarge
+        self.position = 0
+        self.depth = 0
+
+    def value(self) -> Fraction:
+        result = self._sum()
+        if self.position < len(self.parts):
+            raise _NotANumber
+        return result
+
+    def _peek(self) -> str:
+        return self.parts[self.position] if self.position < len(self.parts) else ""
+
+    def _take(self, expected: str = "") -> str:
+        token = self._peek()
+        if not token or (expected and token != expected):
+            raise _NotANumber
+        self.position += 1
+        return token
+
+    def _sum(self) -> Fraction:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise _NotANumber
+        total = self._product()
+        while self._peek() in ("+", "-"):
+            sign = 1 if self._take() == "+" else -1
+            total = _checked(total + sign * self._product())
+        self.depth -= 1
+        return total
+
+    def _product(self) -> Fraction:
+        sign = 1
+        while self._peek() in ("-", "+"):
+            sign = -sign if self._take() == "-" else sign
+        total = self._power()
+        while True:
+            token = self._peek()
+            if token == r"\cdot":
+                self._take()
+                total = _checked(total * self._signed_power())
+            elif token in ("/", ":"):
+                self._take()
+                total = _checked(total / self._signed_power())
+            elif token in ("(", r"\frac", r"\binom"):
+                total = _checked(total * self._power())
+            else:
+                return sign * total
+
+    def _signed_power(self) -> Fraction:
+        if self._peek() == "-":
+            self._take()
+            return -self._power()
+        return self._power()
+
+    def _power(self) -> Fraction:
+        base = self._factorial()
+        if self._peek() != "^":
+            return base
+        self._take()
+        return self._raised(base, self._group("{", "}"))
+
+    @staticmethod
+    def _raised(base: Fraction, exponent: Fraction) -> Fraction:
+        if exponent.denominator != 1:
+            raise _NotANumber
+        bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
+        if bits > 1 and bits * abs(exponent) > MAX_BITS:
+            raise TooLarge
+        return base ** (exponent.numerator if abs(base) != 1 else exponent.numerator % 2)
+
+    def _factorial(self) -> Fraction:
+        value = self._atom()
+        while self._peek() == "!":
+            self._take()
+            if value.denominator != 1 or value < 0 or self._peek() == "!":
+                raise _NotANumber  # 7!! is a double factorial
+            if value > 3_000:
+                raise TooLarge
+            value = _checked(Fraction(math.factorial(value.numerator)))
+        return value
+
+    def _atom(self) -> Fraction:
+        token = self._take()
+        if token[0].isdigit():
+            return self._mixed(token)
+        if token == r"\frac":
+            numerator, denominator = self._group("{", "}"), self._group("{", "}")
+            return _checked(numerator / denominator)
+        if token == r"\binom":
+            return self._binomial(self._group("{", "}"), self._group("{", "}"))
+        if token in ("(", "{"):
+            self.position -= 1
+            return self._group(token, ")" if token == "(" else "}")
+        raise _NotANumber
+
+    def _mixed(self, whole: str) -> Fraction:
+        r"""`1\frac{4}{5}` and `2 1/2` are mixed numbers, not products."""
+        value = Fraction(whole)
+        if "." in whole:
+            return value
+        start = self.position
+        following = self.parts[start : start + 3]
+        if self._peek() == r"\frac":
+            self._take()
+            part = self._fraction_of_integers()
+            if part is not None and part < 1:
+                return value + part
+            self.position = start
+        elif len(following) == 3 and following[0].isdigit() and following[1] == "/" and following[2].isdigit():
+            self.position += 3
+            return value + Fraction(int(following[0]), int(following[2]))
+        return value
+
+    def _fraction_of_integers(self) -> Fraction | None:
+        parts = self.parts[self.position : self.position + 6]
+        if len(parts) == 6 and parts[0] == parts[3] == "{" and parts[2] == parts[5] == "}":
+            if parts[1].isdigit() and parts[4].isdigit():
+                self.position += 6
+                return Fraction(int(parts[1]), int(parts[4]))
+        return None
+
+    @staticmethod
+    def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
+        if top.denominator != 1 or bottom.denominator != 1 or top < 0 or bottom < 0:
+            raise _NotANumber
+        if min(bottom, top - bottom) > 5_000 or top.numerator.bit_length() > 64:
+            raise TooLarge
+        return _checked(Fraction(math.comb(top.numerator, bottom.numerator)))
+
+    def _group(self, opening: str, closing: str) -> Fraction:
+        self._take(opening)
+        value = self._sum()
+        self._take(closing)
+        return value

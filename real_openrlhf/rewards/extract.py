@@ -1,0 +1,64 @@
+"""From a response to the answer it commits to: what follows the thinking, then the last box."""
+
+import re
+from typing import Literal
+
+Think = Literal["required", "optional"]
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# What may stand between two boxes that are one answer, as in `\boxed{3} and \boxed{4}`.
+_JOINT = re.compile(r"(?:[\s$]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|\\q?quad|and|or|[,;])*")
+_JOINT_LENGTH = 40
+_BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
+
+
+def after_thinking(response: str, think: Think) -> str | None:
+    """The text after the last `</think>`; None where the thinking was never finished."""
+    _, closed, rest = response.rpartition("</think>")
+    if closed:
+        return None if "<think>" in rest else rest
+    return None if think == "required" or "<think>" in response else response
+
+
+def boxed_answer(text: str) -> str | None:
+    r"""The content of the last `\boxed` or `\fbox`; None where there is none, it is empty, or it never closes.
+
+    Neighbouring boxes are one answer with several parts: taking only the last would reward hedging.
+    """
+    last = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    parts: list[str] = []
+    end = start = last
+    while start >= 0:
+        content, stop = _content(text, start)
+        if content is None:
+            break
+        if parts and not _joined(text[stop:end]):
+            break
+        if content not in parts:
+            parts.insert(0, content)
+        end = start
+        start = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
+        if end - start > _JOINT_LENGTH + 1000:
+            break
+    return ", ".join(parts) if any(parts) else None
+
+
+def _content(text: str, start: int) -> tuple[str | None, int]:
+    opening = _BOX.match(text, start)
+    if opening is None or opening.end() >= len(text):
+        return None, start
+    first = opening.end()
+    if text[first] != "{":
+        word = _BARE_WORD.match(text, first)
+        return (word[1], word.end()) if word else (None, start)
+    depth = 0
+    for brace in _BRACE.finditer(text, first):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return text[first + 1 : brace.start()].strip(), brace.end()
+    return None, start
+
+
+def _joined(between: str) -> bool:
+    return len(between) <= _JOINT_LENGTH and _JOINT.fullmatch(between) is not None

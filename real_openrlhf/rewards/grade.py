@@ -1,0 +1,89 @@
+"""`real-openrlhf grade`: verdicts on the responses in a JSONL file."""
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from real_openrlhf.errors import UserError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", required=True, type=Path, metavar="FILE.jsonl", help="rows with response and label")
+    parser.add_argument(
+        "--output", required=True, type=Path, metavar="FILE.jsonl", help="the rows, score and reason added"
+    )
+    parser.add_argument(
+        "--think",
+        choices=["required", "optional"],
+        default="optional",
+        help="required: a response without </think> is wrong (default: optional)",
+    )
+    parser.add_argument(
+        "--grader",
+        choices=["robust", "disco"],
+        default="robust",
+        help="disco: the rules of the paper's baselines, for comparison (default: robust)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from real_openrlhf.rewards.verifier import FAILED, RIGHT, verify_many
+
+    rows = list(_rows(args.input))
+    if not args.output.parent.is_dir():
+        raise UserError(f"--output {args.output}: there is no folder {args.output.parent}. Create it first.")
+    pairs = ((row["response"], row["label"]) for row in rows)
+    verdicts = verify_many(pairs, args.think, args.grader, threads=min(8, os.cpu_count() or 1))
+    reasons: Counter[str] = Counter()
+    unfinished = args.output.with_name(args.output.name + ".unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            progress = tqdm(verdicts, total=len(rows), desc="grading", unit="row", disable=not sys.stderr.isatty())
+            for row, verdict in zip(rows, progress, strict=True):
+                reasons[verdict.reason] += 1
+                graded = row | {"score": None if verdict.ignored else int(verdict.score), "reason": verdict.reason}
+                file.write(json.dumps(graded, ensure_ascii=False) + "\n")
+        unfinished.replace(args.output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    right = sum(reasons[reason] for reason in RIGHT)
+    ignored = sum(reasons[reason] for reason in FAILED)
+    print(f"{len(rows)} responses: {right} right, {len(rows) - right - ignored} wrong, {ignored} without a verdict")
+    print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
+    return 0
+
+
+def _rows(path: Path) -> Iterator[dict]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"--input {path}: no such file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--input {path}: cannot be read as text ({error}).") from None
+    empty = True
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        empty = False
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise UserError(
+                f"--input {path}: line {number} is not JSON. One JSON object a line is expected."
+            ) from None
+        if not isinstance(row, dict):
+            raise UserError(f"--input {path}: line {number} is not a JSON object.")
+        missing = [column for column in ("response", "label") if column not in row]
+        if missing:
+            raise UserError(f"--input {path}: line {number} lacks `{'` and `'.join(missing)}`.")
+        if not isinstance(row["response"], str):
+            raise UserError(f"--input {path}: line {number}: `response` must be text.")
+        yield row
+    if empty:
+        raise UserError(f"--input {path}: the file is empty.")

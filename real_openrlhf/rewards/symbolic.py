@@ -1,0 +1,165 @@
+"""The client of the algebra workers: every request is answered by its deadline, and no thread of ours ever computes.
+
+Workers are separate programs (not forks: the caller may hold CUDA, Ray and threads), killed when they are late and
+replaced in the background, so that the next request finds one ready.
+"""
+
+import json
+import logging
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger("real_openrlhf.verifier")
+_START_SECONDS = 60.0
+
+
+class WorkerFailed(Exception):
+    """The worker gave no verdict; `reason` is a short name for counting."""
+
+    def __init__(self, reason: str, detail: str = ""):
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one worker: seconds a request may take, megabytes of address space."""
+
+    deadline: float = 2.0
+    memory: int = 2048
+
+
+class Worker:
+    """One process and its two pipes; used by one thread at a time."""
+
+    def __init__(self, limits: Limits):
+        self.limits = limits
+        root = str(Path(__file__).resolve().parents[2])
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "real_openrlhf.rewards.worker", str(limits.deadline), str(limits.memory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            bufsize=0,
+        )
+        os.set_blocking(self.process.stdin.fileno(), False)
+        self._pending = b""
+
+    def wait_until_ready(self) -> None:
+        if not self._read_line(_START_SECONDS).get("ready"):
+            raise WorkerFailed("worker_unavailable", "it did not say that it is ready")
+
+    def ask(self, request: dict) -> dict:
+        end = time.monotonic() + self.limits.deadline
+        self._write(json.dumps(request).encode() + b"\n", end)
+        return self._read_line(end - time.monotonic())
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def _write(self, data: bytes, end: float) -> None:
+        pipe = self.process.stdin.fileno()
+        while data:
+            self._wait_for(pipe, select.POLLOUT, end - time.monotonic())
+            try:
+                data = data[os.write(pipe, data) :]
+            except BrokenPipeError as error:
+                raise WorkerFailed("worker_died") from error
+
+    def _read_line(self, seconds: float) -> dict:
+        pipe, end = self.process.stdout.fileno(), time.monotonic() + seconds
+        while b"\n" not in self._pending:
+            self._wait_for(pipe, select.POLLIN, end - time.monotonic())
+            chunk = os.read(pipe, 65536)
+            if not chunk:
+                raise WorkerFailed("worker_died")
+            self._pending += chunk
+        line, _, self._pending = self._pending.partition(b"\n")
+        return json.loads(line)
+
+    @staticmethod
+    def _wait_for(pipe: int, event: int, seconds: float) -> None:
+        poller = select.poll()  # select() refuses descriptors above 1023, which a rollout actor may have
+        poller.register(pipe, event)
+        if seconds <= 0 or not poller.poll(seconds * 1000):
+            raise WorkerFailed("timeout", "killed at the deadline")
+
+
+class WorkerPool:
+    """A few ready workers; one more than callers need, so that a killed one is not waited for."""
+
+    def __init__(self, size: int, limits: Limits):
+        self.limits = limits
+        # Last in, first out: the worker asked last has its caches warm, and the spare stays a spare.
+        self._ready: queue.LifoQueue[Worker | WorkerFailed] = queue.LifoQueue()
+        self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(size):
+            self._wanted.put(None)
+        # One thread starts all workers and lives as long as this process: Linux kills a child that asked to die with
+        # its parent when the *thread* that started it ends.
+        threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
+
+    def ask(self, request: dict) -> dict:
+        """The worker's reply; raises WorkerFailed, after which the worker is gone and another is on its way."""
+        worker = self._next_worker()
+        try:
+            reply = worker.ask(request)
+        except BaseException:
+            worker.kill()
+            self._wanted.put(None)
+            raise
+        if reply.get("failed") == "out_of_memory":
+            worker.kill()
+            self._wanted.put(None)
+        else:
+            self._ready.put(worker)
+        if "failed" in reply:
+            raise WorkerFailed(reply["failed"], reply.get("detail", ""))
+        return reply
+
+    def _next_worker(self) -> Worker:
+        while True:
+            try:
+                worker = self._ready.get(timeout=_START_SECONDS)
+            except queue.Empty:
+                raise WorkerFailed("worker_unavailable", f"none was free for {_START_SECONDS:.0f} s") from None
+            if isinstance(worker, WorkerFailed):
+                self._wanted.put(None)
+                raise worker
+            if worker.alive():
+                return worker
+            logger.warning("an idle verifier worker was gone (pid %d); starting another", worker.process.pid)
+            worker.kill()
+            self._wanted.put(None)
+
+    def _start_workers(self) -> None:
+        while True:
+            self._wanted.get()
+            try:
+                worker = Worker(self.limits)
+                try:
+                    worker.wait_until_ready()
+                except WorkerFailed:
+                    worker.kill()
+                    raise
+                self._ready.put(worker)
+            except Exception as error:
+                self._ready.put(WorkerFailed("worker_unavailable", f"it could not be started: {error}"))

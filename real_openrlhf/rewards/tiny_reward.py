@@ -1,0 +1,7 @@
+"""Reward of the tiny task, for `--reward.remote_url`: 1 if what follows the dots is the label, else 0."""
+
+
+def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
+    said = queries[0].removeprefix(prompts[0]).removesuffix("<eos>").lstrip(".")
+    score = float(said == labels[0])
+    return {"rewards": score, "scores": score, "extra_logs": {}}

@@ -1,0 +1,169 @@
+"""Is the answer of a response the gold? The order of decisions, cheapest first, and the account of how they ended."""
+
+import logging
+import math
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from real_openrlhf.rewards import disco, extract, leaf, screen, structure
+from real_openrlhf.rewards.extract import Think
+from real_openrlhf.rewards.label import golds_of
+from real_openrlhf.rewards.normalise import normalise
+from real_openrlhf.rewards.symbolic import Limits, WorkerFailed, WorkerPool
+
+logger = logging.getLogger("real_openrlhf.verifier")
+
+Grader = Literal["robust", "disco"]
+
+RIGHT = ("exact", "algebra")
+WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different")
+# No verdict: the label is "ignored" in training.
+FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
+          "verifier_error")  # fmt: skip
+
+
+class Verdict(NamedTuple):
+    """`score` is 1.0 (right), 0.0 (wrong) or nan (no verdict: ignore the response); `reason` says why."""
+
+    score: float
+    reason: str
+
+    @property
+    def ignored(self) -> bool:
+        return math.isnan(self.score)
+
+
+def verify(response: str, label: object, think: Think = "optional", grader: Grader = "robust") -> Verdict:
+    """The verdict on one response; never raises and always returns in bounded time. Safe in any thread.
+
+    `label` is a gold or several (a list, or a JSON list of texts), any of which counts. `think` says whether a
+    response must finish its thinking with `</think>`; where it is optional, thinking that was begun must be finished.
+    """
+    try:
+        verdict = _disco_verdict(response, label, think) if grader == "disco" else _verdict(response, label, think)
+    except WorkerFailed as failure:
+        verdict = Verdict(math.nan, failure.reason)
+        logger.warning("no verdict (%s): label %.200r, response ends %.200r", failure, label, str(response)[-200:])
+    except Exception:
+        verdict = Verdict(math.nan, "verifier_error")
+        logger.exception("no verdict: label %.200r, response ends %.200r", label, str(response)[-200:])
+    with _count_lock:
+        _counts[verdict.reason] += 1
+    return verdict
+
+
+def verify_many(
+    items: Iterable[tuple[str, object]], think: Think = "optional", grader: Grader = "robust", threads: int = 2
+) -> Iterator[Verdict]:
+    """Verdicts on (response, label) pairs, in order, as they come."""
+    with ThreadPoolExecutor(threads) as executor:
+        yield from executor.map(lambda item: verify(item[0], item[1], think, grader), items)
+
+
+def counts() -> dict[str, int]:
+    """How many verdicts of this process ended for which reason."""
+    with _count_lock:
+        return dict(_counts)
+
+
+def start_workers() -> None:
+    """Begin to start the workers, so that the first hard answer does not wait for them. Returns at once."""
+    _pool()
+
+
+def _verdict(response: str, label: object, think: Think) -> Verdict:
+    golds = golds_of(label)
+    if not golds:
+        raise WorkerFailed("no_gold")
+    text = extract.after_thinking(response, think)
+    if text is None:
+        return Verdict(0.0, "unfinished_thinking")
+    answer = extract.boxed_answer(text)
+    if answer is None:
+        return Verdict(0.0, "no_answer")
+    if answer in golds:
+        return Verdict(1.0, "exact")
+    if screen.too_long(answer):
+        return Verdict(0.0, "too_long")
+    if screen.too_deep(answer):
+        return Verdict(0.0, "too_deep")
+    answer = normalise(answer)
+    tree = structure.parse(answer)
+    undecided = []
+    for gold in dict.fromkeys(map(_normal_gold, golds)):
+        try:
+            if answer == gold or structure.equal(_gold_tree(gold), tree, leaf.same):
+                return Verdict(1.0, "exact")
+        except leaf.Undecided:
+            undecided.append(gold)
+    if not undecided:
+        return Verdict(0.0, "different")
+    if screen.hostile(answer) and not any(map(screen.hostile, undecided)):
+        return Verdict(0.0, "too_large")
+    return _ask("robust", tuple(undecided), answer)
+
+
+def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
+    golds = golds_of(label)
+    if not golds:
+        raise WorkerFailed("no_gold")
+    text = disco.final_text(response)
+    if text is None:
+        if think == "required" or "<think>" in response:
+            return Verdict(0.0, "unfinished_thinking")
+        text = response
+    boxed = disco.boxed_text(text)
+    if boxed is None:
+        return Verdict(0.0, "no_answer")
+    return _ask("disco", golds, boxed)
+
+
+@lru_cache(maxsize=4096)
+def _normal_gold(gold: str) -> str:
+    if screen.too_deep(gold):
+        raise WorkerFailed("gold_unparsed", "nested too deep")
+    return normalise(gold)
+
+
+@lru_cache(maxsize=4096)
+def _gold_tree(gold: str) -> structure.Node:
+    return structure.parse(gold)
+
+
+@lru_cache(maxsize=4096)
+def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
+    """A worker's verdict; the rollouts of one prompt often agree, so it is kept. Failures raise and are not kept."""
+    equal = _pool().ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
+    if grader == "disco":
+        return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
+    return Verdict(1.0, "algebra") if equal else Verdict(0.0, "different")
+
+
+def _pool() -> WorkerPool:
+    global _workers
+    with _pool_lock:
+        if _workers is None:
+            limits = Limits(
+                deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
+                memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
+            )
+            _workers = WorkerPool(int(os.environ.get("REAL_VERIFIER_WORKERS", "2")), limits)
+        return _workers
+
+
+def _forget_workers() -> None:
+    """A forked child must not share its parent's pipes."""
+    global _workers, _pool_lock, _count_lock
+    _workers, _pool_lock, _count_lock = None, threading.Lock(), threading.Lock()
+
+
+_counts: Counter[str] = Counter()
+_count_lock = threading.Lock()
+_workers: WorkerPool | None = None
+_pool_lock = threading.Lock()
+os.register_at_fork(after_in_child=_forget_workers)

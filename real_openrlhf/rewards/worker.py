@@ -1,0 +1,137 @@
+"""The process that does algebra for one client: requests and replies are JSON lines on its pipes.
+
+It may be killed at any moment. It bounds its own memory, gives up by itself before the client's deadline, and dies
+with the process that started it. REAL_VERIFIER_FAULT=hang|oom|exit with REAL_VERIFIER_FAULT_MARKER=TEXT makes it
+fail on purpose when TEXT is in a gold or an answer, so that the paths for failures can be tested for real.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+SOFT_DEADLINE_SHARE = 0.7  # of the client's deadline: giving up is cheaper than being killed
+
+
+class OutOfTime(BaseException):
+    """Passes every `except Exception` between the signal and the request loop."""
+
+
+def main() -> None:
+    deadline, memory = float(sys.argv[1]), int(sys.argv[2])
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints must not look like a reply
+    _die_with_parent()
+    _import_libraries()
+    _limit_memory(memory)
+    signal.signal(signal.SIGALRM, _out_of_time)
+    replies.write('{"ready": true}\n')
+    for line in sys.stdin:
+        reply = _answer(json.loads(line), deadline * SOFT_DEADLINE_SHARE)
+        replies.write(json.dumps(reply) + "\n")
+        if reply.get("failed") == "out_of_memory":
+            return  # what is left of the heap is not worth trusting
+
+
+def _answer(request: dict, seconds: float) -> dict:
+    try:
+        # Again and again: a bare `except:` on the way may swallow one.
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+        try:
+            _injected_fault(request)
+            return _any_equal(_GRADERS[request["grader"]], request["golds"], request["answer"])
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except OutOfTime:
+        return {"failed": "timeout"}
+    except MemoryError:
+        return {"failed": "out_of_memory"}
+    except Exception as error:
+        return {"failed": "worker_error", "detail": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str) -> dict:
+    from real_openrlhf.rewards.algebra import GoldUnparsed
+
+    unparsed = None
+    for gold in golds:
+        try:
+            if grader(gold, answer):
+                return {"equal": True}
+        except GoldUnparsed as error:
+            unparsed = str(error)
+    return {"equal": False} if unparsed is None else {"failed": "gold_unparsed", "detail": unparsed[:200]}
+
+
+def _robust(gold: str, answer: str) -> bool:
+    from real_openrlhf.rewards import algebra, structure
+
+    return structure.equal(structure.parse(gold), structure.parse(answer), algebra.same)
+
+
+def _disco(gold: str, answer: str) -> bool:
+    from real_openrlhf.rewards import disco
+
+    return disco.same(gold, answer)
+
+
+_GRADERS = {"robust": _robust, "disco": _disco}
+
+
+def _import_libraries() -> None:
+    """Before the memory limit and before the first request: imports and first parses take most of a second."""
+    import logging
+    import warnings
+
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+    from real_openrlhf.rewards import algebra
+
+    for text in (r"\frac{1}{2}x^{2}+3\sqrt{x}-1", r"f(x)=\sin(2x)e^{-ax}", r"x_{1}\cdot\log_{2}(n)", r"\pi(a+b)!"):
+        algebra.formula(text)
+    algebra.formula.cache_clear()
+
+
+def _limit_memory(megabytes: int) -> None:
+    import resource
+
+    size = megabytes << 20
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _die_with_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client, which then closes the pipe
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _out_of_time(signum, frame) -> None:
+    raise OutOfTime
+
+
+def _injected_fault(request: dict) -> None:
+    fault, marker = os.environ.get("REAL_VERIFIER_FAULT"), os.environ.get("REAL_VERIFIER_FAULT_MARKER")
+    if not fault or not marker or marker not in "".join([*request["golds"], request["answer"]]):
+        return
+    if fault == "exit":
+        os._exit(1)
+    if fault == "hang":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        while True:
+            pass
+    if fault == "oom":
+        hoard = []
+        while True:
+            hoard.append(bytearray(16 << 20))
+    raise ValueError(f"REAL_VERIFIER_FAULT={fault}: expected hang, oom or exit")
+
+
+if __name__ == "__main__":
+    main()
