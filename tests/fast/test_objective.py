@@ -1,0 +1,306 @@
+"""The formulas over a score table: hand values, Proposition 5.1, extremes, and how to add one."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from real_openrlhf import objective
+from real_openrlhf.objective import (
+    IGNORED,
+    NEGATIVE,
+    OBJECTIVES,
+    POSITIVE,
+    UNPARSABLE,
+    Objective,
+    ObjectiveSettings,
+    group_loss,
+    rollout_scores,
+    score_weights,
+)
+
+TAU = 0.5
+quick = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+score = st.floats(-5, 5)
+sides = st.integers(1, 63)
+
+
+def weigh(scores, labels, groups=None, **options):
+    """One group unless told otherwise, in float64."""
+    scores = torch.as_tensor(scores, dtype=torch.float64)
+    labels = torch.as_tensor(labels)
+    groups = torch.zeros_like(labels) if groups is None else torch.as_tensor(groups)
+    counts = {name: options.pop(name) for name in ("num_groups", "num_rollouts") if name in options}
+    return score_weights(ObjectiveSettings(**options), scores, labels, groups, **counts)
+
+
+def test_loss_at_score_0_by_hand():
+    # 2 positives, 6 negatives, s = 0: log(1 + 2) + log(1 + 6)
+    weighed = weigh([0.0] * 8, [1, 1] + [0] * 6)
+    assert weighed.loss.item() == pytest.approx(math.log(3) + math.log(7), abs=1e-15)
+    assert weighed.loss_pos.item() == pytest.approx(math.log(3), abs=1e-15)
+    assert weighed.loss_neg.item() == pytest.approx(math.log(7), abs=1e-15)
+
+
+@pytest.mark.parametrize("name", ["real", "constant"])
+def test_weights_at_score_0_in_a_group_of_8(name):
+    """w+ = 1.0 / .667 / .5 / .4 / .333 / .286 / .25 for 1 .. 7 positives, w- mirrored, push-down 1.75 against 1.0."""
+    push = {}
+    for positives in range(1, 8):
+        weighed = weigh([0.0] * 8, [1] * positives + [0] * (8 - positives), name=name)
+        expected = [-2 / (1 + positives)] * positives + [2 / (9 - positives)] * (8 - positives)
+        assert weighed.weights.tolist() == pytest.approx(expected, abs=1e-15)
+        push[positives] = weighed.weights.clamp(max=0).sum().item(), weighed.weights.clamp(min=0).sum().item()
+    assert push[1] == pytest.approx((-1.0, 1.75), abs=1e-15)
+    assert push[7] == pytest.approx((-1.75, 1.0), abs=1e-15)
+
+
+@pytest.mark.parametrize(("drift", "change"), [(1e-3, 0.0016), (1e-2, 0.016), (0.1, 0.15)])
+def test_how_adaptive_real_is_at_4_of_8(drift, change):
+    """With scores near 0 the weights hardly move: one positive at `drift` among positives at 0."""
+    weighed = weigh([drift] + [0.0] * 7, [1] * 4 + [0] * 4)
+    assert 1 - weighed.weights[0].item() / -0.4 == pytest.approx(change, rel=0.06)
+
+
+@quick
+@given(
+    st.lists(score, min_size=1, max_size=63),
+    st.lists(score, min_size=1, max_size=63),
+    st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_proposition_5_1_closed_form_and_bound(positives, negatives, tau):
+    weights = weigh(positives + negatives, [1] * len(positives) + [0] * len(negatives), tau=tau).weights.tolist()
+    for k, s in enumerate(positives):
+        c = 1 + sum(math.exp(-other / tau) for i, other in enumerate(positives) if i != k)
+        assert weights[k] == pytest.approx(-1 / tau / (1 + c * math.exp(s / tau)), rel=1e-10, abs=1e-14)
+    for k, s in enumerate(negatives):
+        c = 1 + sum(math.exp(other / tau) for i, other in enumerate(negatives) if i != k)
+        assert weights[len(positives) + k] == pytest.approx(1 / tau / (1 + c * math.exp(-s / tau)), rel=1e-10)
+    assert all(weight < 0 for weight in weights[: len(positives)])
+    assert all(weight > 0 for weight in weights[len(positives) :])
+    # strict, until exp(-|s|/tau) is lost in float64's last digit
+    assert all(abs(weight) < 1 / tau or (tau == 0.1 and abs(weight) == 1 / tau) for weight in weights)
+
+
+@pytest.mark.parametrize("label", [POSITIVE, NEGATIVE])
+def test_proposition_5_1_monotone(label):
+    """The harder the rollout, the larger its weight: low positives, high negatives; the limit is 1/tau."""
+    sweep = torch.linspace(-4, 4, 81, dtype=torch.float64)
+    others, labels = [0.3, -0.2, 0.1, -0.4], [label, 1, 1, 0, 0]
+    sizes = torch.stack([weigh([s.item(), *others], labels).weights[0].abs() for s in sweep])
+    steps = sizes.diff() * (-1 if label == POSITIVE else 1)
+    assert (steps > 0).all()
+    hardest = weigh([-40.0 if label == POSITIVE else 40.0, *others], labels).weights[0].abs()
+    assert hardest.item() == pytest.approx(1 / TAU, rel=1e-12) and hardest <= 1 / TAU
+
+
+@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize(
+    "labels", [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [-1, -1, -1, -1], [1, 0, -1, -2], [1], [-1], []]
+)
+def test_extreme_scores_in_float32(name, labels, uniform_groups):
+    settings = ObjectiveSettings(name, uniform_groups=uniform_groups)
+    labels = torch.tensor(labels, dtype=torch.long)
+    for scores in ([500.0, -500.0, 500.0, -500.0], [-500.0, -500.0, 500.0, 500.0], [500.0] * 4, [-500.0] * 4):
+        weighed = score_weights(settings, torch.tensor(scores[: len(labels)]), labels, torch.zeros_like(labels))
+        assert weighed.weights.dtype == torch.float32
+        for value in (weighed.loss, weighed.loss_pos, weighed.loss_neg, weighed.loss_per_group, weighed.weights):
+            assert value.isfinite().all()
+        assert (weighed.weights[labels == IGNORED] == 0).all()
+
+
+def test_extreme_scores_by_hand():
+    # positive at -500: log(1 + e^1000) = 1000, pulled with 1/tau; negative at -500: nothing left to do
+    weighed = weigh([-500.0, -500.0], [1, 0])
+    assert weighed.loss.item() == 1000.0
+    assert weighed.weights.tolist() == [-2.0, 0.0]
+
+
+def test_empty_sides():
+    assert weigh([0.3, 0.4], [1, 1], uniform_groups="keep", name="no_anchor").loss.item() == 0
+    assert weigh([0.0, 0.0], [1, 1], uniform_groups="keep").loss.item() == pytest.approx(math.log(3), abs=1e-15)
+    assert weigh([0.3, 0.4], [1, 1]).loss.item() == 0
+    for name in OBJECTIVES:
+        assert weigh([0.3, 0.4], [1, 1], name=name).weights.tolist() == [0, 0]
+
+
+def test_uniform_and_ignored_groups_stay_in_the_denominator():
+    mixed = weigh([0.1, -0.2], [1, 0])
+    three = weigh([0.1, -0.2, 0.5, 0.5, 0.7], [1, 0, 1, 1, IGNORED], [7, 7, -3, -3, 99])
+    assert three.loss.item() == pytest.approx(mixed.loss.item() / 3, abs=1e-15)
+    assert three.loss_per_group.tolist() == pytest.approx([0, mixed.loss.item(), 0], abs=1e-15)
+    assert three.weights.tolist() == pytest.approx([w / 3 for w in mixed.weights.tolist()] + [0, 0, 0], abs=1e-15)
+    assert three.rollout_weights[:2].tolist() == pytest.approx(mixed.weights.tolist(), abs=1e-15)
+    # a part of the table with the step's number of groups is the same part of the loss
+    assert weigh([0.1, -0.2], [1, 0], num_groups=3).loss.item() == pytest.approx(three.loss.item(), abs=1e-15)
+    with pytest.raises(ValueError, match="num_groups is 2, but the table holds 3 groups"):
+        weigh([0.0] * 3, [1, 0, 1], [0, 1, 2], num_groups=2)
+
+
+def test_an_ignored_rollout_changes_nothing_for_the_others():
+    for name in OBJECTIVES:
+        for bad in (0.7, 500.0, math.nan, math.inf):
+            without, with_it = weigh([0.1, -0.2], [1, 0], name=name), weigh([0.1, bad, -0.2], [1, -1, 0], name=name)
+            assert with_it.loss.item() == without.loss.item()
+            assert with_it.weights.tolist() == [without.weights[0].item(), 0.0, without.weights[1].item()]
+
+
+def test_bce_mean_is_torchs_over_the_valid_rollouts():
+    scores = torch.tensor([0.3, -0.1, 0.8, 0.2, 0.5], dtype=torch.float64)
+    weighed = weigh(scores, [1, 0, IGNORED, 1, 1], [0, 0, 0, 1, 1], name="bce", bce_reduction="mean")
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        scores[:2] / TAU, torch.tensor([1.0, 0.0], dtype=torch.float64), reduction="mean"
+    )  # the second group is uniform, so it is dropped
+    assert weighed.loss.item() == pytest.approx(expected.item(), abs=1e-15)
+    part = weigh(scores[:2], [1, 0], name="bce", bce_reduction="mean", num_rollouts=10)
+    assert part.loss.item() == pytest.approx(expected.item() * 2 / 10, abs=1e-15)
+
+
+def test_constant_is_reals_tangent_at_0():
+    labels, groups = [1, 1, 0, 1, 0, 0, -1], [0, 0, 0, 1, 1, 1, 1]
+    at_0 = weigh([0.0] * 7, labels, groups)
+    scores = [0.5, -3.0, 2.0, 0.1, 0.2, -0.3, 9.0]
+    constant = weigh(scores, labels, groups, name="constant")
+    assert constant.weights.tolist() == pytest.approx(at_0.weights.tolist(), abs=1e-15)
+    tangent = at_0.loss.item() + sum(w * s for w, s in zip(at_0.weights.tolist(), scores, strict=True))
+    assert constant.loss.item() == pytest.approx(tangent, abs=1e-15)
+
+
+def test_trpa_pairs_by_hand():
+    # correct > wrong > unparsable: three pairs, 2.5 where the winner is correct
+    correct, wrong, unparsable = 0.4, 0.1, -0.3
+    loss = weigh([wrong, unparsable, correct, 5.0], [0, UNPARSABLE, 1, IGNORED], name="trpa").loss.item()
+    pairs = [2.5 * (correct - wrong), 2.5 * (correct - unparsable), 1.0 * (wrong - unparsable)]
+    assert loss == pytest.approx(sum(math.log(1 + math.exp(-0.1 * gap)) for gap in pairs) / 3, abs=1e-15)
+
+
+def test_unparsable_is_a_level_for_trpa_and_a_negative_for_the_rest():
+    for name in OBJECTIVES:
+        as_level = weigh([0.1, 0.2, 0.3], [1, 0, UNPARSABLE], name=name)
+        as_negative = weigh([0.1, 0.2, 0.3], [1, 0, 0], name=name)
+        assert (as_level.loss.item() == as_negative.loss.item()) == (name != "trpa")
+        assert (weigh([0.1, 0.2], [0, UNPARSABLE], name=name).loss.item() > 0) == (name == "trpa")
+
+
+@pytest.mark.parametrize(("name", "tau"), [("disco_logl", 10.0), ("disco_lratio", 1.0)])
+def test_disco_by_hand(name, tau):
+    positives, negatives = [0.9, 1.1], [1.2, 0.7, 1.0]
+    weighed = weigh(positives + negatives, [1, 1, 0, 0, 0], name=name)
+    free_energy = tau * math.log(sum(math.exp(s / tau) for s in negatives) / 3)
+    assert weighed.loss.item() == pytest.approx(free_energy - sum(positives) / 2, abs=1e-14)
+    assert weighed.weights.sum().item() == pytest.approx(0, abs=1e-15)
+
+
+@quick
+@given(
+    st.lists(st.tuples(score, st.sampled_from([1, 0, -1, -2]), st.integers(0, 4)), min_size=1, max_size=24), st.data()
+)
+def test_order_and_ids_of_groups_do_not_matter(rows, data):
+    scores, labels, groups = zip(*rows, strict=True)
+    order = data.draw(st.permutations(range(len(rows))))
+    for name in OBJECTIVES:
+        straight = weigh(scores, labels, groups, name=name, uniform_groups="keep")
+        shuffled = weigh(
+            [scores[i] for i in order],
+            [labels[i] for i in order],
+            [1000 - 17 * groups[i] for i in order],
+            name=name,
+            uniform_groups="keep",
+        )
+        torch.testing.assert_close(shuffled.weights, straight.weights[list(order)], rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(shuffled.loss, straight.loss, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_gradcheck(name, uniform_groups):
+    options = ObjectiveSettings(name, uniform_groups=uniform_groups)
+    scores = torch.tensor([0.2, -0.4, 0.7, -1.1, 0.3, 0.9, -0.6], dtype=torch.float64, requires_grad=True)
+    labels, groups = torch.tensor([1, 0, 0, 1, 1, -1, -2]), torch.tensor([0, 0, 1, 0, 2, 1, 0])
+    assert torch.autograd.gradcheck(lambda s: group_loss(options, s, labels, groups).loss, (scores,))
+
+
+@pytest.mark.parametrize("kind", objective.SCORES)
+def test_scores_of_ragged_rollouts(kind):
+    new = torch.tensor([[-1.0, -2.0, -3.0], [-0.5, math.nan, -math.inf], [math.nan] * 3], dtype=torch.float64)
+    old = torch.tensor([[-1.5, -1.0, -2.0], [-1.0, math.inf, math.nan], [math.nan] * 3], dtype=torch.float64)
+    ref = old - 0.25
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
+    new.requires_grad_()
+    scores = rollout_scores(kind, new, old, ref, mask)
+    per_token = {
+        "log_ratio_old": lambda n, o: n - o,
+        "log_ratio_ref": lambda n, o: n - o + 0.25,
+        "log_prob": lambda n, o: n,
+        "ratio_old": lambda n, o: math.exp(n - o),
+    }[kind]
+    full = [per_token(n, o) for n, o in [(-1.0, -1.5), (-2.0, -1.0), (-3.0, -2.0)]]
+    assert scores.tolist() == pytest.approx([sum(full) / 3, per_token(-0.5, -1.0), 0.0], abs=1e-15)
+    scores.sum().backward()
+    slopes = full if kind == "ratio_old" else [1.0] * 3
+    assert new.grad[0].tolist() == pytest.approx([slope / 3 for slope in slopes], abs=1e-15)
+    assert new.grad[1, 1:].tolist() == [0, 0] and new.grad[2].tolist() == [0, 0, 0]
+
+
+def test_the_reference_score_says_what_it_needs():
+    with pytest.raises(ValueError, match="needs ref_log_probs"):
+        rollout_scores("log_ratio_ref", torch.zeros(1, 1), torch.zeros(1, 1), None, torch.ones(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "reel"}, "unknown objective 'reel': choose one of real, no_anchor"),
+        ({"uniform_groups": "maybe"}, "choose drop or keep"),
+        ({"bce_reduction": "max"}, "choose sum or mean"),
+        ({"tau": 0.0}, "tau is 0.0: it must be a positive number"),
+        ({"tau": math.nan}, "tau is nan"),
+    ],
+)
+def test_settings_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        ObjectiveSettings(**options)
+
+
+def test_adding_an_objective(monkeypatch):
+    """The README's example: one function and one table entry, and it is trained exactly in any layout."""
+    monkeypatch.setattr(objective, "OBJECTIVES", dict(OBJECTIVES))
+    # --- README ---
+    import torch
+
+    from real_openrlhf import real_policy_loss
+    from real_openrlhf.objective import OBJECTIVES as objectives
+
+    def hinge(scores, groups, settings):
+        """Ask every score to be beyond a margin of tau on its own side of 0."""
+        signed = torch.where(groups.positive, scores, -scores)
+        return groups.sum(torch.relu(settings.tau - signed), groups.valid)
+
+    objectives["hinge"] = Objective(hinge, tau=0.1)
+    # --- README ---
+    weighed = weigh([0.05, 0.3, -0.2, 0.4], [1, 1, 0, 0], name="hinge")
+    assert weighed.loss.item() == pytest.approx(0.05 + 0.5, abs=1e-15)
+    assert weighed.weights.tolist() == [-1.0, 0.0, 0.0, 1.0]
+    new = torch.tensor([[-1.0, -1.1], [-0.7, -0.7]], requires_grad=True)
+    loss, metrics = real_policy_loss(
+        new, torch.full((2, 2), -1.0), torch.ones(2, 2), [1, 0], [5, 5], objective="hinge", tau=0.1
+    )
+    assert loss.item() == pytest.approx(0.15 + 0.4, abs=1e-6) and metrics["real/loss"] == pytest.approx(0.55, abs=1e-6)
+    (gradient,) = torch.autograd.grad(loss, new)
+    assert gradient.tolist() == [[-0.5, -0.5], [0.5, 0.5]]
+
+
+def test_the_maths_imports_torch_only_and_the_package_not_even_that():
+    script = (
+        "import sys, real_openrlhf; assert 'torch' not in sys.modules\n"
+        "import real_openrlhf.schedule; assert 'torch' not in sys.modules\n"
+        "real_openrlhf.real_policy_loss; import real_openrlhf.exchange\n"
+        "heavy = {'openrlhf', 'ray', 'vllm', 'deepspeed', 'transformers', 'sympy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
