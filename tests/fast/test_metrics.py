@@ -1,0 +1,195 @@
+"""Every logged number by hand, empty sides, and the paper's Table 1."""
+
+import math
+
+import pytest
+import torch
+
+from real_openrlhf.metrics import (
+    GROUP_METRICS,
+    RATIO_METRICS,
+    group_metrics,
+    ratio_metrics,
+    ratio_table,
+    token_gradients,
+)
+from real_openrlhf.objective import OBJECTIVES, ObjectiveSettings, score_weights
+
+
+def measure(scores, labels, groups, truncated=None, score_drift=0.0, num_groups=None, **options):
+    settings = ObjectiveSettings(**options)
+    scores, labels, groups = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels), torch.tensor(groups)
+    weighed = score_weights(settings, scores, labels, groups, num_groups)
+    truncated = None if truncated is None else torch.tensor(truncated)
+    return group_metrics(scores, labels, groups, weighed, settings, truncated=truncated, score_drift=score_drift)
+
+
+def test_by_hand():
+    # group 0: 2 positives, 1 negative; group 1: all negative; group 2: all positive; group 3: ignored
+    metrics = measure(
+        scores=[0.0, 0.5, -0.25, 0.1, -0.1, 0.2, 9.0],
+        labels=[1, 1, 0, 0, -2, 1, -1],
+        groups=[0, 0, 0, 1, 1, 2, 3],
+        truncated=[False, True, True, True, False, False, True],
+        score_drift=1e-3,
+    )
+    a, b = 1.0, math.exp(-1.0)  # exp(-s/tau) of the two positives
+    n = math.exp(-0.5)
+    w = [2 * a / (1 + a + b), 2 * b / (1 + a + b), 2 * n / (1 + n)]
+    pos, neg = [0.0, 0.5, 0.2], [-0.25, 0.1, -0.1]
+    expected = {
+        "real/loss": (math.log(1 + a + b) + math.log(1 + n)) / 4,
+        "real/loss_pos": math.log(1 + a + b) / 4,
+        "real/loss_neg": math.log(1 + n) / 4,
+        "real/score_pos": sum(pos) / 3,
+        "real/score_neg": sum(neg) / 3,
+        "real/score_pos_std": torch.tensor(pos).std(correction=0).item(),
+        "real/score_neg_std": torch.tensor(neg).std(correction=0).item(),
+        "real/score_pos_min": 0.0,
+        "real/score_pos_max": 0.5,
+        "real/score_neg_min": -0.25,
+        "real/score_neg_max": 0.1,
+        "real/score_pos_right": 2 / 3,
+        "real/score_neg_right": 2 / 3,
+        "real/score_std": torch.tensor(pos + neg).std(correction=0).item(),
+        "real/score_abs_max": 0.5,
+        "real/score_drift": 1e-3,
+        "real/weight_pos": (w[0] + w[1]) / 3,  # the dropped group's positive has weight 0
+        "real/weight_neg": w[2] / 3,
+        "real/weight_abs_max": max(w),
+        "real/weight_bound": max(w) / 2,
+        "real/weight_cv": (a - b) / (a + b),  # std/mean of two values; single rollouts have no spread
+        "real/mixed_groups": 1 / 4,
+        "real/all_positive_groups": 1 / 4,
+        "real/all_negative_groups": 1 / 4,
+        "real/ignored": 1 / 7,
+        "real/truncated_pos": 1 / 3,
+        "real/truncated_neg": 2 / 3,
+    }
+    assert metrics == pytest.approx(expected, abs=1e-7)
+    assert list(metrics) == list(GROUP_METRICS)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_key_set_is_constant_and_nothing_is_nan(name):
+    for labels in ([], [-1, -1], [1, 1], [0, 0], [1, 0], [1, -1], [-2, 0]):
+        metrics = measure([0.1, -0.2][: len(labels)], labels, [0, 0][: len(labels)], name=name)
+        assert list(metrics) == list(GROUP_METRICS)
+        assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
+
+
+def test_the_two_sides_add_up_where_they_can():
+    layout = ([0.4, -0.3, 0.2, 0.1], [1, 0, 1, 0], [0, 0, 1, 1])
+    for name in ("real", "bce", "constant", "disco_logl", "disco_lratio"):
+        for reduction in ("sum", "mean"):
+            metrics = measure(*layout, name=name, bce_reduction=reduction)
+            assert metrics["real/loss_pos"] + metrics["real/loss_neg"] == pytest.approx(
+                metrics["real/loss"], abs=1e-14
+            )
+    for name in ("no_anchor", "trpa"):
+        metrics = measure(*layout, name=name)
+        assert metrics["real/loss"] > 0 and metrics["real/loss_pos"] == metrics["real/loss_neg"] == 0
+
+
+def test_weights_are_the_papers_whatever_the_denominator():
+    scores, labels = [0.3, -0.2, 0.1, 0.0], [1, 1, 0, 0]
+    alone = measure(scores, labels, [0] * 4)
+    among_32 = measure(scores, labels, [0] * 4, num_groups=32)
+    for key in ("real/weight_pos", "real/weight_neg", "real/weight_abs_max", "real/weight_bound", "real/weight_cv"):
+        assert among_32[key] == pytest.approx(alone[key], rel=1e-12)
+    assert among_32["real/loss"] == pytest.approx(alone["real/loss"] / 32, rel=1e-12)
+
+
+def test_weight_cv_is_0_for_the_control_and_for_zero_scores():
+    scores, labels, groups = [0.9, -0.7, 0.2, 0.8, 0.1, -0.5], [1, 1, 1, 0, 0, 0], [0] * 6
+    assert measure(scores, labels, groups, name="constant")["real/weight_cv"] == pytest.approx(0, abs=1e-15)
+    assert measure([0.0] * 6, labels, groups)["real/weight_cv"] == pytest.approx(0, abs=1e-15)
+    assert measure(scores, labels, groups)["real/weight_cv"] > 0.5
+
+
+# ratios: below .5 and .79, low .8 and .9, high 1, 1.1 and 1.2, above 1.25 and 2
+RATIOS = [0.5, 0.79, 0.8001, 0.9, 1.0, 1.1, 1.1999, 1.25, 2.0]
+
+
+@pytest.fixture
+def tokens():
+    """Every ratio once for a positive, a negative and an ignored rollout, and padding of nan."""
+    log_ratio = torch.tensor(RATIOS + [math.nan], dtype=torch.float64).log().expand(3, 10)
+    old = torch.full((3, 10), -1.5, dtype=torch.float64)
+    mask = torch.ones(3, 10)
+    mask[:, -1] = 0
+    return old + log_ratio, old, mask, torch.tensor([1, 0, -1])
+
+
+def metrics_of(tokens, gradients):
+    return ratio_metrics(ratio_table(*tokens, gradients))
+
+
+def test_table_1_for_grpo(tokens):
+    metrics = metrics_of(tokens, token_gradients("grpo", *tokens))
+    assert list(metrics) == list(RATIO_METRICS)
+    for side in ("pos", "neg"):
+        shares = [metrics[f"ratio/{side}/{name}/share"] for name in ("below", "low", "high", "above")]
+        assert shares == pytest.approx([200 / 9, 200 / 9, 300 / 9, 200 / 9])
+        assert metrics[f"ratio/{side}/low/grad"] == pytest.approx((0.8001 + 0.9) / 2)
+        assert metrics[f"ratio/{side}/high/grad"] == pytest.approx((1 + 1.1 + 1.1999) / 3)
+    # clipping is active above for positives, below for negatives
+    assert metrics["ratio/pos/below/grad"] == pytest.approx((0.5 + 0.79) / 2) and metrics["ratio/pos/above/grad"] == 0
+    assert metrics["ratio/neg/above/grad"] == pytest.approx((1.25 + 2) / 2) and metrics["ratio/neg/below/grad"] == 0
+
+
+def test_grpo_gradients_are_those_of_the_clipped_objective(tokens):
+    """|d clipped surrogate / d log pi| by autograd, advantage 1 and -1, DAPO's clip-higher."""
+    new, old, mask, labels = tokens
+    new = new.clone().requires_grad_()
+    ratio = (new - old).exp()
+    advantage = torch.tensor([[1.0], [-1.0], [0.0]], dtype=torch.float64)
+    surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - 0.2, 1 + 0.28) * advantage)
+    (expected,) = torch.autograd.grad(surrogate[:, :-1].sum(), new)
+    got = token_gradients("grpo", *tokens, clip=(0.2, 0.28))
+    torch.testing.assert_close(got[:2, :-1], expected[:2, :-1].abs(), rtol=1e-12, atol=1e-12)
+
+
+def test_gspo_gradients_are_those_of_its_sequence_ratio():
+    """|d loss / d log pi| times the length, by autograd, for sequences inside and outside the clip."""
+    old = torch.zeros(4, 3, dtype=torch.float64)
+    new = torch.tensor([[0.1, 0.2, 9.0], [0.1, 0.0, -0.2], [-0.1, -0.1, 0.1], [0.3, 0.1, 0.2]], dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1]])
+    labels = torch.tensor([1, 1, 0, 0])
+    leaf = new.clone().requires_grad_()
+    ratio = ((leaf * mask).sum(-1) / mask.sum(-1)).exp()
+    advantage = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
+    clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - 3e-4, 1 + 4e-4) * advantage)
+    (gradient,) = torch.autograd.grad(clipped.sum(), leaf)
+    got = token_gradients("gspo", new, old, mask, labels, clip=(3e-4, 4e-4))
+    expected = gradient.abs() * mask.sum(-1, keepdim=True)
+    torch.testing.assert_close(got * mask, expected, rtol=1e-12, atol=1e-12)
+    assert (expected[0] == 0).all() and (expected[1, 0] > 0) and (expected[2] == 0).all() and (expected[3, 0] > 1)
+
+
+def test_table_1_for_one_weight_a_rollout(tokens):
+    weights = torch.tensor([-0.4, 0.25, 0.0], dtype=torch.float64)
+    metrics = metrics_of(tokens, token_gradients("rollout", *tokens, weights=weights))
+    by_ratio = metrics_of(tokens, token_gradients("rollout_ratio", *tokens, weights=weights))
+    for name in ("below", "low", "high", "above"):
+        assert metrics[f"ratio/pos/{name}/grad"] == pytest.approx(0.4)
+        assert metrics[f"ratio/neg/{name}/grad"] == pytest.approx(0.25)
+    assert by_ratio["ratio/neg/above/grad"] == pytest.approx(0.25 * (1.25 + 2) / 2)
+
+
+def test_tables_of_micro_batches_add_up(tokens):
+    gradients = token_gradients("grpo", *tokens)
+    whole = ratio_table(*tokens, gradients)
+    parts = [ratio_table(*(column[row : row + 1] for column in (*tokens, gradients))) for row in range(3)]
+    torch.testing.assert_close(sum(parts), whole, rtol=0, atol=1e-12)
+    assert whole[..., 0].sum() == 18 and parts[2].abs().sum() == 0
+
+
+def test_an_empty_table_is_all_zeros():
+    metrics = ratio_metrics(torch.zeros(2, 4, 2, dtype=torch.float64))
+    assert set(metrics.values()) == {0.0} and list(metrics) == list(RATIO_METRICS)
+
+
+def test_unknown_family_is_refused(tokens):
+    with pytest.raises(ValueError, match="unknown family 'ppo'"):
+        token_gradients("ppo", *tokens)
