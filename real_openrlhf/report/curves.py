@@ -1,0 +1,99 @@
+"""What is drawn: the paper's metrics by name, and each setting's curve of one of them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from real_openrlhf.report.runs import Run
+from real_openrlhf.report.settings import Setting
+from real_openrlhf.report.statistics import Band, Estimate, Series, band, estimate, final, windowed
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number worth a panel, under the keys that OpenRLHF logs it with, best first."""
+
+    name: str
+    title: str
+    phase: str
+    keys: tuple[str, ...]
+    higher_is_better: bool = False
+
+
+PASS1 = re.compile(r"eval_(.+)_pass1")
+ENTROPY = Metric("entropy", "Entropy (nats per token)", "train", ("entropy_loss",))
+VALIDATION = Metric("validation_pass1", "Validation pass@1", "eval", (), higher_is_better=True)
+REWARD = Metric("reward", "Training reward", "train", ("rollout/reward_mean", "reward"), higher_is_better=True)
+SOLVE_ALL = Metric("solve_all", "All-solved ratio", "train", ("rollout/solve_all",))
+LOSS = Metric("loss", "Loss", "train", ("real/loss", "policy_loss"))
+LENGTH = Metric(
+    "response_length", "Response length (tokens)", "train", ("rollout/response_length_mean", "response_length")
+)
+GRAD_NORM = Metric("grad_norm", "Gradient norm", "train", ("actor_grad_norm",))
+DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
+
+
+def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The evaluation sets that every run with an evaluation has: the only ones whose mean can be compared."""
+    found = [{match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))} for run in runs]
+    found = [sets for sets in found if sets]
+    return tuple(sorted(set.intersection(*found))) if found else ()
+
+
+def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
+    """One run's curve of a metric; validation is the unweighted mean over the evaluation sets."""
+    logged = run.logged.get(metric.phase, {})
+    if metric is VALIDATION:
+        parts = [logged.get(f"eval_{name}_pass1") for name in sets]
+        if not parts or any(part is None for part in parts):
+            return None
+        mean = band(parts)
+        return Series(mean.steps, mean.mean) if len(mean.steps) else None
+    return next((logged[key] for key in metric.keys if key in logged), None)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A setting's curve: the mean over its finished runs, and every run that broke off by itself."""
+
+    setting: Setting
+    band: Band | None
+    singles: tuple[Series, ...]
+
+    @property
+    def absent(self) -> bool:
+        return self.band is None and not self.singles
+
+
+def curve(setting: Setting, metric: Metric, sets: Sequence[str] = (), window: int = 1) -> Curve:
+    """Training metrics are averaged over windows of steps, the same for all settings of a figure.
+
+    A run without this metric makes the setting's mean rest on the others, which `Band.n` then says.
+    """
+    window = window if metric.phase == "train" else 1
+
+    def of(runs: Sequence[Run]) -> list[Series]:
+        found = [windowed(values, window) for run in runs if (values := series(run, metric, sets)) is not None]
+        return [values for values in found if len(values)]
+
+    return Curve(setting, band(of(setting.counted)), tuple(of(setting.broken_off)))
+
+
+@dataclass(frozen=True)
+class Final:
+    """A setting's number at the end of training, over its finished runs."""
+
+    step: int
+    estimate: Estimate
+
+
+def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final | None:
+    """At the last step that all finished runs reached, so that no run is given more training than another."""
+    found = [values for run in setting.counted if (values := series(run, metric, sets)) is not None]
+    if not found:
+        return None
+    last = int(min(values.steps[-1] for values in found))
+    numbers = [final(values, last, tail=metric.phase == "train") for values in found]
+    if any(number is None for number in numbers):
+        return None
+    return Final(last, estimate(numbers))

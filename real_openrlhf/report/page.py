@@ -1,0 +1,149 @@
+"""One HTML file with everything: no network, no script, light and dark, from a phone's width up."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf import __version__
+from real_openrlhf.report.figures import Picture, panel_svg, swatch_svg
+from real_openrlhf.report.settings import Comparison
+from real_openrlhf.report.tables import Table, to_html
+from real_openrlhf.report.weights import Proposition
+
+CSS = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --paper: #ffffff; --line: #d1d9e0; --tint: #f6f8fa }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8eb; --soft: #9aa4af; --paper: #15181d; --line: #363c44; --tint: #1d2127 } }
+* { box-sizing: border-box }
+body { margin: 0 auto; max-width: 1360px; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0 }
+h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line) }
+h3 { font-size: 1.05rem; margin: 1.75rem 0 .5rem }
+a { color: inherit } nav a { margin-right: 1rem; white-space: nowrap }
+p, li { max-width: 75ch } .soft, figcaption, .notes { color: var(--soft); font-size: .875rem }
+figure { margin: 0 }
+.panels { display: grid; gap: .5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--least)), 1fr)) }
+.panels > div { min-width: 0; max-width: 560px }
+.panels svg { display: block; width: 100%; height: auto; font-family: inherit }
+.legend { display: flex; flex-wrap: wrap; gap: .15rem 1.25rem; padding: 0; margin: .5rem 0; list-style: none;
+  font-size: .875rem }
+.legend li { display: flex; align-items: center; gap: .4rem } .legend svg { flex: none; width: 42px; height: 16px }
+.missing { color: var(--soft); font-style: italic }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px }
+table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums;
+  overflow-wrap: normal }
+th, td { padding: .35rem .6rem; text-align: right; border-top: 1px solid var(--line); white-space: nowrap }
+thead th { border-top: 0; background: var(--tint); white-space: normal; vertical-align: bottom }
+tr > :first-child { text-align: left; position: sticky; left: 0; background: var(--paper); max-width: 22rem }
+tbody th[scope=row] { font-weight: 400; white-space: normal; min-width: 8.5rem }
+thead tr > :first-child { background: var(--tint) }
+.block th { background: var(--tint); font-style: italic; white-space: normal }
+.block span { position: sticky; left: .6rem; display: inline-block; max-width: calc(100vw - 4rem) }
+.best { font-weight: 700 } .notes { padding-left: 1.1rem } .left td { text-align: left }
+code { font: .8125rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: normal }
+.warn { border-left: 4px solid #d97706; padding: .25rem .75rem; background: var(--tint) }
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One comparison's figures and tables."""
+
+    comparison: Comparison
+    pictures: list[Picture]
+    tables: list[Table]
+
+
+def render(
+    sections: Sequence[Section],
+    figure_one: Picture,
+    proposition: Proposition,
+    benchmarks: Table,
+    skipped: Sequence[tuple[Path, str]],
+) -> str:
+    """The whole page as text."""
+    runs = [run for section in sections for run in section.comparison.runs]
+    named = list(enumerate(sections, 1))
+    links = [f"<a href='#task-{n}'>{_text(section.comparison.name)}</a>" for n, section in named]
+    links += ["<a href='#benchmarks'>Benchmarks</a>", "<a href='#gradient'>Gradient magnitude</a>"]
+    links += ["<a href='#runs'>Runs</a>"]
+    body = [
+        "<h1>REAL beside its baselines</h1>",
+        f"<p class=soft>{len(runs)} run{'s' * (len(runs) != 1)}, {len(skipped)} skipped. "
+        f"Made by <code>real-openrlhf report</code> {_text(__version__)} from the runs' own logs.</p>",
+        f"<nav>{' '.join(links)}</nav>",
+        _skipped(skipped),
+    ]
+    for number, section in named:
+        body.append(f"<h2 id='task-{number}'>{_text(section.comparison.name)}</h2>")
+        body += [_picture(picture, f"{number}{picture.name}") for picture in section.pictures]
+        body += [_table(table) for table in section.tables]
+    body += ["<h2 id=benchmarks>Benchmarks</h2>", to_html(benchmarks)]
+    body += ["<h2 id=gradient>Gradient magnitude</h2>", _picture(figure_one, "one"), _proposition(proposition)]
+    body += ["<h2 id=runs>Runs</h2>", _runs(sections)]
+    return (
+        "<!doctype html><html lang=en><head><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<link rel=icon href='data:,'><title>REAL report</title><style>{CSS}</style></head><body>"
+        + "\n".join(body)
+        + "</body></html>\n"
+    )
+
+
+def _text(words: object) -> str:
+    return html.escape(str(words))
+
+
+def _skipped(skipped: Sequence[tuple[Path, str]]) -> str:
+    if not skipped:
+        return ""
+    items = "".join(f"<li><code>{_text(path)}</code>: {_text(reason)}</li>" for path, reason in skipped)
+    return f"<div class=warn><strong>Skipped</strong><ul>{items}</ul></div>"
+
+
+def _picture(picture: Picture, salt: str) -> str:
+    panels = "".join(f"<div>{panel_svg(panel, f'{salt}-{n}')}</div>" for n, panel in enumerate(picture.panels))
+    entries = []
+    for number, entry in enumerate(picture.legend):
+        if entry.look is None:
+            entries.append(f"<li class=missing>{_text(entry.label)}</li>")
+        else:
+            entries.append(f"<li>{swatch_svg(entry.look, f'{salt}-key-{number}')}{_text(entry.label)}</li>")
+    least = {2: "300px", 3: "300px", 4: "290px"}[picture.columns]
+    return (
+        f"<h3>{_text(picture.title)}</h3><figure><div class=panels style='--least:{least}'>{panels}</div>"
+        f"<ul class=legend>{''.join(entries)}</ul><figcaption>{_text(picture.caption)}</figcaption></figure>"
+    )
+
+
+def _table(table: Table) -> str:
+    return f"<h3>{_text(table.title)}</h3>{to_html(table)}"
+
+
+def _proposition(found: Proposition) -> str:
+    held = found.error < 1e-9 and found.largest < 1 and found.monotone
+    return (
+        f"<p><strong>Proposition 5.1 {'holds' if held else 'DOES NOT HOLD'} for the code's weights.</strong> "
+        f"Over {found.groups:,} random groups (τ 0.1, 0.5, 1): largest difference from the closed form "
+        f"{found.error:.1e}; largest τ|W| {found.largest:.4f}, bound 1; in the figure above |W| is "
+        f"{'' if found.monotone else 'not '}strictly falling in a positive's score and rising in a negative's.</p>"
+    )
+
+
+def _runs(sections: Sequence[Section]) -> str:
+    rows = []
+    for section in sections:
+        for setting in section.comparison.settings:
+            for run in setting.runs:
+                command = run.meta.get("command")
+                command = " ".join(map(str, command)) if isinstance(command, list) else "plain log"
+                facts = [run.name, setting.label, "–" if run.seed is None else run.seed, run.status, run.last_step]
+                facts.append(run.meta.get("code_version", "–"))
+                cells = "".join(f"<td>{_text(fact)}</td>" for fact in facts[1:])
+                name = f"<th scope=row>{_text(facts[0])}</th>"
+                rows.append(f"<tr>{name}{cells}<td><code>{_text(command)}</code></td></tr>")
+    heads = ("Run", "Setting", "Seed", "Status", "Last step", "Code version", "Command")
+    head = "".join(f"<th scope=col>{name}</th>" for name in heads)
+    return f"<div class=scroll><table class=left><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"

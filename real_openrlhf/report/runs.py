@@ -1,0 +1,197 @@
+"""Run folders and plain TensorBoard logs read into one type, with the reason wherever a folder cannot be read."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.report.methods import METHODS
+from real_openrlhf.report.statistics import Series
+
+EVENTS = "events.out.tfevents.*"
+
+
+class UnreadableRun(UserError):
+    """A folder that is left out of a report; the message says why in one line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What one training run was and what it logged, by phase and key."""
+
+    path: Path
+    name: str
+    algo: str
+    seed: int | None
+    status: str  # finished | running | failed | unknown (a plain log does not say)
+    meta: dict[str, Any]  # run.json, or nothing for a plain log
+    logged: dict[str, dict[str, Series]]  # phase -> key -> series
+    evaluation: dict[str, Any] | None  # eval/results.json
+
+    @property
+    def last_step(self) -> int:
+        return max(int(series.steps[-1]) for keys in self.logged.values() for series in keys.values())
+
+    @property
+    def counted(self) -> bool:
+        """A run that broke off is shown, but a mean over it would compare different lengths."""
+        return self.status in ("finished", "unknown")
+
+
+def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
+    """Every run in these folders (or one level below), and every folder left out with the reason."""
+    runs, skipped, seen = [], [], set()
+    for path in map(Path, paths):
+        for folder in _candidates(path):
+            if folder.resolve() in seen:
+                continue
+            seen.add(folder.resolve())
+            try:
+                runs.append(read_run(folder))
+            except UnreadableRun as problem:
+                skipped.append((folder, str(problem)))
+    return runs, skipped
+
+
+def read_run(folder: str | Path) -> Run:
+    """One run; `UnreadableRun` says why where there is none to read."""
+    folder = Path(folder)
+    try:
+        return _read(folder)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UnreadableRun(f"cannot be read: {problem}") from problem
+
+
+def _read(folder: Path) -> Run:
+    if not folder.exists():
+        raise UnreadableRun("no such folder")
+    if not folder.is_dir():
+        raise UnreadableRun("not a folder")
+    if not any(folder.iterdir()):
+        raise UnreadableRun("empty folder")
+    if not _looks_like_run(folder):
+        raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
+    meta = _read_meta(folder / "run.json")
+    metrics = folder / "metrics.jsonl"
+    logged = _read_metrics(metrics) if metrics.exists() else _read_events(folder)
+    if not any(len(series) for keys in logged.values() for series in keys.values()):
+        raise UnreadableRun("nothing was logged")
+    name = str(meta.get("name") or folder.resolve().name)
+    return Run(
+        path=folder,
+        name=name,
+        algo=str(meta.get("algo") or guess_algo(name)),
+        seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
+        status=str(meta.get("status") or "unknown"),
+        meta=meta,
+        logged=logged,
+        evaluation=_read_evaluation(folder / "eval" / "results.json"),
+    )
+
+
+def guess_algo(name: str) -> str:
+    """A plain log has nothing but its folder's name: grpo-seed1 is GRPO, anything unknown stays itself."""
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    for algo in sorted(METHODS, key=len, reverse=True):
+        if re.search(rf"(^|_){algo}(_|$)", words):
+            return algo
+    return re.sub(r"_?(seed_?|s)\d+$", "", words) or name
+
+
+def guess_seed(name: str) -> int | None:
+    found = re.search(r"(?:seed|(?<![a-z])s)[-_=]?(\d+)", name.lower())
+    return int(found.group(1)) if found else None
+
+
+def _candidates(path: Path) -> list[Path]:
+    """The folder itself, or the runs one level below when it is only their parent."""
+    if path.is_dir() and not _looks_like_run(path):
+        below = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+        if any(map(_looks_like_run, below)):
+            return below
+    return [path]
+
+
+def _looks_like_run(folder: Path) -> bool:
+    return (folder / "run.json").exists() or (folder / "metrics.jsonl").exists() or any(folder.glob(EVENTS))
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        meta = json.loads(path.read_text())
+    except json.JSONDecodeError as problem:
+        raise UnreadableRun(f"run.json is broken or half-written: {problem}") from problem
+    if not isinstance(meta, dict) or "algo" not in meta:
+        raise UnreadableRun("run.json is not ours: it names no algo")
+    return meta
+
+
+def _read_metrics(path: Path) -> dict[str, dict[str, Series]]:
+    points: dict[str, dict[str, dict[int, float]]] = {}
+    text = path.read_text()
+    if not text.strip():
+        raise UnreadableRun("metrics.jsonl is empty")
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as problem:
+            if number == len(lines):
+                raise UnreadableRun(
+                    f"metrics.jsonl is half-written: line {number} is cut off; remove that line to report the rest"
+                ) from problem
+            raise UnreadableRun(f"metrics.jsonl is broken: line {number} is not JSON") from problem
+        if not isinstance(row, dict) or row.get("phase") not in ("train", "eval") or type(row.get("step")) is not int:
+            raise UnreadableRun(f"metrics.jsonl is not ours: line {number} has no phase (train or eval) and step")
+        for key, value in row.items():
+            if key not in ("phase", "step", "time") and type(value) in (int, float):
+                # a resumed run logs some steps again: the later line is what was trained on
+                points.setdefault(row["phase"], {}).setdefault(key, {})[row["step"]] = float(value)
+    return _series(points)
+
+
+def _read_events(folder: Path) -> dict[str, dict[str, Series]]:
+    """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own TensorBoard logger writes them."""
+    files = sorted(folder.rglob(EVENTS) if (folder / "run.json").exists() else folder.glob(EVENTS))
+    if not files:
+        raise UnreadableRun("no metrics.jsonl and no TensorBoard event file: the run logged nothing")
+    try:
+        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+        from tensorboard.compat.tensorflow_stub.errors import DataLossError
+    except ImportError as problem:
+        raise UnreadableRun(
+            "reading TensorBoard logs needs the package tensorboard: pip install tensorboard"
+        ) from problem
+    points: dict[str, dict[str, dict[int, float]]] = {}
+    for file in files:
+        try:
+            for event in LegacyEventFileLoader(str(file)).Load():
+                for value in event.summary.value:
+                    phase, _, key = value.tag.partition("/")
+                    if phase in ("train", "eval") and value.HasField("simple_value"):
+                        points.setdefault(phase, {}).setdefault(key, {})[event.step] = value.simple_value
+        except DataLossError as problem:
+            raise UnreadableRun(f"{file.name} is broken: {problem}") from problem
+    if not points:
+        raise UnreadableRun("the TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
+    return _series(points)
+
+
+def _series(points: dict[str, dict[str, dict[int, float]]]) -> dict[str, dict[str, Series]]:
+    made = {phase: {key: Series.of(steps) for key, steps in keys.items()} for phase, keys in points.items()}
+    return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in made.items()}
+
+
+def _read_evaluation(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        results = json.loads(path.read_text())
+    except json.JSONDecodeError as problem:
+        raise UnreadableRun(f"eval/results.json is broken or half-written: {problem}") from problem
+    return results if isinstance(results, dict) else None

@@ -1,0 +1,159 @@
+"""Which runs are seeds of one setting, and which settings may be compared with each other."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from real_openrlhf.recipes import ALGORITHMS
+from real_openrlhf.report.methods import METHODS, Method, method
+from real_openrlhf.report.runs import Run
+from real_openrlhf.runs import json_value
+
+# How a knob of the paper's ablations is named where a run leaves its method's own value.
+WORDS = {
+    "--algo.real.tau": "τ = {}",
+    "--algo.real.uniform_groups": "uniform groups: {}",
+    "--algo.real.bce_reduction": "{} over rollouts",
+    "--algo.real.truncated": "truncated: {}",
+    "--algo.real.kl_old_coef": "KL to old policy {}",
+    "--algo.kl.init_coef": "KL to reference {}",
+}
+# Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
+LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
+NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.scoring")  # scoring ways have equal gradients
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One method with one choice of its knobs, and its runs, which differ in the seed only."""
+
+    algo: str
+    deviation: tuple[str, ...]  # where it leaves the paper's knobs
+    distinction: tuple[str, ...]  # other flags that tell it from the method's other settings here
+    runs: tuple[Run, ...]
+
+    @property
+    def method(self) -> Method:
+        return method(self.algo)
+
+    @property
+    def label(self) -> str:
+        return ", ".join((self.method.label, *self.deviation, *self.distinction))
+
+    @property
+    def counted(self) -> list[Run]:
+        return [run for run in self.runs if run.counted]
+
+    @property
+    def broken_off(self) -> list[Run]:
+        return [run for run in self.runs if not run.counted]
+
+    @property
+    def seeds(self) -> str:
+        """How many runs stand behind a curve, in words, with those that do not count."""
+        words = [f"{len(self.counted)} run{'s' * (len(self.counted) != 1)}"] if self.counted else []
+        for status in sorted({run.status for run in self.broken_off}):
+            words.append(f"{sum(run.status == status for run in self.broken_off)} {status}, not averaged")
+        return "; ".join(words)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Settings trained on the same task: only these share a figure."""
+
+    name: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for setting in self.settings for run in setting.runs]
+
+
+def compare(runs: Sequence[Run]) -> list[Comparison]:
+    """Runs by task (recipe and training data), then by method and knobs.
+
+    A plain log does not say its task: it joins the others if they have one task in common, else it stands apart.
+    """
+    tasks: dict[tuple, list[Run]] = defaultdict(list)
+    for run in runs:
+        tasks[_task(run)].append(run)
+    plain = tasks.pop((), [])
+    if len(tasks) == 1:
+        next(iter(tasks.values())).extend(plain)
+    elif plain:
+        tasks[()] = plain
+    named = zip(_task_names(list(tasks)), tasks.values(), strict=True)
+    return [Comparison(name, _settings(members)) for name, members in named]
+
+
+def _task(run: Run) -> tuple:
+    if not run.meta:
+        return ()
+    data = run.meta.get("data")
+    data = tuple(sorted(map(str, data.values()))) if isinstance(data, dict) else ()
+    # the last two parts: a local model's folder is often just called model
+    model = "/".join(PurePath(str(_flags(run).get("--actor.model_name_or_path", ""))).parts[-2:])
+    return str(run.meta.get("recipe")), model, data
+
+
+def _task_names(tasks: Sequence[tuple]) -> list[str]:
+    """The recipe, with the model and then a number only where that does not tell the tasks apart."""
+    names = [task[0] if task else "plain logs" for task in tasks]
+    names = [f"{name}, {task[1]}" if names.count(name) > 1 else name for name, task in zip(names, tasks, strict=True)]
+    return [
+        f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
+def _settings(runs: list[Run]) -> tuple[Setting, ...]:
+    alike: dict[tuple, list[Run]] = defaultdict(list)
+    for run in runs:
+        alike[run.algo, _deviation(run), bool(run.meta)].append(run)
+    made = []
+    for (algo, deviation, told), members in alike.items():
+        knobs = [_knobs(run) for run in members]
+        flags = sorted({flag for chosen in knobs for flag in chosen})
+        varied = [flag for flag in flags if len({str(chosen.get(flag)) for chosen in knobs}) > 1]
+        plain = () if told or (algo, deviation, True) not in alike else ("plain log",)
+        seeds: dict[tuple, list[Run]] = defaultdict(list)
+        for run, chosen in zip(members, knobs, strict=True):
+            distinction = tuple(f"{flag.removeprefix('--')} {chosen.get(flag, 'not set')}" for flag in varied)
+            seeds[distinction or plain].append(run)
+        for distinction, same in seeds.items():
+            same = sorted(same, key=lambda run: (run.seed is None, run.seed, run.name))
+            made.append(Setting(algo, deviation, distinction, tuple(same)))
+    order = {algo: place for place, algo in enumerate(METHODS)}
+    return tuple(sorted(made, key=lambda s: (order.get(s.algo, len(order)), s.algo, s.deviation, s.distinction)))
+
+
+def _flags(run: Run) -> dict[str, Any]:
+    flags = run.meta.get("flags")
+    return flags if isinstance(flags, dict) else {}
+
+
+def _knobs(run: Run) -> dict[str, Any]:
+    """The flags that can change what is learned, without seeds and places."""
+    chosen = {}
+    for flag, value in _flags(run).items():
+        own_place = isinstance(value, str) and (run.name in value or run.path.name in value)
+        if flag.startswith(LEARNING) and flag not in NOT_LEARNING and not own_place:
+            chosen[flag] = PurePath(value).name if isinstance(value, str) and "/" in value else value
+    return chosen
+
+
+def _deviation(run: Run) -> tuple[str, ...]:
+    """Where a run leaves its method's own flags."""
+    own = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
+    flags = _flags(run)
+    return tuple(
+        WORDS.get(flag, flag.removeprefix("--") + " {}").format(_plain(flags[flag]))
+        for flag, setting in own.items()
+        if flag in flags and flags[flag] != json_value(setting.words)
+    )
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

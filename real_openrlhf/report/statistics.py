@@ -1,0 +1,119 @@
+"""Means over seeds and what may be called a win: pure functions over numbers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
+TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One logged number over the run: steps in order, one finite value each."""
+
+    steps: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, points: dict[int, float]) -> "Series":
+        steps = sorted(step for step, value in points.items() if math.isfinite(value))
+        return cls(np.array(steps, dtype=int), np.array([points[step] for step in steps], dtype=float))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over `n` runs and its standard error; the error is nan for a single run."""
+
+    mean: float
+    se: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Band:
+    """A mean curve over runs with its standard error, at steps where every run has a value and nowhere else."""
+
+    steps: np.ndarray
+    mean: np.ndarray
+    se: np.ndarray
+    n: int
+
+
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Mean and standard error (sample standard deviation over root n); nothing for no values."""
+    if not len(values):
+        return None
+    array = np.asarray(values, dtype=float)
+    se = array.std(ddof=1) / math.sqrt(len(array)) if len(array) > 1 else math.nan
+    return Estimate(float(array.mean()), float(se), len(array))
+
+
+def band(runs: Sequence[Series]) -> Band | None:
+    """The mean over runs, step by step; a step that any run lacks is left out."""
+    if not runs:
+        return None
+    shared = runs[0].steps
+    for run in runs[1:]:
+        shared = np.intersect1d(shared, run.steps, assume_unique=True)
+    table = np.stack([run.values[np.isin(run.steps, shared)] for run in runs])
+    n = len(runs)
+    se = table.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(shared), math.nan)
+    return Band(shared, table.mean(axis=0), se, n)
+
+
+def window_length(steps: int) -> int:
+    """How many steps are averaged into one point of a curve."""
+    return max(1, math.ceil(steps / MAX_POINTS))
+
+
+def windowed(series: Series, length: int) -> Series:
+    """Means over windows of `length` steps counted from step 1, each placed at its last step; whole windows only."""
+    if length <= 1 or not len(series):
+        return series
+    window = (series.steps - 1) // length
+    ids, index, counts = np.unique(window, return_inverse=True, return_counts=True)
+    sums = np.zeros(len(ids))
+    np.add.at(sums, index, series.values)
+    whole = counts == length
+    return Series((ids[whole] + 1) * length, sums[whole] / length)
+
+
+def final(series: Series, last: int, tail: bool) -> float | None:
+    """The value at step `last` (an evaluation), or the mean over the last tenth of the steps up to it (training)."""
+    if tail:
+        chosen = series.values[(series.steps > last - max(1, math.ceil(TAIL * last))) & (series.steps <= last)]
+    else:
+        chosen = series.values[series.steps == last]
+    return float(chosen.mean()) if len(chosen) else None
+
+
+def gaps(steps: np.ndarray) -> np.ndarray:
+    """Positions after which a step is missing, so that no line is drawn across what was not measured."""
+    if len(steps) < 3:
+        return np.array([], dtype=int)
+    jumps = np.diff(steps)
+    return np.flatnonzero(jumps > 1.5 * np.median(jumps))
+
+
+def clear_winner(rows: Sequence[Estimate | None]) -> int | None:
+    """The row that leads every other by two standard errors of the difference or more; None if there is no such row.
+
+    A row without a standard error (a single run) can neither win nor be beaten, so it leaves no winner.
+    """
+    known = [(row.mean, index) for index, row in enumerate(rows) if row is not None]
+    if len(known) < 2:
+        return None
+    best = max(known)[1]
+    for index, row in enumerate(rows):
+        if row is None or index == best:
+            continue
+        error = 2 * math.hypot(rows[best].se, row.se)
+        if not rows[best].mean - row.mean >= error or rows[best].mean == row.mean:
+            return None
+    return best

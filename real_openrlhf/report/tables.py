@@ -1,0 +1,354 @@
+"""The tables as data, and their Markdown, LaTeX (booktabs), CSV and HTML forms."""
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from real_openrlhf.report import published
+from real_openrlhf.report.curves import ENTROPY, LENGTH, REWARD, SOLVE_ALL, VALIDATION, Final, Metric, at_end
+from real_openrlhf.report.curves import validation_sets as sets_of
+from real_openrlhf.report.runs import Run
+from real_openrlhf.report.settings import Comparison, Setting
+from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry: words, or a number with its standard error."""
+
+    text: str = ""
+    number: Estimate | None = None
+    digits: int = 3
+    bold: bool = False
+
+    def __str__(self) -> str:
+        if self.number is None:
+            return self.text or NONE
+        se = "" if math.isnan(self.number.se) else f" ± {self.number.se:.{self.digits}f}"
+        return f"{self.number.mean:.{self.digits}f}{se}"
+
+
+@dataclass(frozen=True)
+class Row:
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    title: str
+    columns: list[str]
+    blocks: list[tuple[str, list[Row]]]  # heading ("" for none), rows
+    notes: list[str]
+
+
+def words(text: object) -> Cell:
+    return Cell(str(text))
+
+
+def value(mean: float | None, digits: int = 3) -> Cell:
+    """A number that others published, without a standard error."""
+    return Cell() if mean is None else Cell(number=Estimate(mean, math.nan, 1), digits=digits)
+
+
+# ------------------------------------------------------------------------------------------------------ the tables
+
+SE_NOTE = "± is one standard error over runs; an entry without it is one run."
+BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
+
+
+def results(comparison: Comparison) -> Table:
+    """Where every setting ended, over its finished runs."""
+    sets = sets_of(comparison.runs)
+    metrics = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)
+    ends = [[at_end(setting, metric, sets) for metric in metrics] for setting in comparison.settings]
+    bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(metrics)}
+    rows = []
+    for place, (setting, row) in enumerate(zip(comparison.settings, ends, strict=True)):
+        steps = sorted({end.step for end in row if end is not None})
+        cells = [words(setting.label), words(setting.seeds), words(", ".join(map(str, steps)))]
+        for column, end in enumerate(row):
+            cells.append(Cell(number=end.estimate if end else None, bold=bold[column] == place))
+        rows.append(Row(cells))
+    notes = [
+        SE_NOTE,
+        BOLD_NOTE + " Only settings that ended at the same step compete.",
+        "Validation: at the last evaluation that all finished runs of a setting reached"
+        + (f", mean over {', '.join(sets)}." if sets else ".")
+        + " Training metrics: mean over the last tenth of the steps.",
+    ]
+    columns = ["Setting", "Runs", "Step", *(metric.title for metric in metrics)]
+    return Table("results", "At the end of training", columns, [("", rows)], notes)
+
+
+def _winner(ends: Sequence[Final | None], metric: Metric) -> int | None:
+    if not metric.higher_is_better or len({end.step for end in ends if end is not None}) != 1:
+        return None
+    return clear_winner([end.estimate if end else None for end in ends])
+
+
+def benchmark_scores(run: Run) -> dict[str, Estimate]:
+    """pass@1 of each benchmark in eval/results.json, with the standard error over problems."""
+    results = run.evaluation or {}
+    scores = results.get("benchmarks")
+    found = {}
+    for name, score in scores.items() if isinstance(scores, dict) else ():
+        if isinstance(score, dict) and isinstance(score.get("pass1"), int | float):
+            se = score.get("pass1_se")
+            found[name] = Estimate(float(score["pass1"]), float(se) if isinstance(se, int | float) else math.nan, 1)
+    return found
+
+
+def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
+    """Mean over runs with the standard error over runs; a single run keeps its error over problems.
+
+    `average` is there only where every benchmark of the paper is.
+    """
+    runs = [scores for run in setting.counted if (scores := benchmark_scores(run))]
+    for scores in runs:
+        if all(name in scores for name in published.BENCHMARKS):
+            parts = [scores[name] for name in published.BENCHMARKS]
+            error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
+            scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
+    names = {name for scores in runs for name in scores}
+    found = {}
+    for name in names:
+        here = [scores[name] for scores in runs if name in scores]
+        found[name] = here[0] if len(here) == 1 else estimate([score.mean for score in here])
+    return found
+
+
+def benchmarks(comparisons: Sequence[Comparison]) -> Table:
+    """Ours in blocks of their own, then the published ones."""
+    ours = {comparison.name: [benchmark_estimates(s) for s in comparison.settings] for comparison in comparisons}
+    extra = sorted(
+        {name for found in ours.values() for row in found for name in row} - {*published.BENCHMARKS, "average"}
+    )
+    names = [*published.BENCHMARKS, "average", *extra]
+    blocks = []
+    for comparison in comparisons:
+        found = ours[comparison.name]
+        winners = {name: clear_winner([row.get(name) for row in found]) for name in names}
+        rows = []
+        for place, (setting, row) in enumerate(zip(comparison.settings, found, strict=True)):
+            if row:
+                runs = sum(bool(benchmark_scores(run)) for run in setting.counted)
+                cells = [words(f"{setting.label} ({runs} run{'s' * (runs != 1)})")]
+                cells += [Cell(number=row.get(name), bold=winners[name] == place) for name in names]
+                rows.append(Row(cells))
+        silent = [setting.label for setting, row in zip(comparison.settings, found, strict=True) if not row]
+        heading = f"Ours: {comparison.name}"
+        if silent:
+            rows.append(Row([words(f"not evaluated: {', '.join(silent)}"), *[Cell()] * len(names)]))
+        blocks.append((heading, rows))
+    for block in published.BENCHMARK_BLOCKS:
+        rows = [
+            Row([words(name), *map(value, numbers), *[Cell()] * len(extra)]) for name, numbers in block.rows.items()
+        ]
+        blocks.append((block.title, rows))
+    notes = [
+        "pass@1, mean over samples and problems. Ours: ± is one standard error over runs, for a single run over "
+        "problems. Published numbers: one run each, no standard error, so none is marked as a win.",
+        BOLD_NOTE,
+        *dict.fromkeys(f"{block.title}: {block.source}." for block in published.BENCHMARK_BLOCKS),
+    ]
+    columns = ["Method", *published.BENCHMARKS.values(), "Avg.", *extra]
+    return Table("benchmarks", "Benchmarks: pass@1", columns, blocks, notes)
+
+
+def ablations(comparison: Comparison) -> Table:
+    """The paper's further analysis beside ours: its rows first, then what we ran besides."""
+    sets = sets_of(comparison.runs)
+    family = [s for s in comparison.settings if s.algo in ("real", "real_bce", "real_no_anchor", "real_constant")]
+    left = list(family)
+    rows = []
+
+    def row(label: str, paper: float | None, setting: Setting | None) -> Row:
+        end = at_end(setting, VALIDATION, sets) if setting else None
+        average = benchmark_estimates(setting).get("average") if setting else None
+        runs = words(setting.seeds if setting else "no run")
+        ours = [
+            Cell(number=_percent(average), digits=1),
+            Cell(number=_percent(end.estimate if end else None), digits=1),
+        ]
+        return Row([words(label), value(paper, 1), *ours, runs])
+
+    for (algo, deviation), (label, paper) in published.ABLATIONS.items():
+        matches = [s for s in left if s.algo == algo and _deviates_as(s, deviation)]
+        for setting in matches:
+            left.remove(setting)
+        if not matches:
+            rows.append(row(label, paper, None))
+        for setting in matches:
+            rows.append(row(label if len(matches) == 1 and not setting.distinction else setting.label, paper, setting))
+    rows += [row(setting.label, None, setting) for setting in left]
+    columns = ["Setting", "Paper: average of six", "Ours: average of six", "Ours: validation", "Our runs"]
+    notes = [
+        "pass@1 in percent. " + SE_NOTE + " Paper: one run each, no standard error.",
+        f"{published.ABLATION_SOURCE}.",
+        "Ours: validation is the last in-training evaluation" + (f" on {', '.join(sets)}." if sets else "."),
+    ]
+    return Table("ablations", "Ablations", columns, [("", rows)], notes)
+
+
+def _percent(number: Estimate | None) -> Estimate | None:
+    return number and replace(number, mean=100 * number.mean, se=100 * number.se)
+
+
+def _deviates_as(setting: Setting, pattern: str) -> bool:
+    if not pattern:
+        return not setting.deviation
+    if len(setting.deviation) != 1:
+        return False
+    return re.fullmatch(re.escape(pattern).replace("…", ".+"), setting.deviation[0]) is not None
+
+
+RANGES = {"below": "< 1−ε", "low": "[1−ε, 1)", "high": "[1, 1+ε]", "above": "> 1+ε"}
+SIDES = {"pos": "Positives", "neg": "Negatives"}
+
+
+def ratios(comparison: Comparison) -> Table | None:
+    """The paper's Table 1 with a pair of columns for every setting that logged it."""
+    logged = [s for s in comparison.settings if s.counted and all(_ratio_series(run) for run in s.counted)]
+    if not logged:
+        return None
+    columns = ["Ratio", "Paper, GRPO: %", "Paper, GRPO: |W|"]
+    for setting in logged:
+        columns += [f"{setting.label}: %", f"{setting.label}: |W|"]
+    blocks = []
+    for side, heading in SIDES.items():
+        rows = []
+        for name, ratio in RANGES.items():
+            share, grad = published.RATIOS[side, name]
+            cells = [words(ratio), value(share, 2), value(grad, 4) if grad is not None else words("0 (clipped)")]
+            for setting in logged:
+                pairs = [_over_steps(run, side, name) for run in setting.counted]
+                cells.append(Cell(number=estimate([pair[0] for pair in pairs]), digits=2))
+                seen = [pair[1] for pair in pairs if pair[1] is not None]
+                cells.append(Cell(number=estimate(seen), digits=4) if seen else words("no token"))
+            rows.append(Row(cells))
+        blocks.append((heading, rows))
+    notes = [
+        "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "
+        "magnitude. Mean over all steps of a run, magnitudes weighted by share. " + SE_NOTE,
+        "GRPO, DAPO, GSPO: advantage 1, 0 where clipping is active. REAL and its kin: the rollout's weight |W|.",
+        f"{published.RATIO_SOURCE}.",
+    ]
+    return Table(
+        "ratios", "Tokens by ratio range, and mean gradient magnitude (the paper's Table 1)", columns, blocks, notes
+    )
+
+
+def _ratio_series(run: Run) -> dict[str, Series]:
+    return {key: series for key, series in run.logged.get("train", {}).items() if key.startswith("ratio/")}
+
+
+def _over_steps(run: Run, side: str, name: str) -> tuple[float, float | None]:
+    """Mean share, and the mean magnitude of tokens in the range; None where the run had none there."""
+    found = _ratio_series(run)
+    shares, grads = found.get(f"ratio/{side}/{name}/share"), found.get(f"ratio/{side}/{name}/grad")
+    if shares is None or grads is None:
+        return math.nan, None
+    weight = dict(zip(shares.steps.tolist(), shares.values.tolist(), strict=True))
+    pairs = [(weight.get(s, 0.0), g) for s, g in zip(grads.steps.tolist(), grads.values.tolist(), strict=True)]
+    total = sum(share for share, _ in pairs)
+    mean = sum(share * grad for share, grad in pairs) / total if total else None
+    return float(shares.values.mean()), mean
+
+
+# ------------------------------------------------------------------------------------------------------- the forms
+
+
+def to_markdown(table: Table) -> str:
+    lines = [f"**{table.title}**", "", _pipe(table.columns), _pipe(["---", *["---:"] * (len(table.columns) - 1)])]
+    for heading, rows in table.blocks:
+        if heading:
+            lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
+        lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row.cells]) for row in rows]
+    return "\n".join([*lines, "", *table.notes]) + "\n"
+
+
+def _pipe(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{mark: "\\" + mark for mark in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{"<": "$<$", ">": "$>$", "|": "$|$", "±": r"$\pm$", "τ": r"$\tau$", "ε": r"$\varepsilon$", "π": r"$\pi$"},
+    **{"–": "--", "−": "$-$", "“": "``", "”": "''"},
+}
+
+
+def to_latex(table: Table) -> str:
+    """A table environment that needs booktabs and nothing else."""
+    width = len(table.columns)
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(table.title)}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", _ampersand(map(_latex, table.columns))]
+    for heading, rows in table.blocks:
+        lines.append(r"\midrule")
+        if heading:
+            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{_latex(heading)}}}}} \\")
+        for row in rows:
+            entries = [_latex(str(cell)) for cell in row.cells]
+            entries = [rf"\textbf{{{e}}}" if cell.bold else e for e, cell in zip(entries, row.cells, strict=True)]
+            lines.append(_ampersand(entries))
+    lines += [r"\bottomrule", r"\end{tabular}", "", r"\smallskip", rf"\footnotesize {_latex(' '.join(table.notes))}"]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(mark, mark) for mark in text)
+
+
+def _ampersand(cells) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def to_csv(table: Table) -> str:
+    """One column more for each column with errors; full precision, for further computation."""
+    errors = {
+        place
+        for _, rows in table.blocks
+        for row in rows
+        for place, cell in enumerate(row.cells)
+        if cell.number is not None
+    }
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = ["Block"]
+    for place, column in enumerate(table.columns):
+        head += [column, f"{column} SE"] if place in errors else [column]
+    writer.writerow(head)
+    for heading, rows in table.blocks:
+        for row in rows:
+            line: list[object] = [heading]
+            for place, cell in enumerate(row.cells):
+                line.append(cell.number.mean if cell.number else cell.text)
+                if place in errors:
+                    line.append(cell.number.se if cell.number and not math.isnan(cell.number.se) else "")
+            writer.writerow(line)
+    return text.getvalue()
+
+
+def to_html(table: Table) -> str:
+    def cells(row: Row) -> str:
+        first, *others = row.cells
+        filled = "".join(f"<td{' class=best' if c.bold else ''}>{html.escape(str(c))}</td>" for c in others)
+        return f"<tr><th scope=row>{html.escape(str(first))}</th>{filled}</tr>"
+
+    head = "".join(f"<th scope=col>{html.escape(column)}</th>" for column in table.columns)
+    body = []
+    for heading, rows in table.blocks:
+        title = f"<tr class=block><th colspan={len(table.columns)}><span>{html.escape(heading)}</span></th></tr>"
+        body.append(f"<tbody>{title if heading else ''}{''.join(map(cells, rows))}</tbody>")
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
+    return f"<div class=scroll><table><thead><tr>{head}</tr></thead>{''.join(body)}</table></div><ul class=notes>{notes}</ul>"
