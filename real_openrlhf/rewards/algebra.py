@@ -3,11 +3,12 @@
 import random
 import re
 import string
+from fractions import Fraction
 from functools import lru_cache
 
 import sympy
-from math_verify import LatexExtractionConfig, parse, verify
 from latex2sympy2_extended import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
@@ -69,6 +70,8 @@ def _same_formula(gold: str, answer: str) -> bool:
         if verdict is not None:
             return verdict
     elif isinstance(gold_formula, Relational) and isinstance(answer_formula, Relational):
+        if _names(gold_formula) != _names(answer_formula):
+            return False
         if _proportional(gold_formula, answer_formula):
             return True
     elif isinstance(gold_formula, sympy.Expr) != isinstance(answer_formula, sympy.Expr):
@@ -107,17 +110,15 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr, gold_text: str, answer_
         return None
     if _close(*values, digits=_CONSTANT_DIGITS - 15):
         return True
-    for decimal, (value, other) in ((answer_text, values), (gold_text, values[::-1])):
-        if sympy.im(value) == 0 and not isinstance(other, sympy.Rational):
-            if exact.rounds_to(decimal, _as_fraction(value)):
-                return True
-    return False
+    decimals = ((answer_text, gold, values[0]), (gold_text, answer, values[1]))
+    return any(
+        not expression.is_rational and value.is_real and exact.rounds_to(decimal, _as_fraction(value))
+        for decimal, expression, value in decimals
+    )
 
 
-def _as_fraction(value: sympy.Expr):
-    from fractions import Fraction
-
-    number = sympy.Rational(sympy.re(value))
+def _as_fraction(value: sympy.Expr) -> Fraction:
+    number = sympy.Rational(value)
     return Fraction(int(number.p), int(number.q))
 
 
@@ -164,7 +165,7 @@ def _upward(relation: Relational) -> Relational:
 
 def _points(one: sympy.Expr, other: sympy.Expr, signed: bool):
     """Assignments of rational numbers to everything that stands for a value, by name, the same in every run."""
-    unknowns = sorted({_name(item) for expression in (one, other) for item in _unknowns(expression)})
+    unknowns = sorted(_names(one) | _names(other))
     generator = random.Random(20260)
     for _ in range(_TRIED_POINTS):
         values = {}
@@ -174,12 +175,16 @@ def _points(one: sympy.Expr, other: sympy.Expr, signed: bool):
         yield values
 
 
-def _unknowns(expression: sympy.Expr) -> set[sympy.Basic]:
+def _unknowns(expression: sympy.Basic) -> set[sympy.Basic]:
     """Symbols, and unknown functions and derivatives taken whole."""
     whole = {item for item in expression.atoms(AppliedUndef, sympy.Derivative)}
     outer = {item for item in whole if not any(item is not other and other.has(item) for other in whole)}
     masked = expression.subs({item: sympy.Integer(1) for item in outer}) if outer else expression
     return outer | {symbol for symbol in masked.free_symbols if symbol.name != "i"}
+
+
+def _names(expression: sympy.Basic) -> set[str]:
+    return {_name(item) for item in _unknowns(expression)}
 
 
 def _name(item: sympy.Basic) -> str:

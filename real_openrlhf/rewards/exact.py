@@ -39,15 +39,17 @@ def rational(text: str) -> Fraction | None:
 
 def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction) -> bool:
     """Equal, or one is a decimal that is the other, which has no finite decimal, rounded to its last digit."""
-    if gold_value == value:
-        return True
-    return rounds_to(answer, gold_value) or rounds_to(gold, value)
+    return (
+        gold_value == value
+        or (not _is_finite_decimal(gold_value) and rounds_to(answer, gold_value))
+        or (not _is_finite_decimal(value) and rounds_to(gold, value))
+    )
 
 
 def rounds_to(decimal: str, value: Fraction) -> bool:
-    """Whether `decimal` is written with enough digits and is `value`, which no decimal equals, cut or rounded."""
+    """Whether `decimal` is written with enough digits and is `value` cut or rounded at its last one."""
     written = _DECIMAL.fullmatch(decimal)
-    if written is None or _is_finite_decimal(value):
+    if written is None:
         return False
     digits = written["digits"] or written["digits2"]
     if len(digits.replace(".", "").lstrip("0")) < ROUNDED_DIGITS:

@@ -9,7 +9,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # What may stand between two boxes that are one answer, as in `\boxed{3} and \boxed{4}`.
 _JOINT = re.compile(r"(?:[\s$]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|\\q?quad|and|or|[,;])*")
-_JOINT_LENGTH = 40
+_NEIGHBOURHOOD = 1_000
 _BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
 
 
@@ -26,22 +26,23 @@ def boxed_answer(text: str) -> str | None:
 
     Neighbouring boxes are one answer with several parts: taking only the last would reward hedging.
     """
-    last = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    parts: list[str] = []
-    end = start = last
-    while start >= 0:
-        content, stop = _content(text, start)
-        if content is None:
+    start = _last_box(text, len(text))
+    content, _ = _content(text, start) if start >= 0 else (None, 0)
+    parts = [content] if content else []
+    while parts:
+        end, start = start, _last_box(text, start)
+        if start < 0 or end - start > _NEIGHBOURHOOD:
             break
-        if parts and not _joined(text[stop:end]):
+        content, stop = _content(text, start)
+        if content is None or stop > end or not _JOINT.fullmatch(text[stop:end]):
             break
         if content not in parts:
             parts.insert(0, content)
-        end = start
-        start = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
-        if end - start > _JOINT_LENGTH + 1000:
-            break
-    return ", ".join(parts) if any(parts) else None
+    return ", ".join(parts) or None
+
+
+def _last_box(text: str, end: int) -> int:
+    return max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
 
 
 def _content(text: str, start: int) -> tuple[str | None, int]:
@@ -58,7 +59,3 @@ def _content(text: str, start: int) -> tuple[str | None, int]:
         if depth == 0:
             return text[first + 1 : brace.start()].strip(), brace.end()
     return None, start
-
-
-def _joined(between: str) -> bool:
-    return len(between) <= _JOINT_LENGTH and _JOINT.fullmatch(between) is not None

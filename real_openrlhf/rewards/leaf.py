@@ -35,6 +35,7 @@ _BARE_UNIT = re.compile(
     r"minutes?|seconds?|days?|weeks?|months?|years?|grams?|kg|units?|Hz)(?:\^\{\d\})?)$",
     re.DOTALL,
 )
+_ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _ONLY_TEXT = re.compile(r"^(?:\\text\{[^{}]*\}|[a-zA-Z'\s.-])+$")
 _LEADING_TEXT = re.compile(r"^(?:\\text\{[^{}]*\}[\s:=]*)+(?=[^\s:=^_/])")
@@ -91,7 +92,7 @@ def _is_product(name: str) -> bool:
 
 def value_and_unit(text: str) -> tuple[str, str]:
     match = _UNIT.match(text) or _BARE_UNIT.match(text)
-    if match is None:
+    if match is None or ("\\circ" in match["unit"] and _ANGLE_FUNCTION.search(text)):
         return text, ""
     unit = match["unit"].replace("^{\\circ}", "degree").replace("\\%", "percent").replace("%", "percent")
     word = re.sub(r"[^a-z]", "", _TEXT.sub(r"\1", unit).lower())
@@ -162,8 +163,8 @@ def _same_number(gold: str, answer: str, gold_percent: bool, percent: bool) -> b
             raise Undecided
         return False
     if gold_value is None or value is None:
-        if gold_value is not None and _has_variable(answer):
-            return False
+        if (gold_value is not None and _has_variable(answer)) or (value is not None and _has_variable(gold)):
+            return False  # a number is no expression in a variable
         raise Undecided
     if exact.same_rational(gold, answer, gold_value, value):
         return True
@@ -182,8 +183,8 @@ def _rational(text: str) -> tuple[Fraction | None, bool]:
 
 
 def _has_variable(text: str) -> bool:
-    """Whether a letter stands for itself: then the text is no plain number."""
-    return any(token.isalpha() and token not in "ei" for token in tokens(text))
+    """Whether a letter or word stands for itself: then the text is no plain number."""
+    return any((token.isalpha() and token not in "ei") or token.startswith(r"\text{") for token in tokens(text))
 
 
 def _words(text: str) -> str:

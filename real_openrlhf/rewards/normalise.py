@@ -57,11 +57,11 @@ _SPACE_COMMAND = re.compile(r"(?<!\\)\\[,;:> \n\t]|~")
 _NEGATIVE_SPACE = re.compile(r"(?<!\\)\\!\s*")
 _NULL_DELIMITER = re.compile(r"\\(?:left|right)\s*\.(?!\d)")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose([^{}]*)\}")
-_SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+\.?\d*|\.\d+)\s*[eE]\s*([+-]?\d+)(?![\w.])")
+_SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+\.?\d*|\.\d+)[eE]([+-]?\d+)(?!\w|\.\d)")
 _BARE_POINT = re.compile(r"(?<![\d}])\.(?=\d)")
 _END_POINT = re.compile(r"(?<=\d)\.(?!\d)")
 _PRIMES = re.compile(r"(?<=[a-zA-Z)}])('+)")
-_AND_OR = re.compile(r"(?<![\\a-zA-Z])(?:,\s*)?(and|or)(?![a-zA-Z])")
+_AND_OR = re.compile(r"(?<![\\a-zA-Z{])(?:,\s*)?(and|or)(?![a-zA-Z])")
 _AND_OR_TEXT = re.compile(r"(?:,\s*)?\\text\{\s*,?\s*(and|or)\s*\}")
 _TOKEN = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|\\.|\s+|.", re.DOTALL)
 _PUNCTUATION = " \t\r\n.,;:"
@@ -116,10 +116,12 @@ def _command(match: re.Match) -> str:
 
 
 def _font(match: re.Match) -> str:
+    """Upright text stays text, a letter or number in any font is itself; `5\\,\\mathrm{m}` keeps its unit."""
     content = match[1].strip()
     if content in _FUNCTIONS:
         return f"\\{content} "
-    if len(content) == 1 or content.replace(".", "").isdigit():
+    is_unit = content not in "eid" and match.string[: match.start()].rstrip()[-1:].isdigit()
+    if (len(content) == 1 and not is_unit) or content.replace(".", "").isdigit():
         return f" {content} "
     return f"\\text{{{content}}}"
 

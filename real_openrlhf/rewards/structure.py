@@ -49,7 +49,7 @@ _SEPARATORS = (",", ";", r"\cup", r"\text{and}", r"\text{or}")
 _MEMBER = re.compile(r"^[^,;=(){}\[\]]{1,12}\\in(?![a-zA-Z])(.+)$", re.DOTALL)
 _MATRIX = re.compile(r"^\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}$", re.DOTALL)
 _THOUSANDS = re.compile(r"(?:[-$]|\\cdot ?|^)*\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)")
-_RELATION = re.compile(r"(\\le|\\ge|<|>)(?![a-zA-Z]) ?")
+_RELATION = re.compile(r"(\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|<|>) ?")
 _VARIABLE = re.compile(r"^(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_\{[^{}]*\})?(?:\([a-z]\))?$")
 _LEFT_SIDE = re.compile(r"^\(?[a-zA-Z](?:_\{\w+\})?(?:,[a-zA-Z](?:_\{\w+\})?)*\)?$|^[a-zA-Z]$")
 
@@ -141,7 +141,7 @@ def _item(text: str) -> Node:
     body = _enclosed(text)
     if body is not None:
         opening, inner, closing = body
-        pieces = _split(inner)
+        pieces = _split(inner, thousands=False)
         if opening == r"\{":
             return _collection([parse(piece) for piece in pieces]) if inner.strip() else Leaf(r"\emptyset")
         if len(pieces) > 1:
@@ -187,9 +187,9 @@ def _enclosed(text: str) -> tuple[str, str, str] | None:
     return (parts[0], "".join(parts[1:-1]), parts[-1]) if depth == 0 else None
 
 
-def _split(text: str) -> list[str]:
-    """The parts between top-level separators; a comma inside 1,234 is none."""
-    if _THOUSANDS.fullmatch(text):
+def _split(text: str, thousands: bool = True) -> list[str]:
+    """The parts between top-level separators; the comma of 1,234 is none, but that of (1,234) is."""
+    if thousands and _THOUSANDS.fullmatch(text):
         return [text]
     pieces: list[str] = [""]
     depth = 0
