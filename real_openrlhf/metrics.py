@@ -10,7 +10,7 @@ from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Gro
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
 GROUP_METRICS = {
-    "real/loss": "the objective's true value, mean over the step's prompt groups",
+    "real/loss": "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid rollouts)",
     "real/loss_pos": "its positive side: the loss if negatives were ignored; 0 where the sides meet in one term",
     "real/loss_neg": "its negative side: the loss if positives were ignored; 0 where the sides meet in one term",
     "real/score_pos": "mean score of positives",

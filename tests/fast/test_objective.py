@@ -16,7 +16,6 @@ from real_openrlhf.objective import (
     OBJECTIVES,
     POSITIVE,
     UNPARSABLE,
-    Objective,
     ObjectiveSettings,
     group_loss,
     rollout_scores,
@@ -267,32 +266,39 @@ def test_settings_are_checked(options, message):
         ObjectiveSettings(**options)
 
 
-def test_adding_an_objective(monkeypatch):
+def test_adding_an_objective(request):
     """The README's example: one function and one table entry, and it is trained exactly in any layout."""
-    monkeypatch.setattr(objective, "OBJECTIVES", dict(OBJECTIVES))
+    request.addfinalizer(lambda: OBJECTIVES.pop("hinge"))
     # --- README ---
     import torch
 
     from real_openrlhf import real_policy_loss
-    from real_openrlhf.objective import OBJECTIVES as objectives
+    from real_openrlhf.objective import OBJECTIVES, Objective
 
     def hinge(scores, groups, settings):
         """Ask every score to be beyond a margin of tau on its own side of 0."""
         signed = torch.where(groups.positive, scores, -scores)
         return groups.sum(torch.relu(settings.tau - signed), groups.valid)
 
-    objectives["hinge"] = Objective(hinge, tau=0.1)
+    OBJECTIVES["hinge"] = Objective(hinge, tau=0.1)
+
+    log_probs = torch.tensor([[-1.0, -1.1], [-0.7, -0.7]], requires_grad=True)
+    loss, metrics = real_policy_loss(
+        log_probs,
+        old_log_probs=torch.full((2, 2), -1.0),
+        action_mask=torch.ones(2, 2),
+        rewards=[1, 0],
+        group_ids=["prompt 5", "prompt 5"],
+        objective="hinge",
+        tau=0.1,
+    )
+    loss.backward()
     # --- README ---
+    assert loss.item() == pytest.approx(0.15 + 0.4, abs=1e-6) and metrics["real/loss"] == pytest.approx(0.55, abs=1e-6)
+    assert log_probs.grad.tolist() == [[-0.5, -0.5], [0.5, 0.5]]
     weighed = weigh([0.05, 0.3, -0.2, 0.4], [1, 1, 0, 0], name="hinge")
     assert weighed.loss.item() == pytest.approx(0.05 + 0.5, abs=1e-15)
     assert weighed.weights.tolist() == [-1.0, 0.0, 0.0, 1.0]
-    new = torch.tensor([[-1.0, -1.1], [-0.7, -0.7]], requires_grad=True)
-    loss, metrics = real_policy_loss(
-        new, torch.full((2, 2), -1.0), torch.ones(2, 2), [1, 0], [5, 5], objective="hinge", tau=0.1
-    )
-    assert loss.item() == pytest.approx(0.15 + 0.4, abs=1e-6) and metrics["real/loss"] == pytest.approx(0.55, abs=1e-6)
-    (gradient,) = torch.autograd.grad(loss, new)
-    assert gradient.tolist() == [[-0.5, -0.5], [0.5, 0.5]]
 
 
 def test_the_maths_imports_torch_only_and_the_package_not_even_that():
