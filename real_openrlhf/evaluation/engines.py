@@ -1,0 +1,149 @@
+"""vLLM engines in processes of their own: requests go in, every finished sample comes out at once.
+
+Nothing heavy is imported at the top: a process must choose its devices before it imports torch or vLLM.
+"""
+
+import hashlib
+import multiprocessing
+import os
+import queue
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.evaluation.store import Sample
+
+
+@dataclass(frozen=True)
+class Request:
+    identity: str
+    sample: int
+    seed: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    model: str
+    temperature: float
+    top_p: float
+    max_new_tokens: int
+    max_model_len: int
+    dtype: str
+    tensor_parallel: int
+
+
+def sample_seed(seed: int, identity: str, sample: int) -> int:
+    """Each sample has a seed of its own, so it does not matter when, where and beside what it is drawn."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{identity}/{sample}".encode()).digest()[:8], "big") >> 1
+
+
+def visible_devices() -> list[str]:
+    """The GPUs that this process may use; none on a machine without."""
+    import torch
+
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return chosen.split(",")[:count] if chosen else [str(device) for device in range(count)]
+
+
+def generate(requests: list[Request], settings: EngineSettings, data_parallel: int) -> Iterator[Sample]:
+    """Samples in the order in which they finish, over as many engines as asked for."""
+    devices, width = visible_devices(), settings.tensor_parallel
+    if devices and len(devices) < data_parallel * width:
+        raise UserError(
+            f"{data_parallel} engines of {width} GPUs each need {data_parallel * width} GPUs, here are {len(devices)}"
+        )
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    shares = [requests[rank::data_parallel] for rank in range(data_parallel)]
+    workers = [
+        context.Process(target=_engine, args=(results, share, settings, devices[rank * width : (rank + 1) * width]))
+        for rank, share in enumerate(shares)
+        if share
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        for _ in requests:
+            yield _next(results, workers)
+        for worker in workers:
+            worker.join()
+    finally:
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+
+
+def _next(results, workers) -> Sample:
+    while True:
+        try:
+            item = results.get(timeout=1)
+        except queue.Empty:
+            if any(worker.exitcode for worker in workers) or not any(worker.is_alive() for worker in workers):
+                codes = ", ".join(str(worker.exitcode) for worker in workers)
+                raise UserError(f"a vLLM engine died (exit codes {codes}). {_CONTINUE}") from None
+            continue
+        if isinstance(item, str):
+            raise UserError(f"vLLM failed: {item.rstrip('.')}. {_CONTINUE}")
+        return item
+
+
+_CONTINUE = "What was sampled is kept: the same command continues"
+
+
+def _engine(results, requests: list[Request], settings: EngineSettings, devices: list[str]) -> None:
+    """The whole life of one engine process."""
+    if devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    else:
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    try:
+        _run_engine(results, requests, settings, on_cpu=not devices)
+    except Exception as error:
+        results.put((str(error).strip().splitlines() or [type(error).__name__])[0])
+        raise
+
+
+def _run_engine(results, requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:
+    from vllm import LLM, SamplingParams, TokensPrompt
+    from vllm.sampling_params import RequestOutputKind
+
+    engine = LLM(
+        settings.model,
+        tensor_parallel_size=settings.tensor_parallel,
+        max_model_len=settings.max_model_len,
+        dtype=settings.dtype,
+        enforce_eager=on_cpu,
+        seed=0,
+    ).llm_engine
+    for number, request in enumerate(requests):
+        sampling = SamplingParams(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_tokens=settings.max_new_tokens,
+            seed=request.seed,
+            skip_special_tokens=False,  # some models close their thinking with a special token
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        engine.add_request(str(number), TokensPrompt(prompt_token_ids=list(request.tokens)), sampling)
+    parent = multiprocessing.parent_process()
+    while engine.has_unfinished_requests():
+        if not parent.is_alive():  # killed: nobody is left to write samples down
+            return
+        for output in engine.step():
+            if output.finished:
+                request, completion = requests[int(output.request_id)], output.outputs[0]
+                results.put(
+                    Sample(
+                        id=request.identity,
+                        sample=request.sample,
+                        seed=request.seed,
+                        response=completion.text,
+                        tokens=len(completion.token_ids),
+                        truncated=completion.finish_reason == "length",
+                    )
+                )

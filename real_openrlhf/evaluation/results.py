@@ -1,0 +1,73 @@
+"""From graded samples to numbers: per problem, per benchmark, on average."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.evaluation.statistics import bootstrap, pass_at, powers_of_two, sampling_error
+from real_openrlhf.evaluation.store import Sample
+from real_openrlhf.evaluation.tasks import Task
+
+
+@dataclass(frozen=True)
+class Graded:
+    sample: Sample
+    score: float  # 1, 0, or nan where the verifier could not tell
+    reason: str
+
+
+def per_problem(task: Task, graded: list[Graded]) -> dict:
+    """One line of per_problem.jsonl; a sample that could not be graded counts as wrong."""
+    verdicts = [int(one.score == 1.0) for one in graded]
+    return {
+        "benchmark": task.benchmark,
+        "id": task.identity,
+        "label": task.label,
+        "pass@1": sum(verdicts) / len(verdicts),
+        "verdicts": verdicts,
+        "reasons": [one.reason for one in graded],
+        "ungraded": sum(math.isnan(one.score) for one in graded),
+        "tokens": [one.sample.tokens for one in graded],
+        "truncated": [one.sample.truncated for one in graded],
+    }
+
+
+def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
+    """Benchmarks by name, and their unweighted average."""
+    groups: dict[str, list[dict]] = {}
+    for problem in problems:
+        groups.setdefault(problem["benchmark"], []).append(problem)
+    rng = np.random.default_rng(seed)
+    resampled = {name: bootstrap(np.array([row["pass@1"] for row in rows]), rng) for name, rows in groups.items()}
+    benchmarks = {name: _summary(name, rows, resampled[name]) for name, rows in groups.items()}
+    average = {
+        "pass@1": float(np.mean([entry["pass@1"] for entry in benchmarks.values()])),
+        "standard_error": float(np.mean(list(resampled.values()), axis=0).std(ddof=1)),
+        "sampling_error": float(np.linalg.norm([e["sampling_error"] for e in benchmarks.values()]) / len(benchmarks)),
+    }
+    return benchmarks, average
+
+
+def _summary(name: str, rows: list[dict], resampled: np.ndarray) -> dict:
+    verdicts = np.array([row["verdicts"] for row in rows])
+    tokens = np.array([row["tokens"] for row in rows])
+    return {
+        "title": BENCHMARKS[name].title if name in BENCHMARKS else name,
+        "problems": len(rows),
+        "pass@1": float(verdicts.mean()),
+        "standard_error": float(resampled.std(ddof=1)),
+        "sampling_error": sampling_error(verdicts),
+        "pass@k": {str(k): pass_at(k, verdicts) for k in powers_of_two(verdicts.shape[1])},
+        "truncated": float(np.mean([row["truncated"] for row in rows])),
+        "ungraded": sum(row["ungraded"] for row in rows),
+        "mean_tokens": float(tokens.mean()),
+        "mean_tokens_right": _mean(tokens[verdicts == 1]),
+        "mean_tokens_wrong": _mean(tokens[verdicts == 0]),
+    }
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if values.size else None

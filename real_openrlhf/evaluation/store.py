@@ -1,0 +1,90 @@
+"""The samples of an evaluation on disk: appended one by one, continued only under the settings they were drawn with."""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from real_openrlhf.data.files import write_json
+from real_openrlhf.errors import UserError
+
+
+@dataclass(frozen=True)
+class Sample:
+    id: str  # of the problem
+    sample: int
+    seed: int
+    response: str
+    tokens: int
+    truncated: bool
+
+
+class SampleStore:
+    """`samples.jsonl` and `manifest.json` in one folder, held by one process at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._samples = folder / "samples.jsonl"
+        self._manifest = folder / "manifest.json"
+
+    @contextmanager
+    def opened(self, settings: dict, prompts: dict[str, str]) -> Iterator["SampleStore"]:
+        """`settings` decide what a sample is, `prompts` (benchmark -> digest) what it answers."""
+        try:
+            self._samples.parent.mkdir(parents=True, exist_ok=True)
+            file = self._samples.open("a+b")
+        except OSError as error:
+            raise UserError(f"cannot write to {self._samples.parent} ({error.strerror})") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(
+                    f"another evaluation is writing to {self._samples.parent}: give another --out"
+                ) from None
+            self._agree(settings, prompts)
+            self._cut_torn_line(file)
+            self._file = file
+            yield self
+
+    def _agree(self, settings: dict, prompts: dict[str, str]) -> None:
+        before = (
+            json.loads(self._manifest.read_text())
+            if self._manifest.exists()
+            else {"settings": settings, "prompts": {}}
+        )
+        for name, value in {**dict.fromkeys(before["settings"]), **settings}.items():
+            old = before["settings"].get(name)
+            if old != value:
+                raise UserError(
+                    f"{self._samples.parent} was sampled with {name} = {old}, now it is {value}. "
+                    "Give another --out, or the old setting to continue"
+                )
+        for name, value in prompts.items():
+            if before["prompts"].get(name, value) != value:
+                raise UserError(f"{self._samples.parent} was sampled on another version of {name}. Give another --out")
+        write_json(self._manifest, {"settings": settings, "prompts": {**before["prompts"], **prompts}})
+
+    @staticmethod
+    def _cut_torn_line(file) -> None:
+        """A kill in the middle of a write leaves a last line without its end."""
+        file.seek(0)
+        whole = 0
+        for line in file:
+            whole += len(line) if line.endswith(b"\n") else 0
+        file.truncate(whole)
+
+    def append(self, sample: Sample) -> None:
+        self._file.write(json.dumps(asdict(sample), ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+
+    def __iter__(self) -> Iterator[Sample]:
+        with self._samples.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    yield Sample(**json.loads(line))
+                except (ValueError, TypeError) as error:
+                    raise UserError(
+                        f"{self._samples}: line {number} is damaged ({error}). Delete that line"
+                    ) from error
