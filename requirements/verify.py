@@ -1,0 +1,63 @@
+"""Is everything that a requirements file pins installed, and whole? setup_env.sh asks this of the new environment.
+
+A pip that was killed can leave a package that looks installed; its RECORD says which files should be there.
+    python requirements/verify.py requirements/cpu.txt     prints what is wrong, exit 1 if anything is
+    python requirements/verify.py --forget-broken          makes pip install again what is not whole
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+from pip._vendor.packaging.requirements import Requirement
+from pip._vendor.packaging.utils import canonicalize_name
+
+
+def installed() -> list[Distribution]:
+    return list(distributions(path=[sysconfig.get_paths()["purelib"]]))
+
+
+def damage(distribution: Distribution) -> str | None:
+    """Why a distribution is not whole; pip writes INSTALLER after all the other files."""
+    if not distribution.read_text("INSTALLER"):
+        return "pip did not finish installing it"
+    for file in distribution.files or ():
+        if file.size is not None and file.suffix != ".pyc":
+            try:
+                if os.stat(file.locate()).st_size != file.size:
+                    return f"{file} has another size than recorded"
+            except FileNotFoundError:
+                return f"{file} is missing"
+    return None
+
+
+def problems(requirements: Path) -> list[str]:
+    found = {canonicalize_name(distribution.name): distribution for distribution in installed() if distribution.name}
+    wrong = [f"{name}: {why}" for name, distribution in found.items() if (why := damage(distribution))]
+    for line in requirements.read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        wanted = Requirement(line)
+        distribution = found.get(canonicalize_name(wanted.name))
+        if wanted.marker and not wanted.marker.evaluate():
+            continue
+        if not distribution or not wanted.specifier.contains(distribution.version, prereleases=True):
+            wrong.append(f"{line} is wanted, {distribution.version if distribution else 'nothing'} is installed")
+    if requirements.stem == "cpu":
+        cuda = [name for name in found if name.startswith("nvidia-") and name != "nvidia-ml-py"]
+        wrong += [f"{name}: a CUDA package in an environment for CPU" for name in cuda]
+    return wrong
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--forget-broken":
+        for distribution in installed():
+            if damage(distribution):
+                shutil.rmtree(distribution._path)
+    else:
+        wrong = problems(Path(sys.argv[1]))
+        print("\n".join(wrong))
+        sys.exit(1 if wrong else 0)
