@@ -137,3 +137,8 @@ def test_micro_batches_by_hand():
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_rank_with_the_longest_rollout_still_gets_its_number_of_samples():
+    (step,) = schedule([100] + [1] * 8, [0] * 9, 1, 4, 0)
+    assert sorted(map(len, step)) == [2, 2, 2, 3]
