@@ -119,11 +119,6 @@ class Layout:
     save_hf: bool
 
 
-def needs_reference(plan: Plan) -> bool:
-    """OpenRLHF starts a reference model for a KL to it; TRPA's score is measured against one."""
-    return float(plan.text("--algo.kl.init_coef", "0.01")) > 0 or plan.text("--algo.real.objective") == "trpa"
-
-
 def layout_of(plan: Plan) -> Layout:
     """Read the flags, with OpenRLHF's defaults where the plan has none."""
 
@@ -149,7 +144,7 @@ def layout_of(plan: Plan) -> Layout:
         entropy="--actor.entropy_coef" in plan.flags,
         lora_rank=count("--ds.lora.rank", 0),
         adam_offload="--ds.adam_offload" in plan.flags,
-        reference=needs_reference(plan),
+        reference=plan.needs_reference,
         reference_offload="--ref.offload" in plan.flags,
         colocated="--train.colocate_all" in plan.flags,
         sleeps="--vllm.enable_sleep" in plan.flags,
@@ -234,6 +229,10 @@ def disk(shape: Shape, layout: Layout) -> dict[str, float]:
     adapters = shape.adapter_parameters(layout.lora_rank) if layout.lora_rank else 0
     sizes["final adapter" if adapters else "final HF model"] = 4.0 * adapters if adapters else 2.0 * shape.parameters
     return sizes
+
+
+def disk_bytes(shape: Shape, plan: Plan) -> float:
+    return sum(disk(shape, layout_of(plan)).values())
 
 
 def report(shape: Shape, plan: Plan, gpu_gb: float, measured: bool) -> tuple[list[str], list[str]]:

@@ -13,6 +13,16 @@ PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derive
 # Rows of the prepared training sets, for a dry run before they are on disk; a file that is there is counted.
 TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}
 
+# OpenRLHF's own, where a check reads a flag that a recipe need not set.
+OPENRLHF_DEFAULTS = {
+    "--rollout.batch_size": "1024",
+    "--rollout.n_samples_per_prompt": "1",
+    "--train.batch_size": "128",
+    "--train.num_episodes": "1",
+    "--data.max_len": "2048",
+    "--vllm.tensor_parallel_size": "1",
+}
+
 # What a method is made of. Between two algorithms of one recipe nothing else may differ.
 METHOD_FLAGS = (
     "--actor.policy_loss_type",
@@ -403,9 +413,32 @@ class Plan:
     def argv(self) -> list[str]:
         return [word for flag, setting in self.flags.items() for word in (flag, *setting.words)]
 
+    def number(self, flag: str) -> int:
+        """A whole number, with OpenRLHF's default where the plan has none."""
+        return int(self.text(flag, OPENRLHF_DEFAULTS.get(flag, "0")))
 
-def gpus_of(flags: Mapping[str, Setting]) -> tuple[int, int]:
-    """(nodes, GPUs a node) of the policy."""
+    @property
+    def layout(self) -> tuple[int, int]:
+        """(nodes, GPUs a node) of the policy."""
+        return _layout(self.flags)
+
+    @property
+    def needs_reference(self) -> bool:
+        """OpenRLHF starts a reference model for a KL to it; TRPA's score is measured against one."""
+        return float(self.text("--algo.kl.init_coef", "0.01")) > 0 or self.text("--algo.real.objective") == "trpa"
+
+    @property
+    def gpus(self) -> int:
+        """What Ray has to offer for all roles together."""
+        policy = math.prod(self.layout)
+        if "--train.colocate_all" in self.flags:
+            return policy
+        engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
+        shared = "--train.colocate_actor_ref" in self.flags or not self.needs_reference
+        return policy + engines + (0 if shared else policy)
+
+
+def _layout(flags: Mapping[str, Setting]) -> tuple[int, int]:
     return int(flags["--actor.num_nodes"].text), int(flags["--actor.num_gpus_per_node"].text)
 
 
@@ -444,7 +477,7 @@ def _derived(flags: Mapping[str, Setting], rows: int | None) -> dict[str, Settin
     """What follows from the layout, the number of steps and the size of the data."""
     derived = {}
     try:
-        nodes, gpus = gpus_of(flags)
+        nodes, gpus = _layout(flags)
         derived["--ref.num_nodes"] = _setting(DERIVED, str(nodes), "as the policy")
         derived["--ref.num_gpus_per_node"] = _setting(DERIVED, str(gpus), "as the policy")
         engines = nodes * gpus // int(flags["--vllm.tensor_parallel_size"].text)

@@ -6,10 +6,8 @@ Standard library only. Nothing is overwritten: a folder that exists is only ever
 import contextlib
 import fcntl
 import glob
-import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import re
 import subprocess
@@ -18,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from real_openrlhf import __version__
+from real_openrlhf.data.files import sha256, write_json
 from real_openrlhf.errors import UserError
 from real_openrlhf.patching import load_series
 
@@ -85,21 +84,19 @@ def read(path: Path) -> dict:
 
 
 def write(path: Path, record: dict) -> None:
-    """Replace run.json as a whole: whoever reads it meanwhile sees the old one or the new one."""
-    draft = path / f".run.json.{os.getpid()}"
-    draft.write_text(json.dumps(record, indent=2) + "\n")
-    os.replace(draft, path / "run.json")
+    """Replaces run.json as a whole: whoever reads it meanwhile sees the old one or the new one."""
+    write_json(path / "run.json", record)
 
 
 @contextlib.contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Two trainings must never write into one folder; the kernel frees the lock however a process ends."""
+def only_one(path: Path) -> Iterator[int]:
+    """The lock's descriptor. Two trainings must never write into one folder; the kernel frees it however they end."""
     with open(path / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{path} is being trained right now. Wait for it, or choose another --run-name.") from None
-        yield
+        yield lock.fileno()
 
 
 def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
@@ -144,11 +141,3 @@ def code_version() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return __version__
-
-
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -1,0 +1,99 @@
+"""The files that a run reads: sets prepared by name, the tiny task, or the user's own; and making what is missing."""
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf import tiny
+from real_openrlhf.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
+
+MODEL, TRAINING, VALIDATION, REWARD = (
+    "--actor.model_name_or_path",
+    "--data.prompt_dataset",
+    "--eval.dataset",
+    "--reward.remote_url",
+)
+TINY = "tiny"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A file that this package can make."""
+
+    name: str
+    path: Path
+
+    def make(self, model: str) -> None:
+        if self.name == TINY:
+            tiny.prepare()
+        else:
+            _prepare_set(self.name, self.path, model)
+
+
+def tiny_folder() -> Path:
+    """Where tiny.prepare() puts the model and its data."""
+    cache = Path(os.environ.get("REAL_CACHE", Path.home() / ".cache" / "real_openrlhf"))
+    return cache / f"tiny-{tiny.TinyConfig().key}"
+
+
+def training_set(name: str, data_dir: Path) -> Path:
+    """A set by name, or any other path as it is."""
+    if name == TINY:
+        return tiny_folder() / "train.jsonl"
+    return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
+
+
+def validation_set(name: str, data_dir: Path) -> Path:
+    return tiny_folder() / "eval.jsonl" if name == TINY else (data_dir / f"{name}.jsonl").resolve()
+
+
+def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
+    """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
+    reward = (
+        Path(__file__).resolve().parent / "rewards" / f"{'tiny' if recipe.train_data == TINY else 'math'}_reward.py"
+    )
+    model = str(tiny_folder() / "model") if recipe.model == TINY else recipe.model
+    return {
+        MODEL: Setting((model,), RECIPE),
+        TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
+        VALIDATION: Setting((str(validation_set(recipe.eval_data, data_dir)),), RECIPE, recipe.eval_data),
+        REWARD: Setting((str(reward),), RECIPE, "1 for a right answer, 0 for a wrong one"),
+    }
+
+
+def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
+    """What these flags read, is not there, and can be made."""
+    known = [Prepared(TINY, tiny_folder() / "model"), Prepared(TINY, tiny_folder() / "train.jsonl")]
+    known += [Prepared(TINY, tiny_folder() / "eval.jsonl")]
+    known += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
+    known += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
+    read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
+    return list({file.path: file for file in known if str(file.path) in read and not file.path.exists()}.values())
+
+
+def rows(flags: Mapping[str, Setting]) -> int | None:
+    """Rows to train on: counted where the file is there, else as published."""
+    path = Path(flags[TRAINING].text) if TRAINING in flags else Path()
+    if path.is_file():
+        with open(path, "rb") as lines:
+            return sum(1 for _ in lines)
+    return tiny.TinyConfig().train_prompts if path == training_set(TINY, Path()) else TRAINING_ROWS.get(path.stem)
+
+
+def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
+    """The data files whose hashes a run keeps."""
+    for flag in (TRAINING, VALIDATION):
+        if flag in flags:
+            yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
+
+
+def _prepare_set(name: str, path: Path, model: str) -> None:
+    """As `real-openrlhf data NAME --out PATH` does it."""
+    from real_openrlhf.data import prepare
+
+    parser = argparse.ArgumentParser()
+    prepare.configure(parser)
+    tokenizer = ["--tokenizer", model] if name in TRAINING_ROWS else []
+    prepare.run(parser.parse_args([name, "--out", str(path), *tokenizer]))

@@ -1,0 +1,327 @@
+"""Everything that can be known to be wrong before a model is loaded; all of it at once, each with its fix.
+
+`python -m real_openrlhf.preflight NODES GPUS` is what only a Ray cluster can answer, and runs inside it.
+"""
+
+import argparse
+import contextlib
+import difflib
+import io
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.recipes import Plan
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
+
+
+@dataclass
+class Findings:
+    """Problems stop the run; notes are printed."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """(flags with their words, flags to take out) of a command line's rest; `--no-FLAG` takes one out."""
+    flags: dict[str, list[str]] = {}
+    removed, current = [], None
+    for word in words:
+        if word.startswith("--no-"):
+            removed.append("--" + word.removeprefix("--no-"))
+            current = None
+        elif word.startswith("--"):
+            current, equals, value = word.partition("=")
+            flags[current] = [value] if equals else []
+        elif current is None:
+            raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
+        else:
+            flags[current].append(word)
+    return {flag: tuple(values) for flag, values in flags.items()}, removed
+
+
+def openrlhf_parser() -> argparse.ArgumentParser:
+    """The parser of the installed OpenRLHF, which the patches make importable."""
+    from openrlhf.cli import train_ppo_ray
+
+    if not hasattr(train_ppo_ray, "build_parser"):
+        raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
+    return train_ppo_ray.build_parser()
+
+
+def openrlhf_checks(argv: list[str]) -> None:
+    """OpenRLHF's and REAL's checks of combinations; raises at the first one that fails."""
+    from openrlhf.cli import train_ppo_ray
+
+    train_ppo_ray.parse_args(argv)
+
+
+def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
+    """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
+    known = parser._option_string_actions
+    problems = {}
+    for flag in [*plan.flags, *removed]:
+        if flag not in known:
+            near = difflib.get_close_matches(flag, [*known, *ours], n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
+            problems[flag] = f"unknown flag {flag}. {hint}"
+        elif flag in plan.flags:
+            reason = _refusal(parser, [flag, *plan.flags[flag].words])
+            if reason:
+                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(known[flag])}"
+    return problems
+
+
+def _refusal(parser: argparse.ArgumentParser, words: list[str]) -> str | None:
+    """What the parser says against these words, which it would rather exit over."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            parser.parse_args(words)
+    except SystemExit:
+        error = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        return error.removeprefix(f"argument {words[0]}: ").partition(" (choose")[0]
+    return None
+
+
+def _takes(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return "It is a switch: give it no value."
+    if action.choices:
+        return f"Choose one of {', '.join(map(str, action.choices))}."
+    kind = {int: "whole number", float: "number"}.get(action.type, "value")
+    return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
+
+
+def combination_problems(plan: Plan) -> list[str]:
+    """What OpenRLHF and REAL say of the whole; they stop at their first objection."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            openrlhf_checks(plan.argv())
+    except SystemExit:
+        return [said.getvalue().strip().splitlines()[-1].partition("error: ")[2] or "the parser refuses these flags"]
+    except (AssertionError, UserError, ValueError) as error:
+        return [str(error) or "OpenRLHF refuses this combination of flags"]
+    return []
+
+
+def batch_problems(plan: Plan) -> list[str]:
+    """An optimizer step must hold whole groups, and a rollout whole optimizer steps."""
+    prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
+    batch, rollout = plan.number("--train.batch_size"), prompts * group
+    if group < 2:
+        return [
+            f"--rollout.n_samples_per_prompt {group}: right and wrong answers to one prompt are held against each "
+            "other. Give 2 or more; the paper has 8."
+        ]
+    if batch < group or batch % group:
+        return [
+            f"--train.batch_size {batch} cannot hold whole groups of {group} samples. Give a multiple of {group}, "
+            f"such as {max(round(batch / group), 1) * group}."
+        ]
+    if rollout % batch:
+        fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
+        return [
+            f"a rollout of {prompts} prompts x {group} = {rollout} samples is not a whole number of "
+            f"--train.batch_size {batch}. Give {min(fitting, key=lambda size: abs(size - batch))}, which divides it."
+        ]
+    return []
+
+
+def length_problems(plan: Plan) -> list[str]:
+    """A micro-batch by tokens must hold the longest sample."""
+    longest = plan.number("--data.max_len")
+    flags = ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu")
+    return [
+        f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
+        for flag in flags
+        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest
+    ]
+
+
+def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
+    """The model's config.json, if it is at hand; a path must exist, a hub id must not be known to be wrong."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        config = path / "config.json"
+        if not config.is_file():
+            findings.problems.append(
+                f"model {model} is a folder without config.json. Give a Hugging Face model folder."
+            )
+            return None
+        return json.loads(config.read_text())
+    if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
+        findings.problems.append(
+            f"model {model} does not exist. Give a folder that does, or a hub id such as Qwen/Qwen2.5-1.5B."
+        )
+        return None
+    return _hub_config(model, findings, must_reach)
+
+
+def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None:
+    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    cached = try_to_load_from_cache(model, "config.json")
+    if isinstance(cached, str):
+        return json.loads(Path(cached).read_text())
+    try:
+        HfApi().model_info(model, timeout=10)  # unlike a download, this does not try again for half a minute
+        return json.loads(Path(hf_hub_download(model, "config.json")).read_text())
+    except GatedRepoError:
+        findings.problems.append(f"model {model} needs a login. Run `hf auth login` with an account that may read it.")
+    except RepositoryNotFoundError:
+        findings.problems.append(f"model {model} is not on the hub. Check the name, or give a folder.")
+    except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
+        said = f"the hub cannot be asked about {model}, which is not in the cache ({_last_line(error)})"
+        if must_reach:
+            findings.problems.append(f"{said}. Check the network, or give a folder with --model.")
+        else:
+            findings.notes.append(f"{said}: that it exists was not checked")
+    return None
+
+
+def data_findings(plan: Plan, flag: str, findings: Findings) -> int | None:
+    """Rows of the JSONL files behind a flag; every line must be an object with the columns that the run reads."""
+    rows = 0
+    for name in plan.text(flag).split(","):
+        path = Path(name)
+        if path.suffix not in (".jsonl", ".json"):
+            findings.notes.append(f"{flag} {name} is not a JSONL file: its rows were not checked")
+            return None
+        if not path.is_file():
+            findings.problems.append(
+                f"{flag} {name} does not exist. Name a file that does, or a prepared set: `real-openrlhf data --help`."
+            )
+            return None
+        rows += _rows_of(path, flag, plan, findings)
+    return rows
+
+
+def _rows_of(path: Path, flag: str, plan: Plan, findings: Findings) -> int:
+    columns = {
+        "--data.input_key": plan.text("--data.input_key", "input"),
+        "--data.label_key": plan.text("--data.label_key"),
+    }
+    rows = 0
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                findings.problems.append(f"{flag} {path}, line {number} is not JSON. Write one JSON object a line.")
+                return rows
+            missing = [(key, column) for key, column in columns.items() if column and column not in row]
+            if missing:
+                key, column = missing[0]
+                findings.problems.append(
+                    f"{flag} {path}, line {number} has no column {column!r}, it has {', '.join(row) or 'none'}. "
+                    f"Name the right one with {key}."
+                )
+                return rows
+            rows += 1
+    if not rows:
+        findings.problems.append(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
+    return rows
+
+
+def step_problems(plan: Plan, rows: int | None) -> list[str]:
+    """Steps come from passes over the data; a run must not end before the steps that were asked for."""
+    steps, prompts, passes = (
+        plan.number(flag) for flag in ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
+    )
+    if rows is None:
+        return []
+    if rows < prompts:
+        return [f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."]
+    if rows // prompts * passes < steps:
+        return [
+            f"{passes} passes over {rows} rows end after {rows // prompts * passes} steps, not after {steps}. "
+            "Leave --train.num_episodes out: it follows from --max-steps."
+        ]
+    return []
+
+
+def reward_problems(plan: Plan) -> list[str]:
+    return [
+        f"--reward.remote_url {url} does not exist. Give a Python file with reward_func, or a URL."
+        for url in plan.text("--reward.remote_url").split(",")
+        if url.endswith(".py") and not Path(url).is_file()
+    ]
+
+
+def local_gpus() -> tuple[int, float | None]:
+    """(GPUs here, the smallest one's memory in GB)."""
+    import torch
+
+    count = torch.cuda.device_count()
+    sizes = [torch.cuda.get_device_properties(index).total_memory / 1e9 for index in range(count)]
+    return count, min(sizes, default=None)
+
+
+def cluster_problems(needed: int, nodes: int) -> list[str]:
+    """Asked inside a Ray cluster: enough GPUs, and the patches on every node that could run a worker."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.init(logging_level="ERROR", log_to_driver=False)
+    try:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        gpus = {node["NodeManagerAddress"]: int(node["Resources"].get("GPU", 0)) for node in alive}
+        problems = []
+        having = {address: count for address, count in gpus.items() if count}
+        if sum(having.values()) < needed or len(having) < nodes:
+            problems.append(
+                f"{needed} GPUs on {nodes} nodes are needed, the cluster has {sum(having.values())} on "
+                f"{len(having)} ({', '.join(f'{a}: {c}' for a, c in gpus.items())}). "
+                "Add nodes with `ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
+            )
+        check = ray.remote(num_cpus=0, max_retries=0)(_node_problem)
+        asked = [
+            check.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+            for node in alive
+        ]
+        for node, answer in zip(alive, asked, strict=True):
+            try:
+                problem = ray.get(answer, timeout=120)
+            except Exception as error:  # the package is missing there, or the node went away
+                problem = f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {_last_line(error)}"
+            if problem:
+                problems.append(problem)
+        return problems
+    finally:
+        ray.shutdown()
+
+
+def _node_problem() -> str | None:
+    """Runs on each node."""
+    from real_openrlhf.patching import assert_applied
+
+    try:
+        assert_applied()
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+def main() -> int:
+    nodes, gpus = map(int, sys.argv[1:])
+    problems = cluster_problems(gpus, nodes)
+    for problem in problems:
+        print(f"{MARK}{problem}")
+    return 2 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""`real-openrlhf train`: a recipe, an algorithm and any OpenRLHF flag become one checked command in a run folder.
+
+The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); nothing is hidden behind it.
+"""
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from real_openrlhf import __version__, estimate, inputs, preflight, runs
+from real_openrlhf.errors import UserError
+from real_openrlhf.launch import TRAINER, Place, supervise
+from real_openrlhf.patching import assert_applied
+from real_openrlhf.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
+
+ASSUMED_GPU_GB = 80.0
+SECRET, HIDDEN = "--logger.wandb.key", "***"
+SHORTHANDS = {
+    "model": inputs.MODEL,
+    "data": inputs.TRAINING,
+    "seed": "--train.seed",
+    "max-steps": "--train.max_steps",
+    "gpus": "--actor.num_gpus_per_node",
+    "nodes": "--actor.num_nodes",
+}
+OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
+
+
+class _PassThrough(argparse.ArgumentParser):
+    """Whatever is not ours is OpenRLHF's, and is kept in order instead of refused."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        namespace, rest = super().parse_known_args(args, namespace)
+        namespace.openrlhf = rest
+        return namespace, []
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.__class__ = _PassThrough
+    parser.allow_abbrev = False
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
+    parser.epilog = _epilog()
+    parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--dry-run", action="store_true", help="print and check everything, start nothing")
+    parser.add_argument("--model", help="a folder or a hub id, instead of the recipe's model")
+    parser.add_argument("--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or a JSONL file of your own")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where sets are prepared (%(default)s)")
+    parser.add_argument("--seed", type=_count, metavar="N", help="of data order, sampling and initialisation")
+    parser.add_argument("--max-steps", type=_count, metavar="N", help="rollout steps; 0: all that the data has")
+    parser.add_argument("--gpus", type=_count, metavar="N", help="GPUs a node")
+    parser.add_argument(
+        "--nodes", type=_count, metavar="N", help="more than one needs a Ray cluster, named by RAY_ADDRESS"
+    )
+    parser.add_argument("--working-dir", type=Path, help="for `ray job submit`: made by `real-openrlhf patch export`")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
+    parser.add_argument("--run-name", help="default: recipe, algorithm, seed and time")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint, if there is one")
+
+
+def _count(text: str) -> str:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return text
+
+
+def _epilog() -> str:
+    width = max(map(len, [*RECIPES, *ALGORITHMS]))
+    return "\n".join(
+        [
+            "recipes:",
+            *(f"  {recipe.name:{width}}  {recipe.about}" for recipe in RECIPES.values()),
+            "algorithms:",
+            *(f"  {algorithm.name:{width}}  {algorithm.about}" for algorithm in ALGORITHMS.values()),
+            "OpenRLHF's own flags win over the recipe, and --no-FLAG takes one out of it. All of them:",
+            "  python -m openrlhf.cli.train_ppo_ray --help",
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for; the plan follows from it and from the run's folder."""
+
+    args: argparse.Namespace
+    recipe: Recipe
+    user: dict[str, tuple[str, ...]]
+    removed: list[str]
+    stem: str
+    resumed: Path | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Request":
+        recipe = RECIPES[args.recipe]
+        flags, removed = preflight.split_flags(args.openrlhf)
+        user = {}
+        for name, flag in SHORTHANDS.items():
+            value = getattr(args, name.replace("-", "_"))
+            if value is not None and flag in flags:
+                raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
+            if value is not None:
+                user[flag] = (str(inputs.training_set(value, args.data_dir)) if name == "data" else value,)
+        user |= flags
+        seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
+        stem = runs.run_stem(recipe.name, args.algo, seed[0])
+        resumed = runs.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
+        return cls(args, recipe, user, removed, stem, resumed)
+
+    def plan(self, folder: Path | None = None) -> Plan:
+        """The flags; without a folder, those of a run that has no name yet."""
+        folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
+        given = inputs.settings(self.recipe, self.args.data_dir)
+        launcher = {**given, **_folder_flags(folder.resolve(), self.resumed is not None)}
+        data = {inputs.TRAINING: Setting(self.user.get(inputs.TRAINING, given[inputs.TRAINING].words), "")}
+        algorithm = ALGORITHMS[self.args.algo]
+        return compose(self.recipe, algorithm, self.user, self.removed, launcher, inputs.rows(data))
+
+    def missing(self) -> list[inputs.Prepared]:
+        return inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
+
+
+def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
+    origin = "run folder"
+    flags = {
+        "--train.run_dir": Setting((str(folder),), origin, "metrics.jsonl"),
+        "--logger.tensorboard_dir": Setting((str(folder / "tensorboard"),), origin),
+        "--ckpt.path": Setting((str(folder / "checkpoints"),), origin),
+        "--ckpt.output_dir": Setting((str(folder / "model"),), origin, "the final weights"),
+    }
+    if resumed:
+        flags["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
+    return flags
+
+
+def run(args: argparse.Namespace) -> int:
+    request = Request.of(args)
+    place = Place.of(request.recipe, args.working_dir)
+    _show(request, place)
+    findings = preflight.Findings()
+    wrong = _check_flags(request, findings)
+    sound = replace(request, user={flag: words for flag, words in request.user.items() if flag not in wrong})
+    _check_rest(sound, place, findings)
+    if not findings.problems and not args.dry_run and request.missing():
+        _prepare(request)
+        _check_data(request, findings)
+    for note in findings.notes:
+        print(f"note: {note}")
+    if findings.problems:
+        print(f"{len(findings.problems)} wrong:", file=sys.stderr)
+        for problem in findings.problems:
+            print(f"  - {problem}", file=sys.stderr)
+        return 2
+    if args.dry_run:
+        print("dry run: nothing is wrong, nothing was started")
+        return 0
+    return _train(request, place)
+
+
+def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, str]:
+    """{flag: what is wrong with it}. A recipe's own flags are tested, so only the user's are worth the parser's start."""
+    try:
+        if not request.args.dry_run and not request.args.openrlhf:
+            assert_applied()
+            return {}
+        plan = request.plan()
+        wrong = preflight.flag_problems(plan, request.removed, preflight.openrlhf_parser(), OPTIONS)
+        findings.problems += list(wrong.values()) or preflight.combination_problems(plan)
+        return wrong
+    except UserError as error:
+        findings.problems.append(str(error))
+        return {}
+
+
+def _check_rest(request: Request, place: Place, findings: preflight.Findings) -> None:
+    plan, dry_run = request.plan(), request.args.dry_run
+    findings.problems += preflight.batch_problems(plan)
+    findings.problems += preflight.length_problems(plan)
+    findings.problems += preflight.reward_problems(plan)
+    machine = place.problems(plan)
+    if dry_run and place.address is None and not place.gpus_here:
+        findings.notes += machine  # a dry run is for a machine without GPUs too
+    else:
+        findings.problems += machine
+    _check_data(request, findings)
+    _check_size(request, place, findings)
+    if request.resumed:
+        _check_resumed(request, findings)
+
+
+def _check_data(request: Request, findings: preflight.Findings) -> None:
+    plan, missing = request.plan(), {str(file.path) for file in request.missing()}
+    for flag in (inputs.TRAINING, inputs.VALIDATION):
+        if flag in plan.flags and plan.text(flag) not in missing:
+            preflight.data_findings(plan, flag, findings)
+    if request.args.dry_run:
+        findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
+    findings.problems += preflight.step_problems(plan, inputs.rows(plan.flags))
+
+
+def _check_size(request: Request, place: Place, findings: preflight.Findings) -> None:
+    """Does the model exist, and will it fit; the sums are printed in a dry run, their warnings always."""
+    plan, dry_run = request.plan(), request.args.dry_run
+    model = plan.text(inputs.MODEL)
+    config = None
+    if all(str(file.path) != model for file in request.missing()):
+        config = preflight.model_findings(model, findings, must_reach=not dry_run)
+    shape = estimate.shape_of(config or estimate.KNOWN_CONFIGS.get(model, {}))
+    if shape is None:
+        findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
+        return
+    lines, warnings = estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None)
+    existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
+    free, wanted = shutil.disk_usage(existing).free, estimate.disk_bytes(shape, plan)
+    if wanted > free:
+        warnings.append(
+            f"the run folder will take {wanted / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
+            "--runs-dir, or a smaller --ckpt.max_num"
+        )
+    if dry_run:
+        print("\n".join(lines) + "\n")
+    findings.notes += warnings
+
+
+def _check_resumed(request: Request, findings: preflight.Findings) -> None:
+    record = runs.read(request.resumed)
+    if runs.stem_of(record) != request.stem:
+        findings.problems.append(
+            f"{request.resumed} is a run of {runs.stem_of(record)}, not of {request.stem}. Resume it with its own "
+            "recipe, algorithm and seed, or choose another --run-name."
+        )
+    now = _recorded_flags(request.plan())
+    for flag in sorted({*now, *record["flags"]} - {"--ckpt.load_enable"}):
+        before, after = record["flags"].get(flag), now.get(flag)
+        if before != after:
+            findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
+
+
+def _prepare(request: Request) -> None:
+    model = request.plan().text(inputs.MODEL)
+    for file in request.missing():
+        if not file.path.exists():  # the tiny task's files are made together
+            file.make(model)
+
+
+def _show(request: Request, place: Place) -> None:
+    plan, recipe, algorithm = request.plan(), request.recipe, ALGORITHMS[request.args.algo]
+    print(f"real_openrlhf {__version__}")
+    print(f"  recipe     {recipe.name}: {recipe.about}")
+    print(f"  algorithm  {algorithm.name}: {algorithm.about}")
+    print(f"  where      {place.about}\n")
+    if request.args.dry_run:
+        print(" ".join(place.command([*TRAINER])))
+        print("\n".join(f"  {line}" for line in _flag_lines(plan.flags)) + "\n")
+    if plan.changes:
+        print("changed by you:")
+        for change in plan.changes:
+            before, after = (_said(change.flag, setting) for setting in (change.before, change.after))
+            print(f"  {change.flag}: {before} -> {after}")
+        print()
+
+
+def _flag_lines(flags: Mapping[str, Setting]) -> list[str]:
+    """One flag a line, in columns: the flag with its words, the origin, the note."""
+    words = {flag: f"{flag} {_shown(flag, setting)}".strip() for flag, setting in flags.items()}
+    left = min(max(map(len, words.values())), 60)
+    middle = max(len(setting.origin) for setting in flags.values())
+    return [
+        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
+    ]
+
+
+def _shown(flag: str, setting: Setting) -> str:
+    return HIDDEN if flag == SECRET else setting.text
+
+
+def _said(flag: str, setting: Setting | None) -> str:
+    if setting is None:
+        return "OpenRLHF's default"
+    value = _shown(flag, setting) or "on"
+    return value if setting.origin == USER else f"{value} ({setting.origin})"
+
+
+def _recorded_flags(plan: Plan) -> dict:
+    return {flag: HIDDEN if flag == SECRET else runs.json_value(s.words) for flag, s in plan.flags.items()}
+
+
+def _typed() -> list[str]:
+    """The command line as it was typed, without its secret."""
+    words = ["real-openrlhf", *sys.argv[1:]]
+    return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
+
+
+def _train(request: Request, place: Place) -> int:
+    args = request.args
+    path = (request.resumed or runs.create(args.runs_dir, request.stem, args.run_name)).resolve()
+    plan = request.plan(path)
+    with runs.only_one(path) as lock:
+        record = {
+            "name": path.name,
+            "algo": args.algo,
+            "recipe": args.recipe,
+            "seed": plan.number("--train.seed"),
+            "status": "running",
+            "reason": None,
+            "started": runs.now(),
+            "finished": None,
+            "command": _typed(),
+            "flags": _recorded_flags(plan),
+            **runs.provenance(inputs.local_files(plan.flags)),
+        }
+        if request.resumed:
+            record["started"] = runs.read(path)["started"]
+        runs.write(path, record)
+        print(f"run folder: {path}\n", flush=True)
+        job = f"{path.name}-{time.time_ns()}"
+        code, reason = 1, "the launcher failed"
+        try:
+            code, reason = supervise(place.command([*TRAINER, *plan.argv()], job), place.environment(plan), lock)
+        finally:
+            if reason and reason.startswith("interrupted"):
+                place.stop(job)
+            ending = {"status": "failed" if code else "finished", "reason": reason, "finished": runs.now()}
+            runs.write(path, record | ending)
+    print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")
+    if code:
+        print("continue it: the same command with --resume" + (f" --run-name {path.name}" if args.run_name else ""))
+    return code
