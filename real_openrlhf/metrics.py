@@ -195,6 +195,56 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
     return metrics
 
 
+def ratio_densities(
+    log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
+) -> dict[str, Tensor]:
+    """`ratio_table` per action token, under raw names: token-weighted means of these add up over micro-batches.
+
+    For upstream's own losses, whose metrics are averaged that way; `ratio_metrics_from_densities` undoes it.
+    """
+    table = ratio_table(log_probs, old_log_probs, action_mask, labels, gradients)
+    densities = (table / action_mask.sum().clamp(min=1)).flatten()
+    return dict(zip(_DENSITIES, densities.unbind(), strict=True))
+
+
+def ratio_metrics_from_densities(values: dict) -> dict:
+    """The logged values with `ratio_densities` turned into `RATIO_METRICS`; as they are where there are none."""
+    if not _DENSITIES <= values.keys():
+        return values
+    table = torch.tensor([float(values[name]) for name in _DENSITIES], dtype=torch.float64)
+    shape = (len(RATIO_CLASSES), len(RATIO_RANGES), 2)
+    rest = {name: value for name, value in values.items() if name not in _DENSITIES}
+    # Densities are below 1; scale them so that a share of a small class is not taken for an empty one.
+    return rest | ratio_metrics(table.view(shape) * 1e12)
+
+
+_DENSITIES = dict.fromkeys(
+    f"ratio_raw/{side}/{name}/{kind}"
+    for side in RATIO_CLASSES
+    for name in RATIO_RANGES
+    for kind in ("tokens", "gradients")
+).keys()
+
+
+# How a key is merged over the optimizer steps of a rollout batch; all others by their mean.
+_LAST = {"actor_lr", "actor_grad_norm"}
+_LARGEST = {name for name in GROUP_METRICS if name.endswith(("_max", "_bound", "_drift"))}
+_SMALLEST = {name for name in GROUP_METRICS if name.endswith("_min")}
+
+
+def over_steps(statuses: list[dict[str, float]]) -> dict[str, float]:
+    """One line for a rollout batch: extremes stay extremes, rate and norm are the last step's, the rest are means."""
+
+    def merge(name: str, values: list[float]) -> float:
+        if name in _LAST:
+            return values[-1]
+        if name in _LARGEST | _SMALLEST:
+            return max(values) if name in _LARGEST else min(values)
+        return sum(values) / len(values)
+
+    return {name: merge(name, [status[name] for status in statuses]) for name in statuses[0]}
+
+
 def _log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
     mask = action_mask.bool()
     return torch.where(mask, log_probs, 0.0).detach() - torch.where(mask, old_log_probs, 0.0).detach()

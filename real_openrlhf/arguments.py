@@ -1,0 +1,219 @@
+"""REAL's flags in OpenRLHF's parser, and the refusal of combinations that make no sense, before anything is loaded."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from real_openrlhf.errors import UserError
+
+OBJECTIVES = ("real", "no_anchor", "bce", "constant", "trpa", "disco_logl", "disco_lratio")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
+    real = parser.add_argument_group("REAL (Rewards as Labels)", "used with --actor.policy_loss_type real")
+    real.add_argument(
+        "--algo.real.objective",
+        default="real",
+        choices=OBJECTIVES,
+        help="formula over the group's scores: real (paper, Eq. REAL), no_anchor (Eq. vanilla), bce (Eq. BCE), constant "
+        "(control: REAL's weights frozen at score 0), trpa, disco_logl, disco_lratio (default: real)",
+    )
+    real.add_argument(
+        "--algo.real.tau",
+        type=float,
+        default=None,
+        metavar="FLOAT",
+        help="temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
+        "collapses early; default: 0.5, for disco_logl 10, for disco_lratio 1)",
+    )
+    real.add_argument(
+        "--algo.real.uniform_groups",
+        default="drop",
+        choices=["drop", "keep"],
+        help="prompts whose rollouts are all right or all wrong: drop = loss 0, still counted in the mean, as in the "
+        "authors' code; keep = the paper's equation taken literally (default: drop)",
+    )
+    real.add_argument(
+        "--algo.real.bce_reduction",
+        default="sum",
+        choices=["sum", "mean"],
+        help="bce only: sum over a group, as in the paper's Eq. BCE, or mean over all valid rollouts, as in the authors' "
+        "code (default: sum)",
+    )
+    real.add_argument(
+        "--algo.real.scoring",
+        default="auto",
+        choices=["auto", "micro_batch", "deferred", "separate"],
+        help="how a group's scores are known before its weights, all with the same gradient: whole groups inside a "
+        "micro-batch; deferred backward (keeps the step's graphs); a separate forward without gradient (least memory); "
+        "auto picks by a memory estimate and says what it chose (default: auto)",
+    )
+    real.add_argument(
+        "--algo.real.truncated",
+        default="negative",
+        choices=["negative", "ignore"],
+        help="rollouts cut at the length limit and not right: negative, as in the authors' code, or ignored (default: "
+        "negative)",
+    )
+    real.add_argument(
+        "--algo.real.label_threshold",
+        type=float,
+        default=None,
+        metavar="FLOAT",
+        help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
+        "scores are 0 or 1; default: none)",
+    )
+    real.add_argument(
+        "--algo.real.kl_old_coef",
+        type=float,
+        default=0.0,
+        metavar="FLOAT",
+        help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', no "
+        "value given; TRPA: 0.001; default: 0)",
+    )
+    real.add_argument(
+        "--algo.real.trpa_beta", type=float, default=0.1, metavar="FLOAT", help="trpa only: its beta (default: 0.1)"
+    )
+    real.add_argument(
+        "--algo.real.disco_kl_coef",
+        type=float,
+        default=1000.0,
+        metavar="FLOAT",
+        help="disco only: coefficient of its squared-hinge KL constraint to the old policy (default: 1000)",
+    )
+    real.add_argument(
+        "--algo.real.disco_kl_delta",
+        type=float,
+        default=1e-4,
+        metavar="FLOAT",
+        help="disco only: KL in nats per token up to which the constraint is silent (default: 1e-4)",
+    )
+
+    run = parser.add_argument_group("the run", "for every algorithm")
+    run.add_argument(
+        "--train.max_steps", type=int, default=0, metavar="N", help="end after N rollout steps (default: 0 = all data)"
+    )
+    run.add_argument(
+        "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
+    )
+    run.add_argument(
+        "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
+    )
+    run.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
+
+    # The defaults of these two depend on the algorithm: see `resolve`.
+    parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
+
+
+def resolve(args: SimpleNamespace) -> SimpleNamespace:
+    """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then REAL's checks."""
+    real = args.actor.policy_loss_type == "real"
+    if args.algo.kl.init_coef is None:
+        args.algo.kl.init_coef = 0.0 if real else 0.01
+    if args.algo.advantage.estimator is None:
+        args.algo.advantage.estimator = "group_norm" if real else "gae"
+    if real:
+        wrong = problems(args)
+        if wrong:
+            raise UserError(" | ".join(wrong))
+        if args.algo.real.objective == "trpa":
+            args.algo.kl.use_loss = True  # keeps the reference's log-probabilities, which trpa's scores are made of
+    # Whether a reference model is started: upstream's rule, and for objectives that score against it.
+    args.algo.real.reference = args.algo.kl.init_coef > 0 or (real and args.algo.real.objective == "trpa")
+    return args
+
+
+def problems(args: SimpleNamespace) -> list[str]:
+    """What does not go together with `--actor.policy_loss_type real`: what, why, and the fix."""
+    real, group = args.algo.real, args.rollout.n_samples_per_prompt
+    ranks = (
+        args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
+    )
+    rollout = args.rollout.batch_size * group
+    found = []
+
+    def refuse(condition, message: str) -> None:
+        if condition:
+            found.append(message)
+
+    refuse(
+        args.algo.advantage.estimator == "gae",
+        "REAL has no value function, but --algo.advantage.estimator gae would start a critic. "
+        "Use --algo.advantage.estimator group_norm, or leave the flag out (REAL makes no advantages)",
+    )
+    refuse(
+        group < 2,
+        f"--rollout.n_samples_per_prompt {group}: a group of one has nothing to classify. Use 8, as the paper does",
+    )
+    refuse(
+        args.train.batch_size % group,
+        f"--train.batch_size {args.train.batch_size} (samples) does not hold whole groups of "
+        f"--rollout.n_samples_per_prompt {group}. Use a multiple of {group}, for example "
+        f"{max(1, round(args.train.batch_size / group)) * group}",
+    )
+    refuse(
+        args.train.batch_size > rollout,
+        f"--train.batch_size {args.train.batch_size} is more than a rollout of --rollout.batch_size "
+        f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} or less",
+    )
+    refuse(
+        not args.train.dynamic_batch_enable and args.train.batch_size % (args.train.micro_batch_size * ranks),
+        f"--train.batch_size {args.train.batch_size} is not a multiple of --train.micro_batch_size "
+        f"{args.train.micro_batch_size} x {ranks} ranks. Change one of them, or use --train.dynamic_batch_enable",
+    )
+    refuse(
+        args.actor.dual_clip is not None,
+        "--actor.dual_clip clips a PPO ratio; REAL has none to clip (its weights are bounded by 1/tau). Leave it out",
+    )
+    refuse(
+        args.algo.advantage.is_correction_level != "off",
+        f"--algo.advantage.is_correction_level {args.algo.advantage.is_correction_level} reweights PPO's token ratios; "
+        "REAL's loss has none. Use --algo.advantage.is_correction_level off",
+    )
+    refuse(
+        args.algo.kl.init_coef > 0 and not args.algo.kl.use_loss,
+        f"--algo.kl.init_coef {args.algo.kl.init_coef:g} without --algo.kl.use_loss puts the KL into a reward, which REAL "
+        "uses as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss --algo.kl.estimator k3",
+    )
+    refuse(
+        args.ds.lora.dropout > 0,
+        f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would not be "
+        "the one it is weighed by. Use --ds.lora.dropout 0",
+    )
+    refuse(
+        args.algo.dynamic_filtering_enable and real.uniform_groups == "keep",
+        "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use one of them",
+    )
+    refuse(
+        args.ds.zero_stage not in (1, 2, 3),
+        f"--ds.zero_stage {args.ds.zero_stage}: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2",
+    )
+    refuse(
+        args.ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0,
+        "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text prompts",
+    )
+    refuse(
+        real.tau is not None and not 0 < real.tau < float("inf"),
+        f"--algo.real.tau {real.tau}: it must be a positive number. Use 0.5, as the paper does",
+    )
+    refuse(
+        real.scoring == "micro_batch" and not args.train.dynamic_batch_enable and args.train.micro_batch_size < group,
+        f"--algo.real.scoring micro_batch needs whole groups of {group} in a micro-batch, but --train.micro_batch_size is "
+        f"{args.train.micro_batch_size}. Use --train.micro_batch_size {group} or --algo.real.scoring auto",
+    )
+    refuse(
+        real.kl_old_coef < 0 or args.algo.kl.init_coef < 0,
+        "a KL coefficient is negative, which would push the policy away. Use 0 or more",
+    )
+    return found
+
+
+def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:
+    """For the training script: a refused combination is one line on standard error and exit code 2."""
+    try:
+        return parse()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,61 @@
+"""metrics.jsonl: one line a step with every number that was logged, and the same in a few words on the terminal."""
+
+import json
+import math
+import time
+from pathlib import Path
+
+import torch
+
+from real_openrlhf.metrics import ratio_densities, ratio_metrics_from_densities, token_gradients
+from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE
+
+
+class RunLog:
+    """Written by the controller beside TensorBoard, for every algorithm, where `--train.run_dir` is given."""
+
+    def __init__(self, args) -> None:
+        self.path = Path(args.train.run_dir) / "metrics.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.group_size = args.rollout.n_samples_per_prompt
+
+    def group_stats(self, rollout_samples: list) -> dict[str, float]:
+        """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
+        scores = [math.nan if sample.scores is None else float(sample.scores[0]) for sample in rollout_samples]
+        groups = [scores[i : i + self.group_size] for i in range(0, len(scores), self.group_size)]
+        known = [score for score in scores if not math.isnan(score)]
+        return {
+            "rollout/pass_rate": sum(score > 0.5 for score in known) / max(len(known), 1),
+            "rollout/solve_all": sum(all(score > 0.5 for score in group) for group in groups) / len(groups),
+            "rollout/solve_none": sum(not any(score > 0.5 for score in group) for group in groups) / len(groups),
+            "rollout/ignored": 1 - len(known) / len(scores),
+        }
+
+    def log_train(self, step: int, values: dict) -> None:
+        self._write("train", step, ratio_metrics_from_densities(values))
+
+    def log_eval(self, step: int, values: dict) -> None:
+        self._write("eval", step, values)
+
+    def _write(self, phase: str, step: int, values: dict) -> None:
+        numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
+        line = {"phase": phase, "step": step, "time": round(time.time(), 3), **numbers}
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def ratio_densities_of(args, log_probs, experience) -> dict:
+    """The paper's Table 1 for a micro-batch of upstream's own losses; nothing where no score says right or wrong."""
+    if experience.scores is None:
+        return {}
+    labels = torch.tensor(
+        [
+            IGNORED if math.isnan(score) else POSITIVE if score > 0.5 else NEGATIVE
+            for score in experience.scores.tolist()
+        ]
+    )
+    columns = (log_probs.detach(), experience.action_log_probs, experience.action_mask)
+    family = "gspo" if args.actor.policy_loss_type == "gspo" else "grpo"
+    labels = labels.to(log_probs.device)
+    gradients = token_gradients(family, *columns, labels, clip=tuple(args.actor.eps_clip_low_high))
+    return ratio_densities(*columns, labels, gradients)
