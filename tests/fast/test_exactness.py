@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # by path, for the spawned r
 lab = importlib.import_module("exactness_lab")
 
 quick = settings(
-    max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
 
 

@@ -23,7 +23,7 @@ from real_openrlhf.objective import (
 )
 
 TAU = 0.5
-quick = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 score = st.floats(-5, 5)
 sides = st.integers(1, 63)
 
