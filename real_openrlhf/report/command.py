@@ -5,8 +5,14 @@ import csv
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from real_openrlhf.errors import UserError
+
+if TYPE_CHECKING:
+    from real_openrlhf.report.figures import Picture
+    from real_openrlhf.report.runs import Run
+    from real_openrlhf.report.tables import Table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def write(runs: Sequence, skipped: Sequence[tuple[Path, str]], out: Path) -> Path:
+def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path) -> Path:
     """Everything under `out`: index.html, figures/ and tables/."""
     from real_openrlhf.report import figures, page, tables
     from real_openrlhf.report.settings import compare
@@ -49,40 +55,41 @@ def write(runs: Sequence, skipped: Sequence[tuple[Path, str]], out: Path) -> Pat
     comparisons = compare(runs)
     sections = []
     for comparison in comparisons:
-        makers = (figures.dynamics, figures.ablation, figures.knobs, figures.distributions)
-        pictures = [picture for make in makers if (picture := make(comparison)) is not None]
-        made = [tables.results(comparison), tables.ablations(comparison), tables.ratios(comparison)]
-        section = page.Section(comparison, pictures, [table for table in made if table is not None])
+        parts = [
+            tables.results(comparison),
+            figures.dynamics(comparison),
+            figures.ablation(comparison),
+            tables.ablations(comparison),
+            figures.knobs(comparison),
+            figures.distributions(comparison),
+            tables.ratios(comparison),
+        ]
+        section = page.Section(comparison, [part for part in parts if part is not None])
         prefix = f"{_slug(comparison.name)}-" if len(comparisons) > 1 else ""
-        for picture in section.pictures:
-            _save_picture(picture, out / "figures", prefix + picture.name)
-        for table in section.tables:
-            _save_table(table, out / "tables", prefix + table.name)
+        for part in section.parts:
+            _save(part, out, prefix + part.name)
         sections.append(section)
     gradient, benchmarks = figures.gradient_magnitude(), tables.benchmarks(comparisons)
-    _save_picture(gradient, out / "figures", gradient.name)
-    _save_table(benchmarks, out / "tables", benchmarks.name)
+    for part in (gradient, benchmarks):
+        _save(part, out, part.name)
     index = out / "index.html"
     index.write_text(page.render(sections, gradient, proposition_5_1(), benchmarks, skipped))
     return index
 
 
-def _save_picture(picture, folder: Path, stem: str) -> None:
-    """The figure, and the numbers it was drawn from."""
-    from real_openrlhf.report.figures import save
+def _save(part: "Picture | Table", out: Path, stem: str) -> None:
+    """A table in its three forms; a figure with the numbers that it was drawn from."""
+    from real_openrlhf.report import figures, tables
 
-    save(picture, folder, stem)
-    with open(folder / f"{stem}.csv", "w", newline="") as file:
+    if isinstance(part, tables.Table):
+        for suffix, form in (("md", tables.to_markdown), ("tex", tables.to_latex), ("csv", tables.to_csv)):
+            (out / "tables" / f"{stem}.{suffix}").write_text(form(part))
+        return
+    figures.save(part, out / "figures", stem)
+    with open(out / "figures" / f"{stem}.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["curve", "metric", picture.axis, "runs", "mean", "se"])
-        writer.writerows(picture.rows)
-
-
-def _save_table(table, folder: Path, stem: str) -> None:
-    from real_openrlhf.report import tables
-
-    for suffix, form in (("md", tables.to_markdown), ("tex", tables.to_latex), ("csv", tables.to_csv)):
-        (folder / f"{stem}.{suffix}").write_text(form(table))
+        writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])
+        writer.writerows(part.rows)
 
 
 def _slug(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from matplotlib.lines import Line2D
 from real_openrlhf.errors import UserError
 from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Metric, curve, series
 from real_openrlhf.report.curves import validation_sets as sets_of
-from real_openrlhf.report.methods import METHODS, method
+from real_openrlhf.report.methods import METHODS, REAL_FAMILY, method
 from real_openrlhf.report.runs import Run, UnreadableRun, read_run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Series, band, gaps, window_length, windowed
@@ -44,8 +45,8 @@ STYLE = {
     "grid.color": INK,
 }
 MARKERS = 7  # on each curve
-# Settings of one method share its colour; these set the second, third ... apart: (lightness, line style, marker).
-VARIANTS = ((0.0, None, None), (0.4, "--", "s"), (-0.35, "-.", "^"), (0.6, ":", "D"), (-0.6, (0, (5, 1, 1, 1)), "v"))
+# Settings of one method share its colour; these set the second, third ... apart: (how much lighter, line style, marker).
+VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))
 
 PAPER_DYNAMICS = ("grpo", "dapo", "gspo", "real")
 PAPER_ABLATION = ("dapo", "real_bce", "real_no_anchor", "real")
@@ -94,15 +95,14 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
     for setting in comparison.settings:
         place = seen.get(setting.algo, 0)
         seen[setting.algo] = place + 1
-        lightness, line, marker = VARIANTS[place % len(VARIANTS)]
+        lighter, line, marker = VARIANTS[place % len(VARIANTS)]
         base = setting.method
-        found[setting] = Look(_shade(base.colour, lightness), line or base.line, marker or base.marker)
+        found[setting] = Look(_lighter(base.colour, lighter), line or base.line, marker or base.marker)
     return found
 
 
-def _shade(colour: str, lightness: float) -> str:
-    target = 1.0 if lightness > 0 else 0.0
-    return to_hex([part + (target - part) * abs(lightness) for part in to_rgb(colour)])
+def _lighter(colour: str, share: float) -> str:
+    return to_hex([part + (1 - part) * share for part in to_rgb(colour)])
 
 
 # ----------------------------------------------------------------------------------------------- curves over training
@@ -154,9 +154,9 @@ def _curves(
     if window > 1:
         caption += f" Each training point is the mean of {window} steps."
     if sets:
-        caption += f" Validation: {', '.join(sets)}" + (" (unweighted mean)." if len(sets) > 1 else ".")
+        caption += f" Validation on {', '.join(sets)}" + (" (unweighted mean)." if len(sets) > 1 else ".")
     if any(setting.broken_off for setting in settings):
-        caption += " Thin lines that end in a cross: runs that failed or still run, not part of the mean."
+        caption += " Thin lines that end in a cross: runs that failed, broke off or still run, not part of the mean."
     return Picture(name, title, " ".join([caption, *notes]), panels, legend, columns=4, rows=rows)
 
 
@@ -225,7 +225,7 @@ def distributions(comparison: Comparison) -> Picture | None:
                 ]
         panels += [
             Panel(f"{setting.label}: score", _draw_scores(means, look[setting])),
-            Panel(f"{setting.label}: weight |W|", _draw_weights(means, look[setting])),
+            Panel(f"{setting.label}: weight |W|", _draw_weights(means, look[setting], setting.algo in REAL_FAMILY)),
             Panel(f"{setting.label}: weight spread", _draw_spread(means, look[setting])),
         ]
     if not panels:
@@ -233,7 +233,8 @@ def distributions(comparison: Comparison) -> Picture | None:
     legend = [
         Entry("positives (in the setting's colour)", Look(METHODS["real"].colour, "-", "o")),
         Entry("negatives", NEGATIVES),
-        Entry("largest weight, and its bound 1/τ", Look(INK, ":", "")),
+        Entry("largest weight", LARGEST),
+        Entry("its bound 1/τ (Proposition 5.1)", BOUND),
     ]
     caption = (
         "Means over the runs of a setting of each step's statistics. Score: mean over rollouts, band ±1 standard "
@@ -245,6 +246,8 @@ def distributions(comparison: Comparison) -> Picture | None:
 
 
 NEGATIVES = Look("#8a8a8a", "--", "s")
+LARGEST = Look(INK, "-", "")
+BOUND = Look(INK, ":", "")
 
 
 def _draw_scores(means: dict[str, Series], look: Look) -> Callable[[Axes], None]:
@@ -267,16 +270,18 @@ def _draw_scores(means: dict[str, Series], look: Look) -> Callable[[Axes], None]
     return draw
 
 
-def _draw_weights(means: dict[str, Series], look: Look) -> Callable[[Axes], None]:
+def _draw_weights(means: dict[str, Series], look: Look, bounded: bool) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         for side, style in (("pos", look), ("neg", NEGATIVES)):
             if (middle := means.get(f"weight_{side}")) is not None:
                 _line(axes, middle.steps, middle.values, style)
         largest, share = means.get("weight_abs_max"), means.get("weight_bound")
         if largest is not None:
-            axes.plot(*_broken(largest.steps, largest.values), color=INK, linestyle=":", linewidth=1)
-            if share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
-                axes.axhline(largest.values[-1] / share.values[-1], color=INK, linestyle=":", linewidth=1)
+            axes.plot(*_broken(largest.steps, largest.values), color=LARGEST.colour, linewidth=0.6)
+            if bounded and share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
+                axes.axhline(
+                    largest.values[-1] / share.values[-1], color=BOUND.colour, linestyle=BOUND.line, linewidth=1
+                )
         axes.set_ylim(bottom=0)
         axes.set_xlabel("step")
 
@@ -307,7 +312,8 @@ def gradient_magnitude() -> Picture:
         side = "positive" if label == POSITIVE else "negative"
         for name in ways:
             rows.extend(
-                (f"{name}, {side}", "|W|", s, 1, w, None) for s, w in zip(curves.scores, getattr(curves, name), strict=True)
+                (f"{name}, {side}", "|W|", s, 1, w, None)
+                for s, w in zip(curves.scores, getattr(curves, name), strict=True)
             )
 
         def on(axes: Axes) -> None:
@@ -321,10 +327,10 @@ def gradient_magnitude() -> Picture:
                     marker=look.marker,
                     markevery=(40 + 50 * place, 100),
                 )
-            axes.axhline(bound(), color=INK, linestyle=":", linewidth=1)
-            axes.axvline(clip_edges()[label == POSITIVE], color=INK, linestyle=":", linewidth=0.6)
+            axes.axhline(bound(), color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
+            axes.axvline(clip_edges()[label == POSITIVE], color=INK, linewidth=0.6)
             axes.set_ylim(0, 4)
-            axes.set_xlabel("relative log-probability (GRPO: of a token, REAL: mean of a rollout)")
+            axes.set_xlabel("relative log-probability s")
             axes.set_ylabel("|W|")
 
         return on
@@ -336,11 +342,13 @@ def gradient_magnitude() -> Picture:
     legend = [
         Entry("GRPO: ε = 0.2, A = 1", ways["grpo"]),
         Entry("REAL: τ = 0.5, C = 4", ways["real"]),
-        Entry("REAL's bound 1/τ; where GRPO clips", Look(INK, ":", "")),
+        Entry("REAL's bound 1/τ", BOUND),
+        Entry("where GRPO's clipping sets in", Look(INK, "-", "")),
     ]
     caption = (
         "The paper's Figure 1, computed from the weights that training uses: REAL's by autograd on the score table "
-        "(a group of four positives and four negatives, one score moved), GRPO's from its clipped token ratio."
+        "(a group of four positives and four negatives, one score moved), GRPO's from its clipped token ratio. "
+        "s is a token's relative log-probability for GRPO and its mean over a rollout for REAL."
     )
     return Picture(
         "gradient", "Gradient magnitude of GRPO and REAL", caption, panels, legend, columns=2, rows=rows, axis="score"
@@ -355,7 +363,9 @@ def save(picture: Picture, folder: Path, stem: str) -> list[Path]:
     with matplotlib.rc_context(STYLE):
         figure = _whole(picture)
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # the layout is found; finding it again for each format takes most of the time
+        figure.set_layout_engine(
+            "none"
+        )  # the layout is found; finding it again for each format takes most of the time
         paths = [folder / f"{stem}.png", folder / f"{stem}.pdf"]
         figure.savefig(paths[0], dpi=150, facecolor="white")
         figure.savefig(paths[1], facecolor="white", metadata={"CreationDate": None})
@@ -373,7 +383,7 @@ def _whole(picture: Picture) -> Figure:
     figure.get_layout_engine().set(rect=(0, legend_height / height, 1, 1 - legend_height / height))
     for place, panel in enumerate(picture.panels, 1):
         axes = figure.add_subplot(lines, columns, place)
-        axes.set_title(panel.title)
+        axes.set_title(textwrap.fill(panel.title, 40))
         panel.draw(axes)
     handles = [entry.look.handle() if entry.look else Line2D([], [], linestyle="none") for entry in picture.legend]
     figure.legend(handles, [entry.label for entry in picture.legend], loc="lower center", ncols=legend_columns)
@@ -385,7 +395,7 @@ def panel_svg(panel: Panel, salt: str) -> str:
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):  # ids must not collide inside one page
         figure = Figure(figsize=PANEL, layout="constrained")
         axes = figure.add_subplot()
-        axes.set_title(panel.title)
+        axes.set_title(textwrap.fill(panel.title, 40))
         panel.draw(axes)
         return _svg(figure)
 

@@ -24,8 +24,9 @@ h3 { font-size: 1.05rem; margin: 1.75rem 0 .5rem }
 a { color: inherit } nav a { margin-right: 1rem; white-space: nowrap }
 p, li { max-width: 75ch } .soft, figcaption, .notes { color: var(--soft); font-size: .875rem }
 figure { margin: 0 }
-.panels { display: grid; gap: .5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, var(--least)), 1fr)) }
-.panels > div { min-width: 0; max-width: 560px }
+.panels { display: grid; gap: .5rem; grid-template-columns:
+  repeat(auto-fit, minmax(min(100%, max(290px, 100% / var(--columns) - .5rem)), 1fr)) }
+.panels { max-width: calc(var(--columns) * 480px) } .panels > div { min-width: 0 }
 .panels svg { display: block; width: 100%; height: auto; font-family: inherit }
 .legend { display: flex; flex-wrap: wrap; gap: .15rem 1.25rem; padding: 0; margin: .5rem 0; list-style: none;
   font-size: .875rem }
@@ -41,7 +42,7 @@ tbody th[scope=row] { font-weight: 400; white-space: normal; min-width: 8.5rem }
 thead tr > :first-child { background: var(--tint) }
 .block th { background: var(--tint); font-style: italic; white-space: normal }
 .block span { position: sticky; left: .6rem; display: inline-block; max-width: calc(100vw - 4rem) }
-.best { font-weight: 700 } .notes { padding-left: 1.1rem } .left td { text-align: left }
+.words { white-space: normal; min-width: 5.5rem } .best { font-weight: 700 } .notes { padding-left: 1.1rem } .notes li, .warn li { max-width: 110ch } .left th, .left td { text-align: left }
 code { font: .8125rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: normal }
 .warn { border-left: 4px solid #d97706; padding: .25rem .75rem; background: var(--tint) }
 """
@@ -49,11 +50,10 @@ code { font: .8125rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; whit
 
 @dataclass(frozen=True)
 class Section:
-    """One comparison's figures and tables."""
+    """One comparison's figures and tables, in reading order."""
 
     comparison: Comparison
-    pictures: list[Picture]
-    tables: list[Table]
+    parts: list[Picture | Table]
 
 
 def render(
@@ -77,9 +77,9 @@ def render(
         _skipped(skipped),
     ]
     for number, section in named:
-        body.append(f"<h2 id='task-{number}'>{_text(section.comparison.name)}</h2>")
-        body += [_picture(picture, f"{number}{picture.name}") for picture in section.pictures]
-        body += [_table(table) for table in section.tables]
+        body.append(f"<h2 id='task-{number}'>Task: {_text(section.comparison.name)}</h2>")
+        for part in section.parts:
+            body.append(_table(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
     body += ["<h2 id=benchmarks>Benchmarks</h2>", to_html(benchmarks)]
     body += ["<h2 id=gradient>Gradient magnitude</h2>", _picture(figure_one, "one"), _proposition(proposition)]
     body += ["<h2 id=runs>Runs</h2>", _runs(sections)]
@@ -111,10 +111,9 @@ def _picture(picture: Picture, salt: str) -> str:
             entries.append(f"<li class=missing>{_text(entry.label)}</li>")
         else:
             entries.append(f"<li>{swatch_svg(entry.look, f'{salt}-key-{number}')}{_text(entry.label)}</li>")
-    least = {2: "300px", 3: "300px", 4: "290px"}[picture.columns]
     return (
-        f"<h3>{_text(picture.title)}</h3><figure><div class=panels style='--least:{least}'>{panels}</div>"
-        f"<ul class=legend>{''.join(entries)}</ul><figcaption>{_text(picture.caption)}</figcaption></figure>"
+        f"<h3>{_text(picture.title)}</h3><figure><ul class=legend>{''.join(entries)}</ul>"
+        f"<div class=panels style='--columns:{picture.columns}'>{panels}</div><figcaption>{_text(picture.caption)}</figcaption></figure>"
     )
 
 

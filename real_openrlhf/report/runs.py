@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
 
 EVENTS = "events.out.tfevents.*"
+Points = dict[str, dict[str, dict[int, float]]]  # phase -> key -> step -> value
+Logged = dict[str, dict[str, Series]]  # phase -> key -> series
 
 
 class UnreadableRun(UserError):
@@ -26,9 +29,9 @@ class Run:
     name: str
     algo: str
     seed: int | None
-    status: str  # finished | running | failed | unknown (a plain log does not say)
+    status: str  # finished | running | failed, of a plain log: unknown | cut off
     meta: dict[str, Any]  # run.json, or nothing for a plain log
-    logged: dict[str, dict[str, Series]]  # phase -> key -> series
+    logged: Logged
     evaluation: dict[str, Any] | None  # eval/results.json
 
     @property
@@ -76,7 +79,7 @@ def _read(folder: Path) -> Run:
         raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
     meta = _read_meta(folder / "run.json")
     metrics = folder / "metrics.jsonl"
-    logged = _read_metrics(metrics) if metrics.exists() else _read_events(folder)
+    logged, cut = (_read_metrics(metrics), False) if metrics.exists() else _read_events(folder)
     if not any(len(series) for keys in logged.values() for series in keys.values()):
         raise UnreadableRun("nothing was logged")
     name = str(meta.get("name") or folder.resolve().name)
@@ -85,7 +88,7 @@ def _read(folder: Path) -> Run:
         name=name,
         algo=str(meta.get("algo") or guess_algo(name)),
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
-        status=str(meta.get("status") or "unknown"),
+        status="cut off" if cut else str(meta.get("status") or "unknown"),
         meta=meta,
         logged=logged,
         evaluation=_read_evaluation(folder / "eval" / "results.json"),
@@ -131,8 +134,8 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def _read_metrics(path: Path) -> dict[str, dict[str, Series]]:
-    points: dict[str, dict[str, dict[int, float]]] = {}
+def _read_metrics(path: Path) -> Logged:
+    points: Points = {}
     text = path.read_text()
     if not text.strip():
         raise UnreadableRun("metrics.jsonl is empty")
@@ -155,34 +158,50 @@ def _read_metrics(path: Path) -> dict[str, dict[str, Series]]:
     return _series(points)
 
 
-def _read_events(folder: Path) -> dict[str, dict[str, Series]]:
-    """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own TensorBoard logger writes them."""
+def _read_events(folder: Path) -> tuple[Logged, bool]:
+    """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own logger writes them; and whether the log is cut off.
+
+    TensorBoard writes in blocks, so the log of a running or killed training often ends inside a record.
+    """
     files = sorted(folder.rglob(EVENTS) if (folder / "run.json").exists() else folder.glob(EVENTS))
     if not files:
         raise UnreadableRun("no metrics.jsonl and no TensorBoard event file: the run logged nothing")
     try:
-        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
-        from tensorboard.compat.tensorflow_stub.errors import DataLossError
+        from google.protobuf.message import DecodeError
+        from tensorboard.compat.proto.event_pb2 import Event
     except ImportError as problem:
-        raise UnreadableRun(
-            "reading TensorBoard logs needs the package tensorboard: pip install tensorboard"
-        ) from problem
-    points: dict[str, dict[str, dict[int, float]]] = {}
+        raise UnreadableRun("its TensorBoard log needs the package tensorboard: pip install tensorboard") from problem
+    points: Points = {}
+    cut = False
     for file in files:
+        records, cut = _records(file.read_bytes())
         try:
-            for event in LegacyEventFileLoader(str(file)).Load():
-                for value in event.summary.value:
-                    phase, _, key = value.tag.partition("/")
-                    if phase in ("train", "eval") and value.HasField("simple_value"):
-                        points.setdefault(phase, {}).setdefault(key, {})[event.step] = value.simple_value
-        except DataLossError as problem:
-            raise UnreadableRun(f"{file.name} is broken: {problem}") from problem
+            events = [Event.FromString(record) for record in records]
+        except DecodeError as problem:
+            raise UnreadableRun(f"{file.name} is broken: not a TensorBoard log") from problem
+        for event in events:
+            for value in event.summary.value:
+                phase, _, key = value.tag.partition("/")
+                if phase in ("train", "eval") and value.HasField("simple_value"):
+                    points.setdefault(phase, {}).setdefault(key, {})[event.step] = value.simple_value
     if not points:
-        raise UnreadableRun("the TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
-    return _series(points)
+        raise UnreadableRun("its TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
+    return _series(points), cut
 
 
-def _series(points: dict[str, dict[str, dict[int, float]]]) -> dict[str, dict[str, Series]]:
+def _records(data: bytes) -> tuple[list[bytes], bool]:
+    """The whole records of an event file (length, checksum, record, checksum), and whether bytes are left over."""
+    records, place = [], 0
+    while place + 12 <= len(data):
+        end = place + 12 + struct.unpack_from("<Q", data, place)[0]
+        if end + 4 > len(data):
+            break
+        records.append(data[place + 12 : end])
+        place = end + 4
+    return records, place < len(data)
+
+
+def _series(points: Points) -> Logged:
     made = {phase: {key: Series.of(steps) for key, steps in keys.items()} for phase, keys in points.items()}
     return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in made.items()}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from real_openrlhf.report import published
 from real_openrlhf.report.curves import ENTROPY, LENGTH, REWARD, SOLVE_ALL, VALIDATION, Final, Metric, at_end
 from real_openrlhf.report.curves import validation_sets as sets_of
+from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
@@ -80,7 +81,13 @@ def results(comparison: Comparison) -> Table:
         SE_NOTE,
         BOLD_NOTE + " Only settings that ended at the same step compete.",
         "Validation: at the last evaluation that all finished runs of a setting reached"
-        + (f", mean over {', '.join(sets)}." if sets else ".")
+        + (
+            f", on {', '.join(sets)} (unweighted mean)."
+            if len(sets) > 1
+            else f", on {''.join(sets)}."
+            if sets
+            else "."
+        )
         + " Training metrics: mean over the last tenth of the steps.",
     ]
     columns = ["Setting", "Runs", "Step", *(metric.title for metric in metrics)]
@@ -94,15 +101,27 @@ def _winner(ends: Sequence[Final | None], metric: Metric) -> int | None:
 
 
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
-    """pass@1 of each benchmark in eval/results.json, with the standard error over problems."""
-    results = run.evaluation or {}
-    scores = results.get("benchmarks")
+    """pass@1 of each benchmark as `real-openrlhf eval` left it, with the standard error over problems."""
+    scores = (run.evaluation or {}).get("benchmarks")
     found = {}
     for name, score in scores.items() if isinstance(scores, dict) else ():
-        if isinstance(score, dict) and isinstance(score.get("pass1"), int | float):
-            se = score.get("pass1_se")
-            found[name] = Estimate(float(score["pass1"]), float(se) if isinstance(se, int | float) else math.nan, 1)
+        if isinstance(score, dict) and isinstance(score.get("pass@1"), int | float):
+            error = score.get("standard_error")
+            error = float(error) if isinstance(error, int | float) else math.nan
+            found[name] = Estimate(float(score["pass@1"]), error, 1)
     return found
+
+
+PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "max tokens", "grader": "grader"}
+PROTOCOL |= {"think": "closed thinking", "limit": "only the first"}
+
+
+def protocol(run: Run) -> str:
+    """What a score cannot be compared without."""
+    settings = (run.evaluation or {}).get("settings")
+    if not isinstance(settings, dict):
+        return "protocol unknown"
+    return ", ".join(f"{words} = {settings[key]}" for key, words in PROTOCOL.items() if settings.get(key) is not None)
 
 
 def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
@@ -126,38 +145,47 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
 
 def benchmarks(comparisons: Sequence[Comparison]) -> Table:
     """Ours in blocks of their own, then the published ones."""
-    ours = {comparison.name: [benchmark_estimates(s) for s in comparison.settings] for comparison in comparisons}
-    extra = sorted(
-        {name for found in ours.values() for row in found for name in row} - {*published.BENCHMARKS, "average"}
-    )
+    ours = [
+        (task, setting, found)
+        for task in comparisons
+        for setting in task.settings
+        if (found := benchmark_estimates(setting))
+    ]
+    extra = sorted({name for _, _, found in ours for name in found} - {*published.BENCHMARKS, "average"})
     names = [*published.BENCHMARKS, "average", *extra]
+    protocols = {
+        setting: " / ".join(sorted({protocol(run) for run in setting.counted if benchmark_scores(run)}))
+        for _, setting, _ in ours
+    }
+    notes = [
+        "pass@1, mean over samples and problems. Ours: ± is one standard error over runs, for a single run over "
+        "problems. Published numbers: one run each, no standard error, so none is marked as a win.",
+        BOLD_NOTE + " Only settings evaluated in the same way compete.",
+    ]
     blocks = []
     for comparison in comparisons:
-        found = ours[comparison.name]
-        winners = {name: clear_winner([row.get(name) for row in found]) for name in names}
-        rows = []
-        for place, (setting, row) in enumerate(zip(comparison.settings, found, strict=True)):
-            if row:
-                runs = sum(bool(benchmark_scores(run)) for run in setting.counted)
-                cells = [words(f"{setting.label} ({runs} run{'s' * (runs != 1)})")]
-                cells += [Cell(number=row.get(name), bold=winners[name] == place) for name in names]
-                rows.append(Row(cells))
-        silent = [setting.label for setting, row in zip(comparison.settings, found, strict=True) if not row]
-        heading = f"Ours: {comparison.name}"
+        here = [(setting, found) for task, setting, found in ours if task is comparison]
+        silent = [setting.label for setting in comparison.settings if setting not in protocols]
         if silent:
-            rows.append(Row([words(f"not evaluated: {', '.join(silent)}"), *[Cell()] * len(names)]))
-        blocks.append((heading, rows))
+            notes.append(f"{comparison.name}: not evaluated: {'; '.join(silent)}.")
+        ways = list(dict.fromkeys(protocols[setting] for setting, _ in here))
+        if len(ways) == 1:
+            notes.append(f"{comparison.name}: {ways[0]}.")
+        rows = []
+        for place, (setting, found) in enumerate(here):
+            runs = sum(bool(benchmark_scores(run)) for run in setting.counted)
+            label = f"{setting.label} ({runs} run{'s' * (runs != 1)})"
+            label += f" [{protocols[setting]}]" if len(ways) > 1 else ""
+            wins = {name for name in names if len(ways) == 1 and clear_winner([f.get(name) for _, f in here]) == place}
+            rows.append(Row([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)]))
+        if rows:
+            blocks.append((f"Ours: {comparison.name}", rows))
     for block in published.BENCHMARK_BLOCKS:
         rows = [
             Row([words(name), *map(value, numbers), *[Cell()] * len(extra)]) for name, numbers in block.rows.items()
         ]
         blocks.append((block.title, rows))
-    notes = [
-        "pass@1, mean over samples and problems. Ours: ± is one standard error over runs, for a single run over "
-        "problems. Published numbers: one run each, no standard error, so none is marked as a win.",
-        BOLD_NOTE,
-        *dict.fromkeys(f"{block.title}: {block.source}." for block in published.BENCHMARK_BLOCKS),
-    ]
+        notes.append(f"{block.title}: {block.source}.")
     columns = ["Method", *published.BENCHMARKS.values(), "Avg.", *extra]
     return Table("benchmarks", "Benchmarks: pass@1", columns, blocks, notes)
 
@@ -165,7 +193,7 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
 def ablations(comparison: Comparison) -> Table:
     """The paper's further analysis beside ours: its rows first, then what we ran besides."""
     sets = sets_of(comparison.runs)
-    family = [s for s in comparison.settings if s.algo in ("real", "real_bce", "real_no_anchor", "real_constant")]
+    family = [s for s in comparison.settings if s.algo in REAL_FAMILY]
     left = list(family)
     rows = []
 
@@ -214,8 +242,9 @@ SIDES = {"pos": "Positives", "neg": "Negatives"}
 
 
 def ratios(comparison: Comparison) -> Table | None:
-    """The paper's Table 1 with a pair of columns for every setting that logged it."""
-    logged = [s for s in comparison.settings if s.counted and all(_ratio_series(run) for run in s.counted)]
+    """The paper's Table 1 with a pair of columns for every method that logged it under its own knobs."""
+    own = [s for s in comparison.settings if s.counted and not s.deviation]
+    logged = [s for s in own if all(_ratio_series(run) for run in s.counted)]
     if not logged:
         return None
     columns = ["Ratio", "Paper, GRPO: %", "Paper, GRPO: |W|"]
@@ -342,7 +371,8 @@ def to_csv(table: Table) -> str:
 def to_html(table: Table) -> str:
     def cells(row: Row) -> str:
         first, *others = row.cells
-        filled = "".join(f"<td{' class=best' if c.bold else ''}>{html.escape(str(c))}</td>" for c in others)
+        kinds = ["words" if cell.text else "best" if cell.bold else "number" for cell in others]
+        filled = "".join(f"<td class={kind}>{html.escape(str(c))}</td>" for kind, c in zip(kinds, others, strict=True))
         return f"<tr><th scope=row>{html.escape(str(first))}</th>{filled}</tr>"
 
     head = "".join(f"<th scope=col>{html.escape(column)}</th>" for column in table.columns)

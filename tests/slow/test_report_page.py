@@ -1,0 +1,136 @@
+"""The whole report through the command line: every file, and the page as a browser would parse it."""
+
+import importlib
+import re
+import sys
+from argparse import Namespace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf.cli import main
+from real_openrlhf.report.runs import read_run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+lab = importlib.import_module("report_lab")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Ten good runs on two tasks among broken folders: (what was printed, reasons, output folder)."""
+    root = tmp_path_factory.mktemp("report")
+    for algo, seeds in {"real": 3, "grpo": 3, "real_bce": 2}.items():
+        for seed in range(1, seeds + 1):
+            lab.write_run(root / "runs", algo, seed)
+    for seed in (1, 2):
+        lab.write_run(root / "runs", "real", seed, recipe="hard", name=f"hard-{seed}", flags={"--algo.real.tau": 0.1})
+    reasons = lab.break_folders(root / "runs")
+    with pytest.MonkeyPatch.context() as patch:
+        printed = []
+        patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(map(str, words))))
+        assert main(["report", str(root / "runs"), "--out", str(root / "out")]) == 0
+    return printed, reasons, root / "out"
+
+
+def test_broken_folders_are_named_in_the_output_and_on_the_page(report):
+    printed, reasons, out = report
+    page = (out / "index.html").read_text()
+    for name, reason in reasons.items():
+        (line,) = [line for line in printed if f"/{name}: " in line]
+        assert reason in line and f"/{name}</code>" in page
+    assert f"10 runs reported, {len(reasons)} skipped" in printed
+
+
+def test_every_figure_and_table_comes_in_all_its_forms(report):
+    files = {str(path.relative_to(report[2])) for path in report[2].rglob("*") if path.is_file()}
+    pictures = [f"{task}-{name}" for task in ("cpu", "hard") for name in ("dynamics", "ablation", "scores")]
+    expected = {f"figures/{n}.{s}" for n in (*pictures, "hard-knobs", "gradient") for s in ("png", "pdf", "csv")}
+    sheets = [f"{task}-{name}" for task in ("cpu", "hard") for name in ("results", "ablations")]
+    expected |= {f"tables/{n}.{s}" for n in (*sheets, "cpu-ratios", "benchmarks") for s in ("md", "tex", "csv")}
+    assert files == expected | {"index.html"}
+    assert (report[2] / "figures/cpu-dynamics.png").read_bytes().startswith(b"\x89PNG")
+    assert (report[2] / "figures/cpu-dynamics.pdf").read_bytes().startswith(b"%PDF")
+
+
+class Outline(HTMLParser):
+    """Ids and references of a page, and whether its tags close."""
+
+    VOID = {"meta", "link", "br", "img"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.inside, self.outside = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, text in attributes:
+            if name == "id":
+                self.ids.append(text)
+            if name in ("src", "href", "xlink:href"):
+                (self.inside if text.startswith("#") else self.outside).append(text)
+            self.inside += re.findall(r"url\((#[^)]+)\)", text or "")
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone(report):
+    text = (report[2] / "index.html").read_text()
+    outline = Outline()
+    outline.feed(text)
+    assert outline.open == []
+    assert outline.outside == ["data:,"]  # no network: nothing but an empty icon
+    assert {link[1:] for link in outline.inside} <= set(outline.ids)
+    assert "<script" not in text and "@import" not in text and "url(http" not in text
+    assert "width=device-width" in text and "prefers-color-scheme: dark" in text
+    assert "Proposition 5.1 holds" in text
+
+
+def test_panels_of_one_page_do_not_share_ids(report):
+    """A browser takes the first of equal ids, so a clip path or marker would come from another panel."""
+    outline = Outline()
+    outline.feed((report[2] / "index.html").read_text())
+    used = {link[1:] for link in outline.inside}
+    assert not [name for name in used if outline.ids.count(name) > 1]
+
+
+def test_a_log_of_stock_openrlhf_is_read(tmp_path):
+    """Written by OpenRLHF's own logger, with the text that it mixes in."""
+    logging_utils = pytest.importorskip("openrlhf.utils.logging_utils")
+    place = Namespace(tensorboard_dir=str(tmp_path), wandb=Namespace(run_name="gspo-seed4"))
+    logger = logging_utils.TensorboardLogger(Namespace(logger=place))
+    for step in (1, 2, 3):
+        logger.log_train(step, {"policy_loss": 0.5 * step, "kl": None, "generated_samples": ("2+2=4", 1.0)})
+    logger.log_eval(2, {"eval_aime24_pass1": 0.25})
+    logger.close()
+    run = read_run(tmp_path / "gspo-seed4")
+    assert (run.algo, run.seed) == ("gspo", 4)
+    assert run.logged["train"].keys() == {"policy_loss"}
+    assert run.logged["train"]["policy_loss"].values.tolist() == [0.5, 1.0, 1.5]
+    assert run.logged["eval"]["eval_aime24_pass1"].steps.tolist() == [2]
+
+
+def test_figure_one_draws_grpo_as_openrlhf_trains_it():
+    """The gradient of OpenRLHF's own policy loss, token by token."""
+    import numpy as np
+    import torch
+
+    loss = pytest.importorskip("openrlhf.models.loss")
+    from real_openrlhf.report.weights import figure_one
+
+    for label, advantage in ((1, 1.0), (0, -1.0)):
+        curves = figure_one(label)
+        tokens = torch.tensor(curves.scores[:, None], requires_grad=True)
+        mask, old = torch.ones_like(tokens), torch.zeros_like(tokens)
+        clipped = loss.PolicyLoss(clip_eps_low=0.2, clip_eps_high=0.2)
+        value = clipped(tokens, old, torch.full_like(tokens, advantage), action_mask=mask)
+        value = value[0] if isinstance(value, tuple) else value
+        (gradient,) = torch.autograd.grad(value, tokens)
+        np.testing.assert_allclose(gradient[:, 0].abs() * len(tokens), curves.grpo, atol=1e-12)
