@@ -8,6 +8,7 @@ import fcntl
 import glob
 import importlib.metadata
 import json
+import math
 import platform
 import re
 import subprocess
@@ -108,7 +109,8 @@ def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
 def _number(word: str) -> int | float | str:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
-            return kind(word)
+            number = kind(word)
+            return number if math.isfinite(number) else word  # JSON has no infinity
     return word
 
 

@@ -1,0 +1,144 @@
+"""Estimates against models that exist and against sums done by hand."""
+
+import pytest
+
+from real_openrlhf import estimate
+from real_openrlhf.recipes import ALGORITHMS, RECIPES, compose
+
+QWEN_1_5B, QWEN_7B = estimate.KNOWN_CONFIGS
+GPU = 80e9
+
+
+def plan(recipe, algo="real", user=None, removed=()):
+    return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed)
+
+
+def memory(recipe, algo="real", user=None, removed=()):
+    found = plan(recipe, algo, user, removed)
+    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
+    return shape, estimate.states(shape, estimate.layout_of(found))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", ["Qwen2", "Llama", "Qwen3"])
+def test_parameters_are_counted_as_transformers_builds_them(family, tied):
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{family}Config")(
+        hidden_size=64,
+        intermediate_size=176,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        vocab_size=101,
+        tie_word_embeddings=tied,
+    )
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    shape = estimate.shape_of(config.to_dict())
+    extra = 3 * 2 * 16 if family == "Qwen3" else 0  # its norms of q and k, too few to be in the sums
+    assert shape.parameters + extra == sum(p.numel() for p in model.parameters())
+
+
+def test_adapters_are_counted_as_peft_builds_them():
+    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
+    config = transformers.Qwen2Config(
+        hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=101,
+    )  # fmt: skip
+    model = transformers.Qwen2ForCausalLM(config)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    assert estimate.shape_of(config.to_dict()).adapter_parameters(8) == trained
+
+
+def test_the_known_models_have_their_published_sizes():
+    sizes = {name: estimate.shape_of(config).parameters for name, config in estimate.KNOWN_CONFIGS.items()}
+    assert sizes[QWEN_1_5B] == 1_777_088_000
+    assert sizes[QWEN_7B] == 7_615_616_512
+
+
+@pytest.mark.parametrize("config", [{}, {"hidden_size": 8, "num_hidden_layers": 2, "num_experts": 8}])
+def test_no_guess_about_models_that_the_sums_do_not_describe(config):
+    assert estimate.shape_of(config) is None
+
+
+def test_zero_stages_shard_what_they_shard():
+    shape, two = memory("qwen7b", user={"--ds.zero_stage": ("2",)})
+    _, three = memory("qwen7b", user={"--ds.zero_stage": ("3",)})
+    _, one = memory("qwen7b", user={"--ds.zero_stage": ("1",)})
+    size = shape.parameters
+    adam = "Adam: fp32 weights and two moments"
+    assert (one["weights (bf16)"], two["weights (bf16)"], three["weights (bf16)"]) == (2 * size, 2 * size, size / 4)
+    assert (one["gradients (bf16)"], two["gradients (bf16)"]) == (2 * size, size / 4)
+    assert one[adam] == two[adam] == three[adam] == 12 * size / 8
+
+
+def test_offloading_and_adapters_take_the_optimizer_off_the_gpu():
+    shape, full = memory("qwen7b-lora", user={"--ds.lora.rank": ("0",)})
+    _, adapters = memory("qwen7b-lora")
+    _, offloaded = memory("qwen7b-lora", user={"--ds.lora.rank": ("0",), "--ds.adam_offload": ()})
+    adam = "Adam: fp32 weights and two moments"
+    assert full[adam] == 12 * shape.parameters
+    assert adapters[adam] == 12 * shape.adapter_parameters(64) < full[adam] / 20
+    assert adam not in offloaded
+
+
+def test_only_methods_with_a_reference_model_hold_one():
+    name = "reference model (bf16)"
+    assert [name in memory("qwen7b", algo)[1] for algo in ("real", "grpo", "dapo", "trpa")] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert name not in memory("qwen7b", "grpo", {"--ref.offload": ()})[1]
+
+
+def test_logits_are_the_largest_moment_and_grow_with_the_token_budget():
+    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
+    budgets = (9216, 18432)
+    found = [
+        estimate.moments(shape, estimate.layout_of(plan("qwen7b", user={"--train.max_tokens_per_gpu": (str(n),)})))
+        for n in budgets
+    ]
+    name = "activations at their largest: the logits"
+    assert found[0][name] * 2 == found[1][name]
+    # one fp32 table of 9,216 x 152,064 is 5.6 GB; the forward and backward pass holds more than two of them
+    assert found[0][name] > 2 * 4 * 9216 * 152064
+
+
+def test_generation_holds_vllms_share_and_what_sleeps_not():
+    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
+    found = estimate.generation_memory(shape, estimate.layout_of(plan("qwen7b", "grpo")), GPU)
+    assert found["vLLM, 70% of the GPU"] == 0.7 * GPU
+    assert found["resident: weights (bf16)"] == found["resident: reference model (bf16)"] == shape.parameters / 4
+
+
+def test_disk_counts_what_is_kept_and_what_is_never_rotated():
+    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
+
+    def total(user):
+        return estimate.disk_bytes(shape, plan("qwen7b", user=user))
+
+    checkpoint, model = 14 * shape.parameters, 2 * shape.parameters
+    assert total({}) == 2 * checkpoint + model
+    assert total({"--ckpt.save_hf": ()}) == 2 * checkpoint + 50 * model + model  # 1,000 steps, every 20
+    assert total({"--ckpt.save_steps": ("-1",)}) == model
+    assert total({"--train.max_steps": ("20",)}) == checkpoint + model
+
+
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "cpu"])
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_gpu_recipe_is_estimated_to_fit_80_gb(recipe, algo):
+    found = plan(recipe, algo)
+    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
+    lines, warnings = estimate.report(shape, found, 80, measured=False)
+    assert warnings == []
+    assert any("8,388,608 generated tokens" in line for line in lines)  # 128 x 8 x 8,192
+
+
+def test_a_run_that_does_not_fit_is_told_what_to_do():
+    found = plan("qwen7b", user={"--actor.num_gpus_per_node": ("1",), "--actor.num_nodes": ("1",)})
+    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
+    _, warnings = estimate.report(shape, found, 80, measured=False)
+    assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)

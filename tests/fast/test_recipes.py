@@ -1,0 +1,221 @@
+"""Recipes against the paper: its sentences are quoted here a second time and the numbers are read out of them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf.recipes import (
+    ALGORITHMS,
+    METHOD_FLAGS,
+    PAPER,
+    RECIPES,
+    TRAINING_ROWS,
+    Setting,
+    compose,
+)
+
+NAMES = "real real_bce real_no_anchor real_constant grpo dapo gspo trpa disco_logl disco_lratio".split()
+ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
+PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
+PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
+
+SETUP = (
+    "All models are optimized using AdamW with a weight decay of 0.01. We employ a global batch size of 128 "
+    "(mini-batch size 32), with G=8 rollouts sampled per prompt. The sampling temperature is 0.6 for both training "
+    "and inference, and the maximum context length is set to 8,192 tokens. For the 1.5B model, we use a learning "
+    "rate of 2 × 10^-6 and train for 1,400 steps; for the 7B model, the learning rate is 1 × 10^-6 over 1,000 steps."
+)
+METHODS = (
+    "for GRPO, we set the KL penalty coefficient to β=0.001. For DAPO, we adopt the asymmetric clipping thresholds "
+    "ε_low=0.2 and ε_high=0.28. For GSPO, the sequence-level clipping thresholds are set to ε_low=3 × 10^-4 and "
+    "ε_high=4 × 10^-4."
+)
+
+
+def numbers(text: str, pattern: str) -> list[float]:
+    """The groups of `pattern` in `text` as numbers: 8,192 and 2 × 10^-6 are numbers too."""
+    found = re.search(pattern, text)
+    assert found, pattern
+    return [float(group.replace(",", "").replace(" × 10^", "e")) for group in found.groups()]
+
+
+def plan(recipe: str, algo: str = "real", user=None, removed=(), rows=None):
+    return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
+
+
+def values(recipe: str, flag: str, algo: str = "real") -> list[float]:
+    return [float(word) for word in plan(recipe, algo).flags[flag].words]
+
+
+def test_every_algorithm_has_its_name():
+    assert list(ALGORITHMS) == NAMES
+
+
+@pytest.mark.parametrize("recipe", ON_GPUS)
+def test_batch_sampling_and_optimizer_are_the_papers(recipe):
+    (decay,) = numbers(SETUP, r"weight decay of ([\d.]+)\.")
+    prompts, mini_batch, group = numbers(SETUP, r"size of (\d+) \(mini-batch size (\d+)\), with G=(\d+)")
+    (temperature,) = numbers(SETUP, r"temperature is ([\d.]+) for both")
+    (context,) = numbers(SETUP, r"is set to ([\d,]+) tokens")
+    assert values(recipe, "--actor.adam.weight_decay") == [decay]
+    assert values(recipe, "--rollout.batch_size") == [prompts]
+    assert values(recipe, "--rollout.n_samples_per_prompt") == [group]
+    assert values(recipe, "--train.batch_size") == [mini_batch * group]
+    assert values(recipe, "--rollout.temperature") == values(recipe, "--eval.temperature") == [temperature]
+    assert values(recipe, "--rollout.max_new_tokens") == [context]
+    assert values(recipe, "--data.max_len") == [1024 + context]
+    # from the authors' code: AdamW's betas, no schedule, no warm-up
+    assert values(recipe, "--actor.adam.betas") == [0.9, 0.999]
+    assert plan(recipe).text("--actor.lr_scheduler") == "constant"
+    assert values(recipe, "--actor.lr_warmup_ratio") == [0]
+
+
+@pytest.mark.parametrize("recipe", PAPER_SCALE)
+def test_rate_and_steps_are_the_papers(recipe):
+    size = "1.5B" if "1.5b" in recipe else "7B"
+    pattern = {
+        "1.5B": r"1\.5B model, we use a learning rate of (\d × 10\^-\d) and train for ([\d,]+) steps",
+        "7B": r"7B model, the learning rate is (\d × 10\^-\d) over ([\d,]+) steps",
+    }[size]
+    rate, steps = numbers(SETUP, pattern)
+    assert values(recipe, "--actor.adam.lr") == [rate]
+    assert values(recipe, "--train.max_steps") == [steps]
+    assert f"DeepSeek-R1-Distill-Qwen-{size}" in plan(recipe).text("--actor.model_name_or_path")
+
+
+def test_validation_is_aime24_over_eight_samples():
+    assert RECIPES["qwen1.5b"].eval_data == RECIPES["qwen7b"].eval_data == "aime24"
+    assert values("qwen1.5b", "--eval.n_samples_per_prompt") == [8]  # Fig. 2: averaged over 8 samples
+
+
+def test_methods_have_the_papers_values():
+    (penalty,) = numbers(METHODS, r"β=([\d.]+)\.")
+    dapo = numbers(METHODS, r"clipping thresholds ε_low=([\d.]+) and ε_high=([\d.]+)\.")
+    gspo = numbers(METHODS, r"set to ε_low=(\d × 10\^-\d) and ε_high=(\d × 10\^-\d)")
+    assert values("qwen7b", "--algo.kl.init_coef", "grpo") == [penalty]
+    assert values("qwen7b", "--actor.eps_clip_low_high", "grpo") == [0.2, 0.2]  # Fig. 1: clipping 0.2
+    assert values("qwen7b", "--actor.eps_clip_low_high", "dapo") == dapo
+    assert values("qwen7b", "--actor.eps_clip_low_high", "gspo") == gspo
+    assert plan("qwen7b", "dapo").text("--actor.loss_agg_mode") == "token-mean"
+    assert plan("qwen7b", "gspo").text("--actor.policy_loss_type") == "gspo"
+    for algo in ("real", "real_bce", "real_no_anchor", "real_constant"):
+        assert values("qwen7b", "--algo.real.tau", algo) == [0.5]  # "the temperature parameter is fixed at"
+    # "REAL, DAPO and GSPO baselines are trained without an explicit KL penalty term"; OpenRLHF's default is 0.01
+    for algo in ("real", "real_bce", "real_no_anchor", "real_constant", "dapo", "gspo"):
+        assert values("qwen7b", "--algo.kl.init_coef", algo) == [0]
+        assert "--algo.kl.use_loss" not in plan("qwen7b", algo).flags
+    assert plan("qwen7b", "grpo").text("--algo.kl.estimator") == "k3"
+    assert "--algo.kl.use_loss" in plan("qwen7b", "grpo").flags
+
+
+def test_trpa_and_disco_have_the_losses_of_their_own_code():
+    assert values("qwen7b", "--algo.real.trpa_beta", "trpa") == [0.1]
+    assert values("qwen7b", "--algo.real.kl_old_coef", "trpa") == [0.001]
+    for algo, tau in (("disco_logl", 10), ("disco_lratio", 1)):
+        assert values("qwen7b", "--algo.real.tau", algo) == [tau]
+        assert values("qwen7b", "--algo.real.disco_kl_coef", algo) == [1000]
+        assert values("qwen7b", "--algo.real.disco_kl_delta", algo) == [1e-4]
+
+
+def test_a_reference_model_is_there_for_those_that_need_one():
+    assert {algo for algo in ALGORITHMS if plan("qwen7b", algo).needs_reference} == {"grpo", "trpa"}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_between_algorithms_only_the_methods_flags_differ(recipe):
+    def rest(algo):
+        return {flag: s for flag, s in plan(recipe, algo).flags.items() if not flag.startswith(METHOD_FLAGS)}
+
+    assert all(rest(algo) == rest("real") for algo in ALGORITHMS)
+    assert not [flag for flag in RECIPES[recipe].settings if flag.startswith(METHOD_FLAGS)]
+    for algorithm in ALGORITHMS.values():
+        assert all(flag.startswith(METHOD_FLAGS) for flag in algorithm.settings)
+
+
+@pytest.mark.parametrize("recipe, algo", PAIRS)
+def test_every_rollout_is_whole_groups_and_whole_updates(recipe, algo):
+    composed = plan(recipe, algo)
+    prompts, group = composed.number("--rollout.batch_size"), composed.number("--rollout.n_samples_per_prompt")
+    batch = composed.number("--train.batch_size")
+    assert batch % group == 0
+    assert prompts * group == 4 * batch  # the paper's four updates a rollout: 128 / 32
+
+
+@pytest.mark.parametrize("recipe, algo", PAIRS)
+def test_what_claims_to_be_the_papers_quotes_it(recipe, algo):
+    for flag, setting in plan(recipe, algo).flags.items():
+        if setting.origin == PAPER:
+            assert re.search("“.+”", setting.note), flag
+
+
+def as_read(tex: str) -> str:
+    """The paper's source as its reader sees it, as far as the quotes need it."""
+    for pattern, replacement in (
+        (r"\\varepsilon_\{\\text\{(\w+)\}\}", r"ε_\1"),
+        (r"\\mathcal\{L\}_\{\\mathrm\{BCE\}\} = \\mathcal\{L\}_\+ \+ \\mathcal\{L\}_-", "L_BCE = L_+ + L_-"),
+        (r"\\varepsilon", "ε"),
+        (r"\\tau", "τ"),
+        (r"\\beta", "β"),
+        (r"\\times", "×"),
+        (r"\^\{(-?\d+)\}", r"^\1"),
+        (r"[$]", ""),
+        (r"\s+", " "),
+    ):
+        tex = re.sub(pattern, replacement, tex)
+    return tex
+
+
+def test_the_quotes_are_the_papers_words():
+    source = Path(__file__).parents[2] / "../shared/paper/rewards-as-labels.tex"
+    if not source.exists():
+        pytest.skip("the paper's source is not at ../shared/paper: the quotes cannot be compared with it")
+    text = as_read(source.read_text())
+    notes = [s.note for recipe, algo in PAIRS for s in plan(recipe, algo).flags.values()]
+    quotes = {quote for note in notes for quote in re.findall("“(.+?)”", note)}
+    assert len(quotes) > 15
+    assert [quote for quote in quotes | {SETUP, METHODS} if quote not in text] == []
+
+
+def test_the_users_flags_win_and_are_listed():
+    composed = plan("qwen7b", user={"--actor.adam.lr": ("3e-6",), "--ds.overlap_comm": (), "--train.seed": ("42",)})
+    assert composed.text("--actor.adam.lr") == "3e-6"
+    assert composed.flags["--actor.adam.lr"].origin == "user"
+    changes = {change.flag: (change.before and change.before.text, change.after.text) for change in composed.changes}
+    assert changes == {"--actor.adam.lr": ("1e-6", "3e-6"), "--ds.overlap_comm": (None, "")}  # 42 is the recipe's
+
+
+def test_a_flag_can_be_taken_out_even_one_that_is_derived():
+    composed = plan("qwen7b", removed=["--ds.packing_samples", "--train.num_episodes"], rows=1000)
+    assert "--ds.packing_samples" not in composed.flags
+    assert "--train.num_episodes" not in composed.flags
+    assert composed.changes[0].before == Setting((), "recipe", "no padding tokens")
+
+
+def test_engines_follow_the_layout_unless_named():
+    user = {"--actor.num_nodes": ("2",), "--actor.num_gpus_per_node": ("4",), "--vllm.tensor_parallel_size": ("2",)}
+    composed = plan("qwen7b", user=user)
+    assert composed.text("--vllm.num_engines") == "4"
+    assert composed.text("--ref.num_nodes") == "2" and composed.text("--ref.num_gpus_per_node") == "4"
+    assert composed.gpus == 8
+    assert plan("qwen7b", user={"--vllm.num_engines": ("3",)}).text("--vllm.num_engines") == "3"
+
+
+def test_gpus_add_up_when_roles_do_not_share_them():
+    user = {"--vllm.num_engines": ("2",), "--vllm.tensor_parallel_size": ("2",)}
+    assert plan("qwen7b", "real", user, ["--train.colocate_all"]).gpus == 8 + 4
+    assert plan("qwen7b", "grpo", user, ["--train.colocate_all"]).gpus == 8 + 4 + 8
+
+
+@pytest.mark.parametrize("recipe", PAPER_SCALE)
+def test_the_data_is_read_often_enough_for_all_steps(recipe):
+    rows = TRAINING_ROWS[RECIPES[recipe].train_data]
+    composed = plan(recipe, rows=rows)
+    steps_a_pass = rows // composed.number("--rollout.batch_size")
+    passes, steps = composed.number("--train.num_episodes"), composed.number("--train.max_steps")
+    assert (passes - 1) * steps_a_pass < steps <= passes * steps_a_pass
+
+
+def test_a_value_that_is_no_number_is_left_to_the_parser():
+    composed = plan("qwen7b", user={"--rollout.batch_size": ("many",)}, rows=1000)
+    assert "--train.num_episodes" not in composed.flags
