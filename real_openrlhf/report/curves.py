@@ -88,12 +88,10 @@ class Final:
 
 
 def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final | None:
-    """At the last step that all finished runs reached, so that no run is given more training than another."""
+    """At the last step that all finished runs logged, so that no run is given more training than another."""
     found = [values for run in setting.counted if (values := series(run, metric, sets)) is not None]
-    if not found:
+    shared = band(found)
+    if shared is None or not len(shared.steps):
         return None
-    last = int(min(values.steps[-1] for values in found))
-    numbers = [final(values, last, tail=metric.phase == "train") for values in found]
-    if any(number is None for number in numbers):
-        return None
-    return Final(last, estimate(numbers))
+    last = int(shared.steps[-1])
+    return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in found]))

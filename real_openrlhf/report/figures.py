@@ -245,7 +245,7 @@ def distributions(comparison: Comparison) -> Picture | None:
     return Picture("scores", "Scores and weights over training", caption, panels, legend, columns=3, rows=rows)
 
 
-NEGATIVES = Look("#8a8a8a", "--", "s")
+NEGATIVES = Look(INK, "--", "s")
 LARGEST = Look(INK, "-", "")
 BOUND = Look(INK, ":", "")
 

@@ -84,13 +84,10 @@ def windowed(series: Series, length: int) -> Series:
     return Series((ids[whole] + 1) * length, sums[whole] / length)
 
 
-def final(series: Series, last: int, tail: bool) -> float | None:
+def final(series: Series, last: int, tail: bool) -> float:
     """The value at step `last` (an evaluation), or the mean over the last tenth of the steps up to it (training)."""
-    if tail:
-        chosen = series.values[(series.steps > last - max(1, math.ceil(TAIL * last))) & (series.steps <= last)]
-    else:
-        chosen = series.values[series.steps == last]
-    return float(chosen.mean()) if len(chosen) else None
+    span = max(1, math.ceil(TAIL * last)) if tail else 1
+    return float(series.values[(series.steps > last - span) & (series.steps <= last)].mean())
 
 
 def gaps(steps: np.ndarray) -> np.ndarray:

@@ -300,7 +300,7 @@ def to_markdown(table: Table) -> str:
         if heading:
             lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
         lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row.cells]) for row in rows]
-    return "\n".join([*lines, "", *table.notes]) + "\n"
+    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
 
 
 def _pipe(cells: Sequence[str]) -> str:

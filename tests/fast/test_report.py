@@ -125,6 +125,15 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
     assert curve(task.settings[0], VALIDATION, sets).band.mean.tolist() == pytest.approx([0.15])
 
 
+def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
+    for seed, evaluations in ((1, {10: 0.1, 20: 0.2, 30: 0.9}), (2, {10: 0.3, 20: 0.4, 25: 0.9})):
+        log = [{"phase": "eval", "step": step, "eval_sums_pass1": score} for step, score in evaluations.items()]
+        metrics = lab.write_run(tmp_path, "real", seed) / "metrics.jsonl"
+        metrics.write_text("".join(json.dumps(line) + "\n" for line in log))
+    (row,) = rows(tables.results(comparison(tmp_path)))
+    assert (row["Step"], float(row["Validation pass@1"])) == ("20", pytest.approx(0.3))
+
+
 def test_a_resumed_run_counts_each_step_once(tmp_path):
     folder = lab.write_run(tmp_path, "real", 1)
     with open(folder / "metrics.jsonl", "a") as file:
