@@ -3,6 +3,7 @@
 import random
 import re
 import string
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
@@ -32,6 +33,7 @@ _STEPS = (sympy.Abs, sympy.floor, sympy.ceiling, sympy.sign, sympy.Max, sympy.Mi
 _UNFINISHED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
 _CAPITAL = re.compile(r"\\[a-zA-Z]+|[A-Z]")
 _DEGREES_OF = re.compile(r"(\d+(?:\.\d+)?)\^\{\\circ\}")
+_GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")  # read as the function, even in `\gamma - 1`
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 
 
@@ -70,10 +72,9 @@ def _same_formula(gold: str, answer: str) -> bool:
         if verdict is not None:
             return verdict
     elif isinstance(gold_formula, Relational) and isinstance(answer_formula, Relational):
-        if _names(gold_formula) != _names(answer_formula):
-            return False
-        if _proportional(gold_formula, answer_formula):
-            return True
+        verdict = _same_relation(gold_formula, answer_formula)
+        if verdict is not None:
+            return verdict
     elif isinstance(gold_formula, sympy.Expr) != isinstance(answer_formula, sympy.Expr):
         return False
     return verify(gold_formula, answer_formula, timeout_seconds=None)
@@ -81,10 +82,21 @@ def _same_formula(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=256)
 def formula(text: str) -> sympy.Basic | None:
+    """What math-verify reads, with plain symbols for everything that only has a value at a point; None if nothing."""
     if _ANGLE_FUNCTION.search(text):
         text = _DEGREES_OF.sub(r"{(\\frac{\1\\pi}{180})}", text)
+    text = _GAMMA.sub(r"\\upsilon ", text)
     found = parse(f"\\boxed{{{text}}}", _LATEX, parsing_timeout=None, fallback_mode="no_fallback")
-    return found[0] if found and isinstance(found[0], sympy.Basic | sympy.MatrixBase) else None
+    return _plain(found[0]) if found and isinstance(found[0], sympy.Basic | sympy.MatrixBase) else None
+
+
+def _plain(read: sympy.Basic | sympy.MatrixBase) -> sympy.Basic | sympy.MatrixBase:
+    """`f(t)` and `dx/dt` become symbols, `i` the imaginary unit, decimals exact, assumptions go."""
+    whole = read.atoms(AppliedUndef, sympy.Derivative)
+    outer = {item for item in whole if not any(item is not other and other.has(item) for other in whole)}
+    read = read.subs({item: sympy.Symbol(str(item)) for item in outer})
+    symbols = {item: sympy.I if item.name == "i" else sympy.Symbol(item.name) for item in read.atoms(sympy.Symbol)}
+    return read.xreplace(symbols | {item: sympy.Rational(str(item)) for item in read.atoms(sympy.Float)})
 
 
 def _distinct_capitals(gold: str, answer: str) -> tuple[str, str]:
@@ -123,7 +135,7 @@ def _as_fraction(value: sympy.Expr) -> Fraction:
 
 
 def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
-    """Equal values at random points; None where the formulas have no values (integrals, derivatives of nothing)."""
+    """Equal values at random points; None where the formulas have no values (integrals, sums)."""
     if gold.has(*_UNFINISHED) or answer.has(*_UNFINISHED):
         return None
     steps = gold.has(*_STEPS) or answer.has(*_STEPS)
@@ -140,66 +152,88 @@ def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     return None
 
 
-def _proportional(gold: Relational, answer: Relational) -> bool:
-    """The same equation or inequality up to a factor, which must be positive for an inequality."""
+def _same_relation(gold: Relational, answer: Relational) -> bool | None:
+    """The same equation or inequality up to a factor, or equations with the same solutions; None: cannot tell."""
     gold, answer = _upward(gold), _upward(answer)
-    if type(gold) is not type(answer):
+    if type(gold) is not type(answer) or _names(gold) != _names(answer):
         return False
-    gold_side, answer_side = gold.lhs - gold.rhs, answer.lhs - answer.rhs
-    ratios = []
-    for point in _points(gold_side, answer_side, signed=False):
-        one, other = _value(gold_side, point), _value(answer_side, point)
-        if one is None or other is None or other == 0:
-            continue
-        ratios.append(one / other)
-        if not _close(ratios[0], ratios[-1]):
+    one, other = gold.lhs - gold.rhs, answer.lhs - answer.rhs
+    if one.has(*_UNFINISHED) or other.has(*_UNFINISHED):
+        return None
+    ratio = _constant_ratio(one, other)
+    if ratio is not None:
+        return isinstance(gold, sympy.Eq | sympy.Ne) or bool(ratio.is_real and ratio > 0)
+    if isinstance(gold, sympy.Eq):
+        there, back = _solves(one, other), _solves(other, one)
+        if False in (there, back):
             return False
+        return True if there and back else None
+    return None
+
+
+def _constant_ratio(one: sympy.Expr, other: sympy.Expr) -> sympy.Expr | None:
+    ratios = []
+    for point in _points(one, other, signed=False):
+        above, below = _value(one, point), _value(other, point)
+        if above is None or below is None or below == 0:
+            continue
+        ratios.append(above / below)
+        if not _close(ratios[0], ratios[-1]):
+            return None
         if len(ratios) == _POINTS:
-            return isinstance(gold, sympy.Eq | sympy.Ne) or bool(sympy.re(ratios[0]) > 0)
-    return False
+            return ratios[0]
+    return None
+
+
+def _solves(equation: sympy.Expr, other: sympy.Expr) -> bool | None:
+    """Whether random solutions of `equation = 0` solve `other = 0`; None where it is linear in no unknown."""
+    for unknown in sorted(equation.free_symbols, key=str):
+        slope = equation.diff(unknown)
+        if slope.is_zero or slope.has(unknown):
+            continue
+        agreed = 0
+        for point in _points(equation, other, signed=False):
+            start, steepness = _value(equation, point | {unknown: 0}), _value(slope, point)
+            if start is None or not steepness:
+                continue
+            solution = point | {unknown: -start / steepness}
+            found, elsewhere = _value(other, solution), _value(other, point)
+            if found is None or elsewhere is None:
+                continue
+            if abs(found) > abs(elsewhere) * sympy.Float(10) ** -(_POINT_DIGITS // 2):
+                return False
+            agreed += 1
+            if agreed == _POINTS:
+                return True
+    return None
 
 
 def _upward(relation: Relational) -> Relational:
     return relation.reversed if isinstance(relation, sympy.GreaterThan | sympy.StrictGreaterThan) else relation
 
 
-def _points(one: sympy.Expr, other: sympy.Expr, signed: bool):
-    """Assignments of rational numbers to everything that stands for a value, by name, the same in every run."""
-    unknowns = sorted(_names(one) | _names(other))
+def _names(relation: Relational) -> set[str]:
+    return {symbol.name for symbol in relation.free_symbols}
+
+
+def _points(one: sympy.Expr, other: sympy.Expr, signed: bool) -> Iterator[dict[sympy.Symbol, sympy.Rational]]:
+    """Random rational values for every unknown, the same in every run."""
+    unknowns = sorted(one.free_symbols | other.free_symbols, key=str)
     generator = random.Random(20260)
     for _ in range(_TRIED_POINTS):
         values = {}
-        for name in unknowns:
+        for unknown in unknowns:
             size = sympy.Rational(generator.randint(1, 9_999), 1_009) + sympy.Rational(1, 7)
-            values[name] = -size if signed and generator.random() < 0.5 else size
+            values[unknown] = -size if signed and generator.random() < 0.5 else size
         yield values
 
 
-def _unknowns(expression: sympy.Basic) -> set[sympy.Basic]:
-    """Symbols, and unknown functions and derivatives taken whole."""
-    whole = {item for item in expression.atoms(AppliedUndef, sympy.Derivative)}
-    outer = {item for item in whole if not any(item is not other and other.has(item) for other in whole)}
-    masked = expression.subs({item: sympy.Integer(1) for item in outer}) if outer else expression
-    return outer | {symbol for symbol in masked.free_symbols if symbol.name != "i"}
-
-
-def _names(expression: sympy.Basic) -> set[str]:
-    return {_name(item) for item in _unknowns(expression)}
-
-
-def _name(item: sympy.Basic) -> str:
-    return item.name if isinstance(item, sympy.Symbol) else str(item)
-
-
-def _value(expression: sympy.Expr, point: dict[str, sympy.Rational], digits: int = _POINT_DIGITS) -> sympy.Expr | None:
-    replaced = {item: point[_name(item)] for item in _unknowns(expression)} if point else {}
-    replaced |= {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i"}
-    replaced |= {number: sympy.Rational(str(number)) for number in expression.atoms(sympy.Float)}
+def _value(expression: sympy.Expr, point: dict, digits: int = _POINT_DIGITS) -> sympy.Expr | None:
     try:
-        value = expression.subs(replaced, simultaneous=True).evalf(digits, maxn=4 * digits)
+        value = expression.evalf(digits, subs=point, maxn=4 * digits)
     except (ValueError, TypeError, ZeroDivisionError, NotImplementedError, OverflowError, AttributeError):
         return None
-    return value if value.is_number and value.is_finite and not value.free_symbols else None
+    return value if value.is_number and value.is_finite else None
 
 
 def _close(one: sympy.Expr, other: sympy.Expr, digits: int = _POINT_DIGITS // 2) -> bool:

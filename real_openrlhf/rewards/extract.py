@@ -10,6 +10,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # What may stand between two boxes that are one answer, as in `\boxed{3} and \boxed{4}`.
 _JOINT = re.compile(r"(?:[\s$]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|\\q?quad|and|or|[,;])*")
 _NEIGHBOURHOOD = 1_000
+_MAX_PARTS = 50
 _BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
 
 
@@ -29,7 +30,7 @@ def boxed_answer(text: str) -> str | None:
     start = _last_box(text, len(text))
     content, _ = _content(text, start) if start >= 0 else (None, 0)
     parts = [content] if content else []
-    while parts:
+    while parts and len(parts) < _MAX_PARTS:
         end, start = start, _last_box(text, start)
         if start < 0 or end - start > _NEIGHBOURHOOD:
             break

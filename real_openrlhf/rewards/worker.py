@@ -12,6 +12,16 @@ import signal
 import sys
 from collections.abc import Callable
 
+_FIRST_FORMULAS = (
+    r"\frac{1}{2}x^{2}+3\sqrt{x}-1",
+    r"f(x)=\sin(2x)e^{-ax}",
+    r"x_{1}\cdot\log_{2}(n)+\ln k",
+    r"\frac{\pi(a+b)!}{c^{2}}-2i",
+    r"\lfloor\frac{2n-1}{5}\rfloor",
+    r"I(0)e^{-\frac{t}{RC}}",
+    r"m_{p}c^{2}\cos(\omega t-\frac{\pi}{4})",
+    r"2x+3y-1=0",
+)
 SOFT_DEADLINE_SHARE = 0.7  # of the client's deadline: giving up is cheaper than being killed
 
 
@@ -89,7 +99,7 @@ def _import_libraries() -> None:
     logging.disable(logging.ERROR)
     from real_openrlhf.rewards import algebra
 
-    for text in (r"\frac{1}{2}x^{2}+3\sqrt{x}-1", r"f(x)=\sin(2x)e^{-ax}", r"x_{1}\cdot\log_{2}(n)", r"\pi(a+b)!"):
+    for text in _FIRST_FORMULAS:  # the parser learns its grammar as it goes
         algebra.formula(text)
     algebra.formula.cache_clear()
 
