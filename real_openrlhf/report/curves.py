@@ -48,7 +48,7 @@ def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
         if not parts or any(part is None for part in parts):
             return None
         mean = band(parts)
-        return Series(mean.steps, mean.mean) if len(mean.steps) else None
+        return Series(mean.steps, mean.mean) if mean else None
     return next((logged[key] for key in metric.keys if key in logged), None)
 
 
@@ -73,8 +73,7 @@ def curve(setting: Setting, metric: Metric, sets: Sequence[str] = (), window: in
     window = window if metric.phase == "train" else 1
 
     def of(runs: Sequence[Run]) -> list[Series]:
-        found = [windowed(values, window) for run in runs if (values := series(run, metric, sets)) is not None]
-        return [values for values in found if len(values)]
+        return [windowed(values, window) for run in runs if (values := series(run, metric, sets)) is not None]
 
     return Curve(setting, band(of(setting.counted)), tuple(of(setting.broken_off)))
 
@@ -91,7 +90,7 @@ def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final 
     """At the last step that all finished runs logged, so that no run is given more training than another."""
     found = [values for run in setting.counted if (values := series(run, metric, sets)) is not None]
     shared = band(found)
-    if shared is None or not len(shared.steps):
+    if shared is None:
         return None
     last = int(shared.steps[-1])
     return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in found]))

@@ -169,7 +169,8 @@ def _draw_curves(metric: Metric, curves: Sequence, look: dict[Setting, Look]) ->
                 if item.band.n > 1:
                     _fill(axes, item.band.steps, item.band.mean, item.band.se, style.colour)
             for single in item.singles:
-                axes.plot(single.steps, single.values, color=style.colour, linestyle=style.line, linewidth=0.8)
+                points = _broken(single.steps, single.values)
+                axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.8)
                 axes.plot(single.steps[-1:], single.values[-1:], color=style.colour, marker="x", markersize=6)
         axes.set_xlabel("step")
         if all(item.absent for item in curves):
@@ -217,7 +218,7 @@ def distributions(comparison: Comparison) -> Picture | None:
         means = {}
         for key in sorted({key for run in runs for key in run.logged["train"] if key.startswith("real/")}):
             logged = [windowed(run.logged["train"][key], window) for run in runs if key in run.logged["train"]]
-            if (mean := band(logged)) is not None and len(mean.steps):
+            if (mean := band(logged)) is not None:
                 means[key.removeprefix("real/")] = Series(mean.steps, mean.mean)
                 rows += [
                     (setting.label, key, int(s), mean.n, m, e)

@@ -1,5 +1,6 @@
 """Means over seeds and what may be called a win: pure functions over numbers."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,12 +56,10 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def band(runs: Sequence[Series]) -> Band | None:
-    """The mean over runs, step by step; a step that any run lacks is left out."""
-    if not runs:
+    """The mean over runs, step by step, where every run has a value; None if there is no such step."""
+    shared = functools.reduce(np.intersect1d, [run.steps for run in runs]) if runs else []
+    if not len(shared):
         return None
-    shared = runs[0].steps
-    for run in runs[1:]:
-        shared = np.intersect1d(shared, run.steps, assume_unique=True)
     table = np.stack([run.values[np.isin(run.steps, shared)] for run in runs])
     n = len(runs)
     se = table.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(shared), math.nan)
@@ -73,15 +72,18 @@ def window_length(steps: int) -> int:
 
 
 def windowed(series: Series, length: int) -> Series:
-    """Means over windows of `length` steps counted from step 1, each placed at its last step; whole windows only."""
+    """Means over windows of `length` steps counted from step 1, each placed at its last step; whole windows only.
+
+    A run that logs only every few steps has fewer values in a whole window.
+    """
     if length <= 1 or not len(series):
         return series
     window = (series.steps - 1) // length
     ids, index, counts = np.unique(window, return_inverse=True, return_counts=True)
     sums = np.zeros(len(ids))
     np.add.at(sums, index, series.values)
-    whole = counts == length
-    return Series((ids[whole] + 1) * length, sums[whole] / length)
+    whole = counts == counts.max()
+    return Series((ids[whole] + 1) * length, sums[whole] / counts[whole])
 
 
 def final(series: Series, last: int, tail: bool) -> float:

@@ -104,6 +104,9 @@ def test_long_curves_are_means_over_whole_windows():
     short = windowed(Series.of({step: float(step) for step in range(1, 251)}), 3)
     assert short.steps.tolist() == list(range(3, 250, 3))
     assert short.values.tolist() == [step - 1 for step in range(3, 250, 3)]
+    sparse = windowed(Series.of({step: float(step) for step in range(5, 251, 5)}), 10)  # logged every 5 steps
+    assert sparse.steps.tolist() == list(range(10, 251, 10))
+    assert sparse.values.tolist() == [step - 2.5 for step in range(10, 251, 10)]
 
 
 def test_a_mean_rests_on_steps_that_every_run_has():
@@ -111,6 +114,7 @@ def test_a_mean_rests_on_steps_that_every_run_has():
     mean = band([one, two])
     assert (mean.steps.tolist(), mean.mean.tolist()) == ([1, 2], [2.0, 3.0])
     assert mean.se.tolist() == pytest.approx([1.0, 1.0])
+    assert band([one, Series.of({7: 1.0})]) is None
 
 
 def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
