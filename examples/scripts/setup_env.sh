@@ -171,8 +171,6 @@ check_room
 if [ "$(sed -n 2p "$STATE" 2>/dev/null)" = "$(purpose)" ]; then
     : >"$LOG"
     step "completing $VENV"
-    rm -rf "$VENV"/lib/python3*/site-packages/openrlhf # another series may be on it
-    "$PYTHON" "$ROOT/requirements/verify.py" --forget-broken >>"$LOG" 2>&1 || explain "looking for half-done packages"
 else
     echo incomplete >"$STATE"
     find "$VENV" -mindepth 1 -maxdepth 1 ! -name "${STATE##*/}" -exec rm -rf {} +
@@ -183,6 +181,8 @@ fi
 { echo incomplete && purpose; } >"$STATE"
 export TMPDIR=$VENV/tmp # a small /tmp must not stop pip
 rm -rf "$TMPDIR" && mkdir "$TMPDIR"
+rm -rf "$VENV"/lib/python3*/site-packages/openrlhf # another series may be on it
+"$PYTHON" "$ROOT/requirements/verify.py" --forget-broken >>"$LOG" 2>&1 || explain "looking for half-done packages"
 
 "install_$MODE"
 step "real_openrlhf, and its patches to OpenRLHF"
