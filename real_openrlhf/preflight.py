@@ -48,7 +48,9 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
 
 def openrlhf_parser() -> argparse.ArgumentParser:
     """The parser of the installed OpenRLHF, which the patches make importable."""
-    from openrlhf.cli import train_ppo_ray
+    said = io.StringIO()  # what a dozen libraries have to say when they are imported
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        from openrlhf.cli import train_ppo_ray
 
     if not hasattr(train_ppo_ray, "build_parser"):
         raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
@@ -100,39 +102,32 @@ def _takes(action: argparse.Action) -> str:
 
 
 def combination_problems(plan: Plan) -> list[str]:
-    """What OpenRLHF and REAL say of the whole; they stop at their first objection."""
+    """What REAL's checks and OpenRLHF's say of the whole; OpenRLHF stops at its first objection."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             openrlhf_checks(plan.argv())
     except SystemExit:
-        return [said.getvalue().strip().splitlines()[-1].partition("error: ")[2] or "the parser refuses these flags"]
-    except (AssertionError, UserError, ValueError) as error:
-        return [str(error) or "OpenRLHF refuses this combination of flags"]
+        return [said.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
+    except UserError as error:
+        return str(error).split(" | ")
+    except AssertionError as error:
+        return [f"OpenRLHF refuses this combination: {error}"]
     return []
 
 
 def batch_problems(plan: Plan) -> list[str]:
-    """An optimizer step must hold whole groups, and a rollout whole optimizer steps."""
+    """A rollout must hold whole optimizer steps: OpenRLHF would drop the rest."""
     prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
     batch, rollout = plan.number("--train.batch_size"), prompts * group
-    if group < 2:
-        return [
-            f"--rollout.n_samples_per_prompt {group}: right and wrong answers to one prompt are held against each "
-            "other. Give 2 or more; the paper has 8."
-        ]
-    if batch < group or batch % group:
-        return [
-            f"--train.batch_size {batch} cannot hold whole groups of {group} samples. Give a multiple of {group}, "
-            f"such as {max(round(batch / group), 1) * group}."
-        ]
-    if rollout % batch:
-        fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
-        return [
-            f"a rollout of {prompts} prompts x {group} = {rollout} samples is not a whole number of "
-            f"--train.batch_size {batch}. Give {min(fitting, key=lambda size: abs(size - batch))}, which divides it."
-        ]
-    return []
+    fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
+    torn = batch % group and plan.text("--actor.policy_loss_type") == "real"  # REAL's own checks tell that
+    if not fitting or batch in fitting or torn:
+        return []
+    return [
+        f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of whole "
+        f"groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+    ]
 
 
 def length_problems(plan: Plan) -> list[str]:

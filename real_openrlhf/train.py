@@ -7,7 +7,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,6 +120,11 @@ class Request:
         algorithm = ALGORITHMS[self.args.algo]
         return compose(self.recipe, algorithm, self.user, self.removed, launcher, inputs.rows(data))
 
+    def without(self, wrong: Container[str]) -> "Request":
+        """Wrong flags are told once; the other checks go on with the recipe's values."""
+        user = {flag: words for flag, words in self.user.items() if flag not in wrong}
+        return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
+
     def missing(self) -> list[inputs.Prepared]:
         return inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
 
@@ -143,8 +148,7 @@ def run(args: argparse.Namespace) -> int:
     _show(request, place)
     findings = preflight.Findings()
     wrong = _check_flags(request, findings)
-    sound = replace(request, user={flag: words for flag, words in request.user.items() if flag not in wrong})
-    _check_rest(sound, place, findings)
+    _check_rest(request.without(wrong), place, findings)
     if not findings.problems and not args.dry_run and request.missing():
         _prepare(request)
         _check_data(request, findings)
@@ -162,14 +166,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, str]:
-    """{flag: what is wrong with it}. A recipe's own flags are tested, so only the user's are worth the parser's start."""
+    """{flag: what is wrong with it}. The recipes' own flags are tested: without others, the parser's start is saved."""
     try:
         if not request.args.dry_run and not request.args.openrlhf:
             assert_applied()
             return {}
-        plan = request.plan()
-        wrong = preflight.flag_problems(plan, request.removed, preflight.openrlhf_parser(), OPTIONS)
-        findings.problems += list(wrong.values()) or preflight.combination_problems(plan)
+        wrong = preflight.flag_problems(request.plan(), request.removed, preflight.openrlhf_parser(), OPTIONS)
+        findings.problems += wrong.values()
+        findings.problems += preflight.combination_problems(request.without(wrong).plan())
         return wrong
     except UserError as error:
         findings.problems.append(str(error))

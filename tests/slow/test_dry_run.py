@@ -1,0 +1,165 @@
+"""Every recipe with every algorithm against the patched OpenRLHF's own parser, and what a dry run refuses.
+
+One process: importing OpenRLHF takes longer than all the checks.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from real_openrlhf import preflight
+from real_openrlhf.cli import main
+from real_openrlhf.recipes import ALGORITHMS, RECIPES
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """No run, no data and no tiny model of this machine; no network; no cluster."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
+    """(exit code, what was printed, the problems)."""
+    code = main(["train", "--dry-run", *words])
+    printed = capsys.readouterr()
+    return (
+        code,
+        printed.out,
+        [line.removeprefix("  - ") for line in printed.err.splitlines() if line.startswith("  - ")],
+    )
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
+    code, printed, problems = dry_run(capsys, "--recipe", recipe, "--algo", algo)
+    assert problems == []
+    assert code == 0
+    assert "nothing was started" in printed
+    assert os.listdir() == []  # nothing was written either
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_what_the_parser_understood_is_what_the_recipe_says(algo):
+    from openrlhf.cli.train_ppo_ray import parse_args
+
+    from real_openrlhf.recipes import compose
+
+    plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
+    args = parse_args(plan.argv())
+    assert args.rollout.batch_size * args.rollout.n_samples_per_prompt == 4 * args.train.batch_size == 1024
+    assert args.data.max_len - args.rollout.max_new_tokens == 1024
+    assert tuple(args.actor.adam.betas) == (0.9, 0.999)
+    assert args.critic.model_name_or_path is None
+    assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
+    assert args.actor.policy_loss_type == {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo"}.get(algo, "real")
+
+
+def test_each_value_is_printed_with_its_origin(capsys):
+    _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--actor.adam.lr", "3e-6")
+    lines = {line.split()[0]: line for line in printed.splitlines() if line.startswith("  --")}
+    assert "8192" in lines["--rollout.max_new_tokens"] and " paper " in lines["--rollout.max_new_tokens"]
+    assert " authors' code " in lines["--actor.adam.betas"]
+    assert " recipe" in lines["--ds.zero_stage"]
+    assert " derived " in lines["--vllm.num_engines"]
+    assert " run folder" in lines["--ckpt.path"]
+    assert "--actor.adam.lr: 1e-6 (paper) -> 3e-6" in printed
+    assert "memory per GPU, training" in printed and "generated tokens" in printed and "disk" in printed
+
+
+def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
+    code, _, problems = dry_run(
+        capsys,
+        *("--recipe", "qwen7b", "--model", "/not/there", "--data", "/not/there.jsonl"),
+        *("--rollout.batchsize", "64", "--actor.adam.lr", "fast", "--ds.packing_samples", "yes"),
+        *("--actor.policy_loss_type", "reel", "--train.batch_size", "100", "--actor.dual_clip", "3.0"),
+        *("--no-ds.zero_stag", "--rollout.max_tokens_per_gpu", "100"),
+    )
+    assert code == 2
+    for expected in (
+        "unknown flag --rollout.batchsize. Did you mean --rollout.batch_size?",
+        "unknown flag --ds.zero_stag. Did you mean --ds.zero_stage?",
+        "--actor.adam.lr fast: invalid float value: 'fast'. Give it a number.",
+        "--ds.packing_samples yes: unrecognized arguments: yes. It is a switch",
+        "--actor.policy_loss_type reel: invalid choice: 'reel'. Choose one of ppo, gspo, real.",
+        "--train.batch_size 100 (samples) does not hold whole groups of",
+        "--actor.dual_clip clips a PPO ratio",
+        "--rollout.max_tokens_per_gpu 100 cannot hold one sample of --data.max_len 9216",
+        "model /not/there does not exist. Give a folder that does, or a hub id",
+        "--data.prompt_dataset /not/there.jsonl does not exist. Name a file that does",
+    ):
+        assert any(expected in problem for problem in problems), expected
+    assert len(problems) == 10
+
+
+def test_upstreams_own_checks_are_heard(capsys):
+    _, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", "grpo", "--train.partial_rollout_enable")
+    assert problems == [
+        "OpenRLHF refuses this combination: --train.partial_rollout_enable requires --train.async_enable."
+    ]
+
+
+def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
+    for algo in ("real", "grpo"):
+        _, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, "--train.batch_size", "240")
+        assert "does not cut a rollout of 128 prompts x 8 into equal updates of whole groups. Give 256." in problem
+
+
+def test_steps_that_the_data_cannot_give_are_refused(capsys):
+    _, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", "--train.num_episodes", "1")
+    assert "end after 314 steps, not after 1000" in problem  # 40,315 rows of 128 prompts
+
+
+def test_users_data_is_checked_line_by_line(capsys, tmp_path):
+    def problem(text):
+        (tmp_path / "mine.jsonl").write_text(text)
+        _, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--data", "mine.jsonl", "--max-steps", "1")
+        return problems[0]
+
+    good = json.dumps({"prompt": "1+1", "label": "2"})
+    assert "mine.jsonl is empty" in problem("")
+    assert "line 2 is not JSON" in problem(f"{good}\nnot json\n")
+    assert "line 2 has no column 'label', it has prompt, answer" in problem(
+        f'{good}\n{{"prompt": "x", "answer": 1}}\n'
+    )
+    assert "1 rows of training data do not fill one --rollout.batch_size 128" in problem(f"{good}\n")
+    (tmp_path / "mine.jsonl").write_text(f"{good}\n" * 128)
+    assert dry_run(capsys, "--recipe", "qwen7b", "--data", "mine.jsonl", "--max-steps", "3")[2] == []
+
+
+def test_a_model_folder_is_read_for_the_estimate(capsys, tmp_path):
+    (tmp_path / "model").mkdir()
+    _, _, (problem,) = dry_run(capsys, "--model", str(tmp_path / "model"))
+    assert "without config.json" in problem
+    from transformers import Qwen2Config
+
+    Qwen2Config(num_hidden_layers=1, hidden_size=64, intermediate_size=64, vocab_size=1000).save_pretrained("model")
+    code, printed, _ = dry_run(capsys, "--model", str(tmp_path / "model"))
+    assert code == 0 and "memory per GPU" in printed
+
+
+def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
+    """Run against a copy that the patches were taken off again."""
+    from pathlib import Path
+
+    from real_openrlhf import patching
+
+    patching.export(tmp_path / "copy")
+    patching.revert(tmp_path / "copy")
+    package = Path(preflight.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "real_openrlhf.cli", "train", "--recipe", "cpu"],
+        env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{tmp_path / 'copy'}", "REAL_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "does not carry the patches" in done.stderr and "patching apply" in done.stderr
+    assert "Traceback" not in done.stderr
