@@ -58,7 +58,10 @@ def rounds_to(decimal: str, value: Fraction) -> bool:
     if abs(places) > _MAX_DIGITS:
         return False
     approximation = rational(decimal)
-    return approximation is not None and abs(approximation - value) < Fraction(10) ** -places
+    if approximation is None or (approximation < 0) != (value < 0):
+        return False
+    missing = (abs(value) - abs(approximation)) * Fraction(10) ** places  # in units of the last digit
+    return Fraction(-1, 2) <= missing < 1
 
 
 def _is_finite_decimal(value: Fraction) -> bool:

@@ -13,6 +13,8 @@ _HUGE = re.compile(
     r"|\*\*.*\*\*"
     r"|\d[eE][+-]?\d{5,}"
 )
+_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}(?![a-zA-Z])")
+_TEXT = re.compile(r"\\text\{[^{}]*\}")
 _BRACKET = re.compile(r"\\.|[{}()\[\]]", re.DOTALL)
 _LONG_DIGITS = re.compile(rf"\d{{{_MAX_DIGITS},}}")
 
@@ -34,3 +36,8 @@ def too_deep(answer: str) -> bool:
 def hostile(answer: str) -> bool:
     """Whether working the answer out may take unbounded time or memory: a gold never needs that."""
     return _HUGE.search(answer) is not None or _LONG_DIGITS.search(answer) is not None
+
+
+def prose(gold: str) -> bool:
+    """Whether a gold is sentences with formulas in them, of which only the same text can be recognised."""
+    return len(_WORD.findall(_TEXT.sub(" ", gold))) >= 3

@@ -20,8 +20,8 @@ logger = logging.getLogger("real_openrlhf.verifier")
 _START_SECONDS = 60.0
 
 
-class WorkerFailed(Exception):
-    """The worker gave no verdict; `reason` is a short name for counting."""
+class NoVerdict(Exception):
+    """It cannot be said whether the answer is right; `reason` is a short name for counting."""
 
     def __init__(self, reason: str, detail: str = ""):
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -59,7 +59,7 @@ class Worker:
 
     def wait_until_ready(self) -> None:
         if not self._read_line(_START_SECONDS).get("ready"):
-            raise WorkerFailed("worker_unavailable", "it did not say that it is ready")
+            raise NoVerdict("worker_unavailable", "it did not say that it is ready")
 
     def ask(self, request: dict) -> dict:
         end = time.monotonic() + self.limits.deadline
@@ -82,7 +82,7 @@ class Worker:
             try:
                 data = data[os.write(pipe, data) :]
             except BrokenPipeError as error:
-                raise WorkerFailed("worker_died") from error
+                raise NoVerdict("worker_died") from error
 
     def _read_line(self, seconds: float) -> dict:
         pipe, end = self.process.stdout.fileno(), time.monotonic() + seconds
@@ -90,7 +90,7 @@ class Worker:
             self._wait_for(pipe, select.POLLIN, end - time.monotonic())
             chunk = os.read(pipe, 65536)
             if not chunk:
-                raise WorkerFailed("worker_died")
+                raise NoVerdict("worker_died")
             self._pending += chunk
         line, _, self._pending = self._pending.partition(b"\n")
         return json.loads(line)
@@ -100,7 +100,7 @@ class Worker:
         poller = select.poll()  # select() refuses descriptors above 1023, which a rollout actor may have
         poller.register(pipe, event)
         if seconds <= 0 or not poller.poll(seconds * 1000):
-            raise WorkerFailed("timeout", "killed at the deadline")
+            raise NoVerdict("timeout", "killed at the deadline")
 
 
 class WorkerPool:
@@ -109,7 +109,7 @@ class WorkerPool:
     def __init__(self, size: int, limits: Limits):
         self.limits = limits
         # Last in, first out: the worker asked last has its caches warm, and the spare stays a spare.
-        self._ready: queue.LifoQueue[Worker | WorkerFailed] = queue.LifoQueue()
+        self._ready: queue.LifoQueue[Worker | NoVerdict] = queue.LifoQueue()
         self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(size):
             self._wanted.put(None)
@@ -118,7 +118,7 @@ class WorkerPool:
         threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
 
     def ask(self, request: dict) -> dict:
-        """The worker's reply; raises WorkerFailed, after which the worker is gone and another is on its way."""
+        """The worker's reply; raises NoVerdict, after which the worker is gone and another is on its way."""
         worker = self._next_worker()
         try:
             reply = worker.ask(request)
@@ -132,7 +132,7 @@ class WorkerPool:
         else:
             self._ready.put(worker)
         if "failed" in reply:
-            raise WorkerFailed(reply["failed"], reply.get("detail", ""))
+            raise NoVerdict(reply["failed"], reply.get("detail", ""))
         return reply
 
     def _next_worker(self) -> Worker:
@@ -140,8 +140,8 @@ class WorkerPool:
             try:
                 worker = self._ready.get(timeout=_START_SECONDS)
             except queue.Empty:
-                raise WorkerFailed("worker_unavailable", f"none was free for {_START_SECONDS:.0f} s") from None
-            if isinstance(worker, WorkerFailed):
+                raise NoVerdict("worker_unavailable", f"none was free for {_START_SECONDS:.0f} s") from None
+            if isinstance(worker, NoVerdict):
                 self._wanted.put(None)
                 raise worker
             if worker.alive():
@@ -157,9 +157,9 @@ class WorkerPool:
                 worker = Worker(self.limits)
                 try:
                     worker.wait_until_ready()
-                except WorkerFailed:
+                except NoVerdict:
                     worker.kill()
                     raise
                 self._ready.put(worker)
             except Exception as error:
-                self._ready.put(WorkerFailed("worker_unavailable", f"it could not be started: {error}"))
+                self._ready.put(NoVerdict("worker_unavailable", f"it could not be started: {error}"))

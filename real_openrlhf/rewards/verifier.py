@@ -14,7 +14,7 @@ from real_openrlhf.rewards import disco, extract, leaf, screen, structure
 from real_openrlhf.rewards.extract import Think
 from real_openrlhf.rewards.label import golds_of
 from real_openrlhf.rewards.normalise import normalise
-from real_openrlhf.rewards.symbolic import Limits, WorkerFailed, WorkerPool
+from real_openrlhf.rewards.symbolic import Limits, NoVerdict, WorkerPool
 
 logger = logging.getLogger("real_openrlhf.verifier")
 
@@ -46,7 +46,7 @@ def verify(response: str, label: object, think: Think = "optional", grader: Grad
     """
     try:
         verdict = _disco_verdict(response, label, think) if grader == "disco" else _verdict(response, label, think)
-    except WorkerFailed as failure:
+    except NoVerdict as failure:
         verdict = Verdict(math.nan, failure.reason)
         logger.warning("no verdict (%s): label %.200r, response ends %.200r", failure, label, str(response)[-200:])
     except Exception:
@@ -79,7 +79,7 @@ def start_workers() -> None:
 def _verdict(response: str, label: object, think: Think) -> Verdict:
     golds = golds_of(label)
     if not golds:
-        raise WorkerFailed("no_gold")
+        raise NoVerdict("no_gold")
     text = extract.after_thinking(response, think)
     if text is None:
         return Verdict(0.0, "unfinished_thinking")
@@ -94,13 +94,20 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
         return Verdict(0.0, "too_deep")
     answer = normalise(answer)
     tree = structure.parse(answer)
-    undecided = []
+    undecided, unreadable = [], False
     for gold in dict.fromkeys(map(_normal_gold, golds)):
+        if answer == gold:
+            return Verdict(1.0, "exact")
+        if screen.prose(gold):
+            unreadable = True
+            continue
         try:
-            if answer == gold or structure.equal(_gold_tree(gold), tree, leaf.same):
+            if structure.equal(_gold_tree(gold), tree, leaf.same):
                 return Verdict(1.0, "exact")
         except leaf.Undecided:
             undecided.append(gold)
+    if unreadable:
+        raise NoVerdict("gold_unparsed", "it is prose, and the answer is not the same text")
     if not undecided:
         return Verdict(0.0, "different")
     if screen.hostile(answer) and not any(map(screen.hostile, undecided)):
@@ -111,7 +118,7 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
 def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
     golds = golds_of(label)
     if not golds:
-        raise WorkerFailed("no_gold")
+        raise NoVerdict("no_gold")
     text = disco.final_text(response)
     if text is None:
         if think == "required" or "<think>" in response:
@@ -126,7 +133,7 @@ def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
     if screen.too_deep(gold):
-        raise WorkerFailed("gold_unparsed", "nested too deep")
+        raise NoVerdict("gold_unparsed", "nested too deep")
     return normalise(gold)
 
 

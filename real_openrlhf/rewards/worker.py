@@ -137,9 +137,9 @@ def _injected_fault(request: dict) -> None:
         while True:
             pass
     if fault == "oom":
-        hoard = []
+        hoard = []  # untouched pages: the limit is on address space
         while True:
-            hoard.append(bytearray(16 << 20))
+            hoard.append(bytes(64 << 20))
     raise ValueError(f"REAL_VERIFIER_FAULT={fault}: expected hang, oom or exit")
 
 

@@ -1,0 +1,74 @@
+"""`real-openrlhf grade`."""
+
+import json
+
+import pytest
+
+from real_openrlhf.cli import main
+
+ROWS = [
+    {"response": "\\boxed{7}", "label": "7", "id": 1},
+    {"response": "\\boxed{8}", "label": '["7", "8"]', "id": 2},
+    {"response": "\\boxed{9}", "label": ["7", "8"], "id": 3},
+    {"response": "nothing", "label": 7, "id": 4},
+    {"response": "\\boxed{7}", "label": "", "id": 5},
+    {"response": "\\boxed{x+x}", "label": "2x", "id": 6},
+]
+
+
+def write(path, rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
+    source, target = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
+    graded = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [{key: row[key] for key in ("response", "label", "id")} for row in graded] == ROWS
+    assert [row["score"] for row in graded] == [1, 1, 0, 0, None, 1]
+    assert [row["reason"] for row in graded] == ["exact", "exact", "different", "no_answer", "no_gold", "algebra"]
+    assert "6 responses: 3 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl", "out.jsonl"] or not list(
+        tmp_path.glob("*.unfinished")
+    )
+
+
+def test_thinking_and_grader_options(tmp_path):
+    rows = [{"response": "\\boxed{2/4}", "label": "1/2"}, {"response": "</think>\\boxed{1/2}", "label": "1/2"}]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+
+    def scores(*options):
+        assert main(["grade", "--input", str(source), "--output", str(target), *options]) == 0
+        return [json.loads(line)["score"] for line in target.read_text().splitlines()]
+
+    assert scores() == [1, 1]
+    assert scores("--think", "required") == [0, 1]
+    assert scores("--grader", "disco") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "rows, complaint",
+    [
+        ([], "the file is empty"),
+        (["{"], "line 1 is not JSON"),
+        (["[1]"], "line 1 is not a JSON object"),
+        ([ROWS[0], {"response": "x"}], "line 2 lacks `label`"),
+        ([{"label": "x"}], "line 1 lacks `response`"),
+        ([{"response": 7, "label": "7"}], "line 1: `response` must be text"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_output(tmp_path, capsys, rows, complaint):
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target)]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error and error.count("\n") == 1
+    assert not target.exists()
+
+
+def test_missing_files_and_folders(tmp_path, capsys):
+    assert main(["grade", "--input", str(tmp_path / "no.jsonl"), "--output", str(tmp_path / "out.jsonl")]) == 2
+    assert "no such file" in capsys.readouterr().err
+    source = write(tmp_path / "in.jsonl", ROWS[:1])
+    assert main(["grade", "--input", str(source), "--output", str(tmp_path / "no" / "out.jsonl")]) == 2
+    assert "there is no folder" in capsys.readouterr().err

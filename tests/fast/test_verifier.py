@@ -1,0 +1,94 @@
+"""Verdicts: the labelled pairs, several golds, the thinking rule, the graders."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf.rewards import verifier
+from real_openrlhf.rewards.verifier import FAILED, RIGHT, WRONG, verify
+
+PAIRS = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "data" / "tricky_pairs.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+def boxed(answer: str) -> str:
+    return f"The answer is \\boxed{{{answer}}}."
+
+
+def test_tricky_pairs():
+    assert len(PAIRS) >= 200 and len({(pair["gold"], pair["response"]) for pair in PAIRS}) == len(PAIRS)
+    verdicts = [(pair, verify(pair["response"], pair["gold"])) for pair in PAIRS]
+    false_positives = [pair for pair, verdict in verdicts if verdict.score == 1.0 and not pair["equal"]]
+    right = sum(verdict.score == float(pair["equal"]) for pair, verdict in verdicts)
+    assert not false_positives
+    assert right >= 0.97 * len(PAIRS)
+    assert sum(not pair["equal"] for pair in PAIRS) >= 80  # saying yes to everything must not pass
+
+
+@pytest.mark.parametrize(
+    "label, answer, score",
+    [
+        ('["0.01", "0.02"]', "0.02", 1.0),
+        ('["0.01", "0.02"]', "0.03", 0.0),
+        (["\\frac{x}{2}", "2x"], "x+x", 1.0),
+        ("[0, 1]", "0", 0.0),
+        ("[0, 1]", "[0,1]", 1.0),
+        (142.0, "142", 1.0),
+        (7, "7", 1.0),
+    ],
+)
+def test_any_gold_of_a_label_counts(label, answer, score):
+    assert verify(boxed(answer), label).score == score
+
+
+@pytest.mark.parametrize("label", ["", None, [], True, {"gold": 1}])
+def test_a_label_without_a_gold_is_no_verdict(label):
+    verdict = verify(boxed("7"), label)
+    assert verdict.ignored and verdict.reason == "no_gold"
+
+
+def test_a_gold_that_cannot_be_read_is_no_verdict_unless_the_text_agrees():
+    gold = "f(x)=ax+b where b is any integer and \\mho(a)=0"
+    assert verify(boxed(gold), gold).score == 1.0
+    other = verify(boxed("f(x)=ax+c where c is any integer and \\mho(c)=1"), gold)
+    assert other.ignored and other.reason == "gold_unparsed"
+
+
+def test_the_thinking_rule():
+    assert verify("\\boxed{7}", "7", "optional").score == 1.0
+    assert verify("\\boxed{7}", "7", "required") == (0.0, "unfinished_thinking")
+    assert verify("\\boxed{7}</think> so \\boxed{8}", "8", "required").score == 1.0
+    assert verify("\\boxed{7}</think> so 7", "7", "required") == (0.0, "no_answer")
+
+
+def test_never_an_exception_whatever_it_is_given():
+    for response in (None, 7, b"\\boxed{7}", ["\\boxed{7}"]):
+        assert verify(response, "7").ignored
+    assert verify(boxed("\ud800"), "7").score == 0.0
+
+
+def test_every_reason_is_documented_and_counted():
+    before = Counter(verifier.counts())
+    for response in (boxed("7"), boxed("8"), "7", "<think>"):
+        verify(response, "7")
+    assert Counter(verifier.counts()) - before == Counter(exact=1, different=1, no_answer=1, unfinished_thinking=1)
+    assert set(verifier.counts()) <= {*RIGHT, *WRONG, *FAILED}
+
+
+def test_the_disco_grader_follows_the_rules_of_the_baselines():
+    def disco(response, label="\\frac{1}{2}"):
+        return verify(response, label, "required", "disco").score
+
+    assert disco("x</think>\\boxed{1/2}") == 1.0
+    assert disco("x</think>\\boxed{\\dfrac{1}{2}}") == 1.0
+    assert disco("\\boxed{1/2}") == 0.0  # no </think>
+    assert disco("x</think>\\boxed{2/4}") == 0.0  # it refuses fractions that are not reduced
+    assert disco("x</think>\\boxed {1/2}") == 0.0  # and a box with a space
+    assert disco("x</think>\\boxed{1/2}</think>\\boxed{3}") == 1.0  # it reads up to the second </think>
+    assert disco("x</think>\\boxed{3,5}", "5,3") == 0.0  # order counts
+    assert disco("x</think>\\boxed{0.02}", '["0.01", "0.02"]') == 1.0
+    assert verify("x</think>\\boxed{9**9**9**9}", "x", "required", "disco").reason == "timeout"

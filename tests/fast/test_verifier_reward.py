@@ -1,0 +1,100 @@
+"""The reward file as OpenRLHF uses it: loaded by its path, called in a thread for one response."""
+
+import asyncio
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+
+import real_openrlhf.rewards
+
+PATH = Path(real_openrlhf.rewards.__file__).parent / "math_reward.py"
+PROMPT = "<|user|>What is 3+4? Put the answer in \\boxed{}.<|assistant|>"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    def load(**environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        spec = importlib.util.spec_from_file_location("reward_func", PATH)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.reward_func
+
+    return load
+
+
+def test_scores_are_labels(load):
+    reward = load()
+    right, wrong, none = (
+        reward([PROMPT + response + "<|im_end|>"], [PROMPT], ["7"])
+        for response in ("It is \\boxed{7}.", "It is \\boxed{8}.", "It is 7.")
+    )
+    assert (right["rewards"], right["scores"]) == (1.0, 1.0)
+    assert (wrong["rewards"], wrong["scores"]) == (0.0, 0.0)
+    assert (none["rewards"], none["scores"]) == (0.0, 0.0)
+    assert none["extra_logs"]["verifier/no_answer"] == 1.0 and right["extra_logs"]["verifier/no_answer"] == 0.0
+    assert right["extra_logs"].keys() == wrong["extra_logs"].keys() == none["extra_logs"].keys()
+    assert all(isinstance(value, float) for value in right["extra_logs"].values())
+
+
+def test_no_verdict_is_nan_and_never_a_reward(load):
+    result = load()([PROMPT + "\\boxed{7}"], [PROMPT], [""])
+    assert result["rewards"] == 0.0 and math.isnan(result["scores"])
+    assert result["extra_logs"]["verifier/ignored_no_gold"] == 1.0
+
+
+def test_the_box_in_the_prompt_is_no_answer(load):
+    reward = load()
+    prompt = PROMPT.replace("\\boxed{}", "\\boxed{7}")
+    assert reward([prompt + "I do not know"], [prompt], ["7"])["scores"] == 0.0
+
+
+def test_a_prompt_that_the_tokenizer_changed_is_found_by_its_end(load):
+    reward = load()
+    long = "word " * 100 + PROMPT
+    cut = long[50:]
+    assert reward([cut + "\\boxed{7}"], [long], ["7"])["scores"] == 1.0
+    lost = reward(["something else \\boxed{7}"], [long], ["7"])
+    assert math.isnan(lost["scores"]) and lost["extra_logs"]["verifier/ignored_prompt_not_found"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "rule, ending, response, score",
+    [
+        ("auto", "<think>\n", "\\boxed{7}", 0.0),
+        ("auto", "<think>\n", "hm</think>\\boxed{7}", 1.0),
+        ("auto", "", "\\boxed{7}", 1.0),
+        ("required", "", "\\boxed{7}", 0.0),
+        ("optional", "<think>\n", "\\boxed{7}", 1.0),
+    ],
+)
+def test_thinking_must_be_finished_where_the_prompt_begins_it(load, rule, ending, response, score):
+    prompt = PROMPT + ending
+    assert load(REAL_THINK=rule)([prompt + response], [prompt], ["7"])["scores"] == score
+
+
+def test_the_disco_grader_by_environment(load):
+    reward = load(REAL_GRADER="disco")
+    assert reward([PROMPT + "\\boxed{2/4}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 0.0
+    assert reward([PROMPT + "\\boxed{1/2}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 1.0
+
+
+def test_an_unknown_option_stops_the_run_at_its_start(load):
+    with pytest.raises(ValueError, match="REAL_GRADER=mathd"):
+        load(REAL_GRADER="mathd")
+
+
+def test_many_responses_at_once_in_threads(load):
+    reward = load()
+
+    async def all_of_them():
+        calls = [
+            asyncio.to_thread(reward, [PROMPT + f"\\boxed{{{number}\\sqrt{{2}}}}"], [PROMPT], ["\\sqrt{18}"])
+            for number in range(16)
+        ]
+        return [result["scores"] for result in await asyncio.gather(*calls)]
+
+    assert asyncio.run(all_of_them()) == [float(number == 3) for number in range(16)]

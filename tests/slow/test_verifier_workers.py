@@ -1,0 +1,123 @@
+"""What happens when the verifier's workers are slow, killed, out of memory or missing. Real processes throughout."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf.rewards import symbolic, verifier
+from real_openrlhf.rewards.verifier import verify
+
+HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """Replaces the workers of this process by impatient ones that fail on purpose."""
+
+    def start(fault: str = "", deadline: float = 1.0, memory: int = 1024, size: int = 1):
+        monkeypatch.setenv("REAL_VERIFIER_FAULT", fault)
+        monkeypatch.setenv("REAL_VERIFIER_FAULT_MARKER", "\\clubsuit")
+        workers = symbolic.WorkerPool(size, symbolic.Limits(deadline, memory))
+        monkeypatch.setattr(verifier, "_workers", workers)
+        verifier._ask.cache_clear()
+        return workers
+
+    return start
+
+
+def boxed(answer: str) -> str:
+    return f"The answer is \\boxed{{{answer}}}."
+
+
+@pytest.mark.parametrize("fault, reason", [("hang", "timeout"), ("oom", "out_of_memory"), ("exit", "worker_died")])
+def test_a_failing_worker_is_no_verdict_and_is_replaced(pool, fault, reason):
+    workers = pool(fault)
+    assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
+    start = time.monotonic()
+    verdict = verify(boxed("5\\sqrt{2}\\clubsuit"), HARD)
+    assert verdict.ignored and verdict.reason == reason
+    assert time.monotonic() - start < workers.limits.deadline + 1
+    assert verify(boxed("\\sqrt{2}\\cdot 5"), HARD).score == 1.0  # by another worker
+
+
+def test_a_slow_computation_gives_up_before_it_is_killed(pool):
+    workers = pool()
+    assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
+    worker = workers._ready.queue[0]
+    assert verify(boxed("\\prod_{k=1}^{10^7} k^{k}"), HARD).reason == "timeout"
+    assert worker.alive() and workers._ready.queue == [worker]
+
+
+def test_a_worker_killed_while_idle_costs_no_verdict(pool):
+    workers = pool()
+    assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
+    worker = workers._ready.queue[0]
+    os.kill(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+    assert verify(boxed("\\sqrt{2}\\cdot5"), HARD).score == 1.0
+
+
+def test_a_worker_killed_at_work_is_no_verdict(pool):
+    workers = pool("hang", deadline=30)
+    assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
+    pid = workers._ready.queue[0].process.pid
+
+    async def kill_it_at_work():
+        verdict = asyncio.create_task(asyncio.to_thread(verify, boxed("\\clubsuit"), HARD))
+        while workers._ready.queue:
+            await asyncio.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        return await verdict
+
+    assert asyncio.run(kill_it_at_work()).reason == "worker_died"
+
+
+def test_others_are_served_while_one_answer_hangs(pool):
+    workers = pool("hang", deadline=3, size=2)
+    while workers._ready.qsize() < 2:
+        time.sleep(0.05)
+
+    async def ask():
+        start = time.monotonic()
+        stuck = asyncio.create_task(asyncio.to_thread(verify, boxed("\\clubsuit"), HARD))
+        await asyncio.sleep(0.1)
+        cheap = [await asyncio.to_thread(verify, boxed(str(number)), "7") for number in range(50)]
+        symbolic_one = await asyncio.to_thread(verify, boxed("\\sqrt{2}\\cdot5"), HARD)
+        assert not stuck.done() and time.monotonic() - start < 3
+        return cheap, symbolic_one, await stuck
+
+    cheap, symbolic_one, stuck = asyncio.run(ask())
+    assert [verdict.score for verdict in cheap] == [float(number == 7) for number in range(50)]
+    assert symbolic_one.score == 1.0 and stuck.reason == "timeout"
+
+
+def test_workers_that_cannot_start_are_no_verdict(pool, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    pool()
+    verdict = verify(boxed("5\\sqrt{2}"), HARD)
+    assert verdict.ignored and verdict.reason == "worker_unavailable"
+    assert verify(boxed("7"), "7").score == 1.0  # what needs no worker is not affected
+
+
+def test_workers_die_with_the_process_that_asked():
+    script = (
+        "from real_openrlhf.rewards import verifier\n"
+        "import os, sys\n"
+        "assert verifier.verify(r'\\boxed{5\\sqrt{2}}', r'\\sqrt{50}').score == 1.0\n"
+        "print(verifier._pool()._ready.queue[0].process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    worker = int(done.stdout)
+    for _ in range(200):
+        if not Path(f"/proc/{worker}").exists() or "(zombie)" in Path(f"/proc/{worker}/status").read_text():
+            return
+        time.sleep(0.05)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("the worker outlived its client")
