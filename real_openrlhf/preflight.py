@@ -74,21 +74,21 @@ def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParse
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
         elif flag in plan.flags:
-            reason = _refusal(parser, [flag, *plan.flags[flag].words])
+            reason = _refusal(parser, flag, plan.typed(flag))
             if reason:
                 problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(known[flag])}"
     return problems
 
 
-def _refusal(parser: argparse.ArgumentParser, words: list[str]) -> str | None:
-    """What the parser says against these words, which it would rather exit over."""
+def _refusal(parser: argparse.ArgumentParser, flag: str, words: list[str]) -> str | None:
+    """What the parser says against a flag's words, which it would rather exit over."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             parser.parse_args(words)
     except SystemExit:
         error = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-        return error.removeprefix(f"argument {words[0]}: ").partition(" (choose")[0]
+        return error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
     return None
 
 

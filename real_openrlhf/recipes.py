@@ -411,7 +411,12 @@ class Plan:
         return self.flags[flag].text if flag in self.flags else default
 
     def argv(self) -> list[str]:
-        return [word for flag, setting in self.flags.items() for word in (flag, *setting.words)]
+        return [word for flag in self.flags for word in self.typed(flag)]
+
+    def typed(self, flag: str) -> list[str]:
+        """A flag as it is typed; with `=` where argparse would take a value such as -1e-3 for a flag."""
+        words = self.flags[flag].words
+        return [f"{flag}={words[0]}"] if len(words) == 1 and words[0].startswith("-") else [flag, *words]
 
     def number(self, flag: str) -> int:
         """A whole number, with OpenRLHF's default where the plan has none."""

@@ -1,0 +1,315 @@
+"""The command line, the checks that need no OpenRLHF, and a run's life: with another program in the trainer's place."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from real_openrlhf import launch, preflight, train
+from real_openrlhf.errors import UserError
+from real_openrlhf.launch import CPU_ENVIRONMENT, Place
+from real_openrlhf.recipes import ALGORITHMS, RECIPES, compose
+
+
+def parse(*words) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    train.configure(parser)
+    return parser.parse_args(words)
+
+
+def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
+    return Place(address=address, working_dir=working_dir, gpus_here=gpus, gpu_gb=None, on_cpu=on_cpu)
+
+
+def plan(recipe="qwen7b", algo="real", user=None, removed=()):
+    return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed)
+
+
+# ------------------------------------------------------------------------------------------- the command line
+
+
+def test_openrlhfs_flags_pass_through_in_order_between_ours():
+    args = parse("--actor.adam.betas", "0.9", "0.95", "--algo", "grpo", "--ds.overlap_comm", "--algo.kl.target=-1.5")
+    assert args.algo == "grpo"
+    assert args.openrlhf == ["--actor.adam.betas", "0.9", "0.95", "--ds.overlap_comm", "--algo.kl.target=-1.5"]
+
+
+def test_flags_are_split_into_words_switches_and_those_taken_out():
+    words = ["--a.b", "1", "-2", "--switch", "--c=x=y", "--no-d.e", "--f", "3"]
+    assert preflight.split_flags(words) == (
+        {"--a.b": ("1", "-2"), "--switch": (), "--c": ("x=y",), "--f": ("3",)},
+        ["--d.e"],
+    )
+    for stray in (["word"], ["--no-x", "word"]):
+        with pytest.raises(UserError, match="'word' follows no flag"):
+            preflight.split_flags(stray)
+
+
+def test_abbreviations_are_not_guessed():
+    assert parse("--max", "3").openrlhf == ["--max", "3"]
+
+
+def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "--recipe qwen7b --model /m --data dapo17k --seed 7 --max-steps 3 --gpus 4 --nodes 2".split()
+    request = train.Request.of(parse(*words))
+    assert request.user == {
+        "--actor.model_name_or_path": ("/m",),
+        "--data.prompt_dataset": (str(tmp_path / "data/dapo17k.jsonl"),),
+        "--train.seed": ("7",),
+        "--train.max_steps": ("3",),
+        "--actor.num_gpus_per_node": ("4",),
+        "--actor.num_nodes": ("2",),
+    }
+    assert request.stem == "qwen7b-real-s7"
+
+
+def test_saying_one_thing_twice_is_refused():
+    with pytest.raises(UserError, match="--seed and --train.seed say the same thing"):
+        train.Request.of(parse("--seed", "1", "--train.seed", "2"))
+
+
+@pytest.mark.parametrize("words", ["--seed x", "--max-steps -1", "--gpus 1.5", "--recipe nope", "--algo nope"])
+def test_what_argparse_can_refuse_it_refuses(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(*words.split())
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_help_names_every_recipe_and_algorithm(capsys):
+    with pytest.raises(SystemExit):
+        parse("--help")
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in [*RECIPES, *ALGORITHMS])
+
+
+# ------------------------------------------------------------------------------------------- where it runs
+
+
+def test_on_one_machine_the_command_is_openrlhfs_own():
+    assert place().command([*train.TRAINER]) == [sys.executable, "-m", "openrlhf.cli.train_ppo_ray"]
+
+
+def test_over_http_the_command_is_a_ray_job(tmp_path):
+    command = place("http://head:8265", working_dir=tmp_path).command(["-m", "x"], "name")
+    assert command[3:] == (
+        ["job", "submit", "--address", "http://head:8265", "--submission-id", "name"]
+        + ["--working-dir", str(tmp_path), "--", "python", "-m", "x"]
+    )
+
+
+def test_too_few_gpus_and_nodes_without_a_cluster_are_refused():
+    (problem,) = place(gpus=4).problems(plan())
+    assert "8 GPUs are needed, this machine has 4" in problem and "--gpus" in problem
+    assert place(gpus=8).problems(plan()) == []
+    assert place(on_cpu=True).problems(plan("cpu")) == []
+    (problem,) = place(gpus=8).problems(plan(user={"--actor.num_nodes": ("2",)}))
+    assert "ray start --head" in problem and "RAY_ADDRESS" in problem
+
+
+def test_a_dead_cluster_is_noticed_at_once():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        for address in ("127.0.0.1:%d", "http://127.0.0.1:%d/", "ray://127.0.0.1:%d"):
+            address %= free.getsockname()[1]
+            (problem,) = place(address).problems(plan())
+            assert f"nothing answers at RAY_ADDRESS {address}" in problem
+
+
+def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypatch, tmp_path):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
+    cpu = plan("cpu", user={"--actor.model_name_or_path": (str(tmp_path),), "--actor.num_gpus_per_node": ("2",)})
+    found = place(on_cpu=True).environment(cpu)
+    assert found["OMP_NUM_THREADS"] == "7"
+    assert found["TORCHDYNAMO_DISABLE"] == "1"
+    assert found["RAY_ADDRESS"] == "local"
+    assert json.loads(found["RAY_OVERRIDE_RESOURCES"]) == {"GPU": 2}
+    assert found["HF_HUB_OFFLINE"] == "1"
+    on_gpus = place(gpus=8).environment(plan())
+    assert not [name for name in {*CPU_ENVIRONMENT, "HF_HUB_OFFLINE"} - {*os.environ} if name in on_gpus]
+    assert place("10.0.0.1:6379").environment(plan()).get("RAY_ADDRESS") == os.environ.get("RAY_ADDRESS")
+
+
+# ------------------------------------------------------------------------------------------- single checks
+
+
+@pytest.fixture
+def parser():
+    small = argparse.ArgumentParser()
+    small.add_argument("--rate", type=float)
+    small.add_argument("--pair", type=int, nargs=2)
+    small.add_argument("--kind", choices=["a", "b"])
+    small.add_argument("--switch", action="store_true")
+    return small
+
+
+@pytest.mark.parametrize(
+    "flag, words, expected",
+    [
+        ("--rate", "x", "--rate x: invalid float value: 'x'. Give it a number."),
+        ("--rate", "1 2", "--rate 1 2: unrecognized arguments: 2. Give it a number."),
+        ("--pair", "1", "--pair 1: expected 2 arguments. Give it 2 whole numbers."),
+        ("--kind", "c", "--kind c: invalid choice: 'c'. Choose one of a, b."),
+        ("--switch", "on", "--switch on: unrecognized arguments: on. It is a switch: give it no value."),
+        ("--kinds", "a", "unknown flag --kinds. Did you mean --kind?"),
+        ("--recip", "a", "unknown flag --recip. Did you mean --recipe?"),
+        ("--zzz", "", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
+        ("--rate", "-1e-3", None),
+        ("--switch", "", None),
+    ],
+)
+def test_each_wrong_flag_is_told_with_its_fix(parser, flag, words, expected):
+    composed = plan(user={flag: tuple(words.split())})
+    only = type(composed)({flag: composed.flags[flag]}, [])
+    found = preflight.flag_problems(only, [], parser, train.OPTIONS)
+    assert found == ({flag: expected} if expected else {})
+
+
+def test_a_hub_id_is_allowed_and_a_path_must_exist(tmp_path, monkeypatch):
+    for wrong in ("/not/there", "./not/there", "~/nope", "plainname", "a/b/c"):
+        findings = preflight.Findings()
+        preflight.model_findings(wrong, findings, must_reach=False)
+        assert "does not exist" in findings.problems[0]
+
+
+def test_a_reward_file_that_is_missing_is_told(tmp_path):
+    there = tmp_path / "reward.py"
+    there.touch()
+    urls = f"{there},{tmp_path / 'gone.py'},http://host/score"
+    (problem,) = preflight.reward_problems(plan(user={"--reward.remote_url": (urls,)}))
+    assert "gone.py does not exist" in problem
+
+
+# ------------------------------------------------------------------------------------------- a run's life
+
+
+@pytest.fixture
+def request_for(tmp_path, monkeypatch):
+    """A request whose files are all there, on the `cpu` recipe."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(json.dumps({"prompt": str(i), "label": "1"}) + "\n" for i in range(32))
+    (tmp_path / "rows.jsonl").write_text(rows)
+
+    def make(*words):
+        files = ["--data", "rows.jsonl", "--eval.dataset", str(tmp_path / "rows.jsonl")]
+        return train.Request.of(parse(*files, "--max-steps", "1", *words))
+
+    return make
+
+
+def play(monkeypatch, program):
+    """Put another program in the trainer's place; it gets the flags as its arguments."""
+    monkeypatch.setattr(train, "TRAINER", ("-c", textwrap.dedent(program)))
+
+
+def read(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypatch, capfd):
+    play(monkeypatch, "import sys, json; json.dump(sys.argv[1:], open('argv.json', 'w'))")
+    monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
+    code = train._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True))
+    assert code == 0
+    record = read(tmp_path / "runs/mine")
+    assert (record["name"], record["algo"], record["recipe"], record["seed"]) == ("mine", "real", "cpu", 42)
+    assert (record["status"], record["reason"]) == ("finished", None)
+    assert record["started"] <= record["finished"]
+    assert record["flags"]["--actor.adam.lr"] == 1e-4
+    assert record["flags"]["--train.colocate_all"] is True
+    assert record["flags"]["--ckpt.path"] == str(tmp_path / "runs/mine/checkpoints")
+    assert list(record["data"]) == [str(tmp_path / "rows.jsonl")]
+    assert record["command"] == ["real-openrlhf", "train", "--logger.wandb.key", "***"]
+    assert "secret" not in (tmp_path / "runs/mine/run.json").read_text()
+    argv = json.loads((tmp_path / "argv.json").read_text())
+    assert argv[argv.index("--logger.wandb.key") + 1] == "secret"
+    assert argv[argv.index("--train.run_dir") + 1] == str(tmp_path / "runs/mine")
+
+
+@pytest.mark.parametrize(
+    "program, code, reason",
+    [
+        ("raise SystemExit(3)", 3, "exit code 3"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
+    ],
+)
+def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, program, code, reason):
+    play(monkeypatch, program)
+    assert train._train(request_for("--run-name", "mine"), place(on_cpu=True)) == code
+    record = read(tmp_path / "runs/mine")
+    assert (record["status"], record["reason"]) == ("failed", reason)
+    assert record["finished"]
+
+
+def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
+    play(monkeypatch, "import sys; sys.exit('--ckpt.load_enable' not in sys.argv)")
+    assert train._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
+    (folder,) = (tmp_path / "runs").iterdir()
+    first = read(folder) | {"started": "2026-01-01T00:00:00+00:00"}
+    (folder / "run.json").write_text(json.dumps(first))
+    assert train._train(request_for("--resume"), place(on_cpu=True)) == 0
+    assert [folder] == list((tmp_path / "runs").iterdir())
+    assert read(folder)["status"] == "finished"
+    assert read(folder)["started"] == first["started"]
+
+
+def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(request_for, monkeypatch):
+    play(monkeypatch, "raise SystemExit(1)")
+    train._train(request_for("--run-name", "mine"), place(on_cpu=True))
+    findings = preflight.Findings()
+    train._check_resumed(request_for("--run-name", "mine", "--resume", "--algo", "grpo"), findings)
+    assert "is a run of cpu-real-s42, not of cpu-grpo-s42" in findings.problems[0]
+    findings = preflight.Findings()
+    train._check_resumed(request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4"), findings)
+    assert findings.problems == []
+    assert findings.notes == ["since this run began --actor.adam.lr has changed from 0.0001 to 0.0003"]
+
+
+SUPERVISED = """
+import os, sys
+from real_openrlhf.launch import supervise
+lock = os.open(sys.argv[1], os.O_RDONLY)
+print(supervise([sys.executable, "-c", sys.argv[2]], os.environ, lock), flush=True)
+"""
+PATIENT = "import time; print('up', flush=True); time.sleep(60)"
+DEAF = "import signal, time; signal.signal(2, lambda *_: print('no', flush=True)); print('up', flush=True); time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    "child, signals, expected",
+    [
+        (PATIENT, [signal.SIGTERM], "(143, 'interrupted by SIGTERM')"),
+        (PATIENT, [signal.SIGINT], "(130, 'interrupted by SIGINT')"),
+        (DEAF, [signal.SIGINT, signal.SIGINT], "(130, 'interrupted by SIGINT')"),  # the second one insists
+    ],
+)
+def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signals, expected):
+    watcher = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISED, str(tmp_path), child],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert watcher.stdout.readline() == "up\n"
+    for number in signals:
+        time.sleep(0.2)
+        watcher.send_signal(number)
+    said, _ = watcher.communicate(timeout=30)
+    assert said.splitlines()[-1] == expected
+
+
+def test_nohup_keeps_its_meaning():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with open(os.devnull) as lock:
+            launch.supervise([sys.executable, "-c", ""], os.environ, lock.fileno())
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
