@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from openrlhf.models.utils import compute_approx_kl
-from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch
+from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
 from real_openrlhf.exchange import ScoreTable, gather_table, sum_over_ranks
-from real_openrlhf.experience import CARRIED, GROUP, LABEL, PLAN, ROLLOUT
+from real_openrlhf.experience import CARRIED, GROUP, LABEL, PLAN, ROLLOUT, batch_of
 from real_openrlhf.guard import NonFiniteError
 from real_openrlhf.loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
 from real_openrlhf.metrics import group_metrics, over_steps, ratio_metrics, ratio_table, token_gradients
@@ -38,8 +38,7 @@ class MicroBatch:
         return 0 if self.dummy else len(self.experience.sequences)
 
     def column(self, name: str) -> Tensor:
-        values = torch.stack([torch.as_tensor(value) for value in self.experience.info[name]]).flatten()
-        return values[: self.rollouts].long()
+        return self.experience.info[name][: self.rollouts].cpu()
 
 
 @dataclass
@@ -95,7 +94,7 @@ class RealActorTrainer(ActorPPOTrainer):
 
     def micro_batch(self, items: list[Experience]) -> MicroBatch:
         dummy = not items
-        experience = make_experience_batch(items or self.replay_buffer.items[:1])
+        experience = batch_of(items or self.replay_buffer.items[:1])
         if dummy:
             experience.action_mask = torch.zeros_like(experience.action_mask)
         return MicroBatch(experience, dummy)

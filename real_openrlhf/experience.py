@@ -83,10 +83,14 @@ class RealExperienceMaker(RemoteExperienceMaker):
         self.rollout_step += 1
         for item, plan in zip(items, plans, strict=True):
             item.info[PLAN] = torch.tensor(plan)
-        return [
-            make_experience_batch([item for i, item in enumerate(items) if owner[i] == rank])
-            for rank in range(self.ranks)
-        ]
+        return [batch_of([item for i, item in enumerate(items) if owner[i] == rank]) for rank in range(self.ranks)]
+
+
+def batch_of(items: list[Experience]) -> Experience:
+    """Upstream's batch, with `info` as tensors again: it leaves lists there, which its own statistics cannot read."""
+    batch = make_experience_batch(items)
+    batch.info = {name: torch.stack([torch.as_tensor(value) for value in batch.info[name]]) for name in batch.info}
+    return batch
 
 
 def label_rollouts(samples: list[Experience], args) -> None:
