@@ -1,0 +1,66 @@
+"""The verifier beside math-verify's and OpenRLHF's own graders on the tricky pairs, as a Markdown table.
+
+    python benchmarks/verifier_agreement.py [--errors]
+"""
+
+import argparse
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from math_verify import parse
+from math_verify import verify as math_verify
+
+from real_openrlhf.rewards import disco
+from real_openrlhf.rewards.verifier import verify
+
+PAIRS = Path(__file__).resolve().parents[1] / "tests" / "data" / "tricky_pairs.jsonl"
+
+
+def ours(gold: str, response: str) -> bool | None:
+    verdict = verify(response, gold)
+    return None if verdict.ignored else verdict.score == 1.0
+
+
+def math_verify_whole(gold: str, response: str) -> bool:
+    """As its README shows: the whole response, the gold in a box, default timeouts (main thread only)."""
+    return math_verify(parse(f"\\boxed{{{gold}}}"), parse(response))
+
+
+def openrlhf(gold: str, response: str) -> bool:
+    """OpenRLHF's and, with the same verdicts, DeepScaleR's and DisCO's: last box, then mathd or sympy."""
+    boxed = disco.boxed_text(response)
+    return boxed is not None and disco.same(gold, boxed)
+
+
+GRADERS: dict[str, Callable[[str, str], bool | None]] = {
+    "real_openrlhf": ours,
+    "math-verify 0.9.0, its defaults": math_verify_whole,
+    "OpenRLHF 0.11.2 (as DeepScaleR, DisCO)": openrlhf,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--errors", action="store_true", help="list what each grader got wrong")
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)
+    pairs = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
+    print(f"{len(pairs)} pairs, {sum(pair['equal'] for pair in pairs)} equal\n")
+    print("| grader | right | false positives | false negatives | no verdict |\n|---|---|---|---|---|")
+    for name, grade in GRADERS.items():
+        verdicts = [(pair, grade(pair["gold"], pair["response"])) for pair in pairs]
+        positives = [pair for pair, verdict in verdicts if verdict is True and not pair["equal"]]
+        negatives = [pair for pair, verdict in verdicts if verdict is False and pair["equal"]]
+        undecided = [pair for pair, verdict in verdicts if verdict is None]
+        right = 1 - (len(positives) + len(negatives) + len(undecided)) / len(pairs)
+        print(f"| {name} | {right:.1%} | {len(positives)} | {len(negatives)} | {len(undecided)} |", flush=True)
+        if args.errors:
+            for kind, wrong in (("+", positives), ("-", negatives), ("?", undecided)):
+                for pair in wrong:
+                    print(f"    {kind} {pair['gold']}  <-  {pair['response']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Answers made to hang or swamp a verifier: each is answered, nothing grows, and others are served meanwhile."""
+
+import asyncio
+import importlib.util
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf.rewards import symbolic, verifier
+
+SPEC = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "data" / "hostile_inputs.py")
+hostile_inputs = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(hostile_inputs)
+MEMORY = 1024  # megabytes a worker may map
+RIGHT_BY_RULE = ("signs", "right to left", "dotless numerals", "10,000 boxes")  # -(-7), unseen marks, another script
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    """Every hostile input asked in turn by a process whose event loop serves others."""
+    pool = symbolic.WorkerPool(2, symbolic.Limits(deadline=2.0, memory=MEMORY))
+    while pool._ready.qsize() < 2:
+        time.sleep(0.05)
+    before, verifier._workers = verifier._workers, pool
+    logging.getLogger("real_openrlhf.verifier").setLevel(logging.CRITICAL)
+    beats = 0
+
+    async def others():
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.01)
+            beats += 1
+
+    async def ask_all():
+        other, results = asyncio.create_task(others()), []
+        for name, response, gold in hostile_inputs.HOSTILE:
+            start = time.monotonic()
+            verdict = await asyncio.to_thread(verifier.verify, response, gold)
+            results.append((name, gold, verdict, time.monotonic() - start))
+        other.cancel()
+        return results
+
+    start = time.monotonic()
+    results = asyncio.run(ask_all())
+    yield results, beats, time.monotonic() - start, _peak_memory(pool)
+    logging.getLogger("real_openrlhf.verifier").setLevel(logging.NOTSET)
+    verifier._workers = before
+
+
+def _peak_memory(pool: symbolic.WorkerPool) -> float:
+    peaks = []
+    for worker in pool._ready.queue:
+        status = Path(f"/proc/{worker.process.pid}/status").read_text()
+        peaks.append(int(status.split("VmHWM:")[1].split()[0]) / 1024)
+    return max(peaks)
+
+
+def test_each_is_answered_by_the_deadline(verdicts):
+    results, _, _, _ = verdicts
+    assert len(results) >= 60
+    late = [(name, seconds) for name, _, _, seconds in results if seconds > 3.0]
+    assert late == []
+
+
+def test_none_is_taken_for_right(verdicts):
+    results, _, _, _ = verdicts
+    taken = {name.removesuffix(", for a number") for name, _, verdict, _ in results if verdict.score == 1.0}
+    assert taken <= set(RIGHT_BY_RULE)
+
+
+def test_nearly_all_get_a_verdict(verdicts):
+    results, _, _, _ = verdicts
+    ignored = [(name, verdict.reason) for name, _, verdict, _ in results if verdict.ignored]
+    assert {reason for _, reason in ignored} <= {"timeout", "out_of_memory", "worker_died"}
+    assert len(ignored) <= 0.1 * len(results), ignored
+
+
+def test_others_are_served_and_memory_is_bounded(verdicts):
+    _, beats, seconds, peak = verdicts
+    assert beats > 0.5 * seconds / 0.01  # the loop that asks went on; its longest stall is in the speed benchmark
+    assert peak < MEMORY
