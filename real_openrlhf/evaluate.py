@@ -1,22 +1,22 @@
 """`real-openrlhf eval`: pass@1 over k samples on the benchmarks, with standard errors, in the paper's layout."""
 
 import argparse
-import hashlib
-import json
 from pathlib import Path
 
 from tqdm import tqdm
 
-from real_openrlhf import __version__
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.data.files import sha256, write_json, write_jsonl, write_text
+from real_openrlhf.data.files import write_json, write_jsonl, write_text
 from real_openrlhf.data.prompts import load_tokenizer
 from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation import tables
 from real_openrlhf.evaluation.engines import EngineSettings, Request, generate, sample_seed
-from real_openrlhf.evaluation.results import Graded, per_problem, summarise
+from real_openrlhf.evaluation.grading import find_grader, grade
+from real_openrlhf.evaluation.model import context_length, find_model, fingerprint
+from real_openrlhf.evaluation.results import summarise
 from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
+from real_openrlhf.runs import code_version, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sampling.add_argument("--dtype", default="auto", help="of the model in vLLM (default %(default)s)")
     sampling.add_argument("--limit", type=_positive, help="only the first N problems of each benchmark")
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
-    grading.add_argument("--grader", choices=["robust", "disco"], default="robust", help="default %(default)s")
+    grading.add_argument(
+        "--grader",
+        default="robust",
+        help="robust; disco, the rules of the paper's baselines; or a reward file, FILE.py (default %(default)s)",
+    )
     grading.add_argument(
         "--think",
         choices=["required", "optional"],
@@ -60,6 +64,7 @@ def _positive(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must not be negative, --top-p must lie above 0 and not above 1")
+    grader = find_grader(args.grader, args.think)
     model = find_model(args.model)
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
@@ -76,48 +81,13 @@ def run(args: argparse.Namespace) -> int:
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     with SampleStore(args.out).opened({"model": fingerprint(model), **sampling}, prompts) as store:
         draw(tasks, args.k, args.seed, engine, args.data_parallel, store)
-        graded = grade(tasks, args.k, store, args.grader, args.think)
+        samples = {(sample.id, sample.sample): sample for sample in store}
+    problems = grade(tasks, args.k, samples, grader)
+    if args.think == "required" and not any("</think>" in sample.response for sample in samples.values()):
+        print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": args.think}
-    report(args.out, args.name or Path(args.model).resolve().name, settings, graded)
+    report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
     return 0
-
-
-def find_model(name: str) -> Path:
-    """Its folder, downloaded if it is on the hub."""
-    folder = Path(name)
-    if not folder.exists():
-        from huggingface_hub import snapshot_download
-
-        try:
-            return Path(
-                snapshot_download(name, allow_patterns=["*.safetensors", "*.json", "*.model", "*.txt", "*.jinja"])
-            )
-        except Exception as error:  # the hub's client raises a dozen unrelated types for one missing model
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UserError(f"no such model: {name} is no folder here and cannot be downloaded ({reason})") from error
-    if not (folder / "config.json").exists():
-        raise UserError(f"{folder} is not a model: it has no config.json")
-    return folder
-
-
-def fingerprint(model: Path) -> str:
-    """Of every file that can change an answer; reading the weights now also warms the cache for vLLM."""
-    files = sorted(
-        file for file in model.iterdir() if file.suffix in {".safetensors", ".bin", ".json", ".jinja", ".model"}
-    )
-    return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
-
-
-def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
-    """Just enough for the longest prompt and its response; refused where the model was not made for that many."""
-    longest = max(len(task.tokens) for task in tasks)
-    limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
-    if limit and longest + max_new_tokens > limit:
-        raise UserError(
-            f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's context "
-            f"is {limit}. Use --max-new-tokens {limit - longest} or less"
-        )
-    return longest + max_new_tokens
 
 
 def draw(tasks: list[Task], k: int, seed: int, engine: EngineSettings, engines: int, store: SampleStore) -> None:
@@ -137,27 +107,12 @@ def draw(tasks: list[Task], k: int, seed: int, engine: EngineSettings, engines: 
                 bar.update()
 
 
-def grade(tasks: list[Task], k: int, store: SampleStore, grader: str, think: str) -> list[dict]:
-    """Verdicts on every sample of the tasks, one line a problem."""
-    from real_openrlhf.rewards.verifier import verify_many
-
-    samples = {(sample.id, sample.sample): sample for sample in store}
-    wanted = [(task, samples[task.identity, number]) for task in tasks for number in range(k)]
-    verdicts = verify_many(((sample.response, task.label) for task, sample in wanted), think, grader)
-    graded = [
-        Graded(sample, verdict.score, verdict.reason)
-        for (_, sample), verdict in zip(wanted, tqdm(verdicts, "grading", len(wanted), unit="sample"), strict=True)
-    ]
-    if think == "required" and not any("</think>" in one.sample.response for one in graded):
-        print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
-    return [per_problem(task, graded[number * k : (number + 1) * k]) for number, task in enumerate(tasks)]
-
-
 def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
     benchmarks, average = summarise(problems, settings["seed"])
     results = {
         "name": name,
-        "real_openrlhf": __version__,
+        "versions": versions(),
+        "code_version": code_version(),
         "settings": settings,
         "benchmarks": benchmarks,
         "average": average,

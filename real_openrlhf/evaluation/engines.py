@@ -110,33 +110,36 @@ def _engine(results, requests: list[Request], settings: EngineSettings, devices:
 
 def _run_engine(results, requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:
     from vllm import LLM, SamplingParams, TokensPrompt
-    from vllm.sampling_params import RequestOutputKind
 
-    engine = LLM(
+    llm = LLM(
         settings.model,
         tensor_parallel_size=settings.tensor_parallel,
         max_model_len=settings.max_model_len,
         dtype=settings.dtype,
         enforce_eager=on_cpu,
         seed=0,
-    ).llm_engine
-    for number, request in enumerate(requests):
-        sampling = SamplingParams(
+    )
+    sampling = [
+        SamplingParams(
             temperature=settings.temperature,
             top_p=settings.top_p,
             max_tokens=settings.max_new_tokens,
             seed=request.seed,
             skip_special_tokens=False,  # some models close their thinking with a special token
-            output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        engine.add_request(str(number), TokensPrompt(prompt_token_ids=list(request.tokens)), sampling)
+        for request in requests
+    ]
+    prompts = [TokensPrompt(prompt_token_ids=list(request.tokens)) for request in requests]
+    numbers = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
+    waiting = {number.partition("-")[0]: request for number, request in zip(numbers, requests, strict=True)}
     parent = multiprocessing.parent_process()
-    while engine.has_unfinished_requests():
-        if not parent.is_alive():  # killed: nobody is left to write samples down
+    while waiting:
+        if not parent.is_alive():  # killed: nobody is left to write samples down, nor to empty the pipe
+            results.cancel_join_thread()
             return
-        for output in engine.step():
+        for output in llm.llm_engine.step():
             if output.finished:
-                request, completion = requests[int(output.request_id)], output.outputs[0]
+                request, completion = waiting.pop(output.request_id), output.outputs[0]
                 results.put(
                     Sample(
                         id=request.identity,

@@ -43,10 +43,11 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
     rng = np.random.default_rng(seed)
     resampled = {name: bootstrap(np.array([row["pass@1"] for row in rows]), rng) for name, rows in groups.items()}
     benchmarks = {name: _summary(name, rows, resampled[name]) for name, rows in groups.items()}
+    errors = [entry["sampling_error"] for entry in benchmarks.values()]
     average = {
         "pass@1": float(np.mean([entry["pass@1"] for entry in benchmarks.values()])),
         "standard_error": float(np.mean(list(resampled.values()), axis=0).std(ddof=1)),
-        "sampling_error": float(np.linalg.norm([e["sampling_error"] for e in benchmarks.values()]) / len(benchmarks)),
+        "sampling_error": None if None in errors else float(np.linalg.norm(errors) / len(errors)),
     }
     return benchmarks, average
 

@@ -23,11 +23,11 @@ def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarra
     return counts @ problem_scores / n
 
 
-def sampling_error(verdicts: np.ndarray) -> float:
+def sampling_error(verdicts: np.ndarray) -> float | None:
     """Standard error of pass@1 on these very problems: what drawing other samples would change."""
     problems, k = verdicts.shape
     if k == 1:
-        return float("nan")
+        return None  # one sample a problem says nothing about its spread
     return float(np.sqrt(verdicts.var(axis=1, ddof=1).sum() / k) / problems)
 
 

@@ -16,6 +16,7 @@ from real_openrlhf.errors import UserError
 class Task:
     benchmark: str
     identity: str
+    prompt: str  # as the model reads it
     tokens: tuple[int, ...]
     label: str
 
@@ -35,12 +36,12 @@ def read_tasks(names: str, folder: Path | None, tokenizer) -> dict[str, list[Tas
     identities = [record["id"] for rows in records.values() for record in rows]
     if len(set(identities)) < len(identities):
         raise UserError(f"{names}: several problems share one id")
-    return {
-        name: [
-            Task(name, record["id"], tuple(token_ids(tokenizer, record["prompt"])), record["label"]) for record in rows
-        ]
-        for name, rows in records.items()
-    }
+    return {name: [_task(name, record, tokenizer) for record in rows] for name, rows in records.items()}
+
+
+def _task(benchmark: str, record: dict, tokenizer) -> Task:
+    tokens = token_ids(tokenizer, record["prompt"])
+    return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
 
 
 def _file_records(file: Path) -> list[dict]:

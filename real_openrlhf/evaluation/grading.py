@@ -1,0 +1,57 @@
+"""Verdicts on samples: by the maths verifier, or by a reward file as OpenRLHF's `--reward.remote_url` takes."""
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.evaluation.results import Graded, per_problem
+from real_openrlhf.evaluation.store import Sample
+from real_openrlhf.evaluation.tasks import Task
+
+VERIFIERS = ("robust", "disco")
+
+Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
+
+
+def find_grader(name: str, think: str) -> Grade:
+    if name in VERIFIERS:
+        return lambda pairs: _verified(pairs, think, name)
+    reward = _reward_function(Path(name))
+    return lambda pairs: (_rewarded(task, sample, reward) for task, sample in pairs)
+
+
+def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
+    """One line a problem, with the verdicts on its k samples."""
+    pairs = [(task, samples[task.identity, number]) for task in tasks for number in range(k)]
+    verdicts = tqdm(grader(pairs), "grading", len(pairs), unit="sample")
+    graded = [Graded(sample, *verdict) for (_, sample), verdict in zip(pairs, verdicts, strict=True)]
+    return [per_problem(task, graded[number * k : (number + 1) * k]) for number, task in enumerate(tasks)]
+
+
+def _verified(pairs: list[tuple[Task, Sample]], think: str, grader: str) -> Iterator[tuple[float, str]]:
+    from real_openrlhf.rewards.verifier import verify_many
+
+    return verify_many(((sample.response, task.label) for task, sample in pairs), think, grader)
+
+
+def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]:
+    """The reward contract: one query, 0 or 1; a score of nan says that there is no verdict."""
+    score = float(reward([task.prompt + sample.response], [task.prompt], [task.label])["scores"])
+    if not (math.isnan(score) or score in (0.0, 1.0)):
+        raise UserError(f"the reward file gave {score}: pass@1 needs 0 or 1")
+    return score, "reward"
+
+
+def _reward_function(path: Path) -> Callable:
+    if path.suffix != ".py" or not path.is_file():
+        raise UserError(f"unknown grader {path}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func")
+    specification = importlib.util.spec_from_file_location("reward", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    if not hasattr(module, "reward_func"):
+        raise UserError(f"{path} has no function reward_func")
+    return module.reward_func

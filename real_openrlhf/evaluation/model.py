@@ -1,0 +1,45 @@
+"""The model under evaluation: where it is, which one it is, how much it can read."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from real_openrlhf.data.files import sha256
+from real_openrlhf.errors import UserError
+from real_openrlhf.evaluation.tasks import Task
+
+SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # weights, configuration, tokenizer
+
+
+def find_model(name: str) -> Path:
+    """Its folder, downloaded if it is on the hub."""
+    folder = Path(name)
+    if not folder.exists():
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(snapshot_download(name, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES]))
+        except Exception as error:  # the hub's client raises a dozen unrelated types for one missing model
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise UserError(f"no such model: {name} is no folder here and cannot be downloaded ({reason})") from error
+    if not (folder / "config.json").exists():
+        raise UserError(f"{folder} is not a model: it has no config.json")
+    return folder
+
+
+def fingerprint(model: Path) -> str:
+    """Of every file that can change an answer; reading the weights now also warms the disk's cache for vLLM."""
+    files = sorted(file for file in model.iterdir() if file.suffix in SUFFIXES)
+    return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
+
+
+def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
+    """Just enough for the longest prompt and its response; refused where the model was not made for that many."""
+    longest = max(len(task.tokens) for task in tasks)
+    limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
+    if limit and longest + max_new_tokens > limit:
+        raise UserError(
+            f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's context "
+            f"is {limit}. Use --max-new-tokens {limit - longest} or less"
+        )
+    return longest + max_new_tokens

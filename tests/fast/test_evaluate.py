@@ -1,0 +1,319 @@
+"""Evaluation without an engine: tasks, the samples on disk, grading again, the tables, and every user mistake."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from real_openrlhf.cli import main
+from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.errors import UserError
+from real_openrlhf.evaluation import tables
+from real_openrlhf.evaluation.engines import sample_seed
+from real_openrlhf.evaluation.results import Graded, per_problem, summarise
+from real_openrlhf.evaluation.store import Sample, SampleStore
+from real_openrlhf.evaluation.tasks import Task, read_tasks
+
+ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
+
+
+class Letters:
+    """A tokenizer in its smallest form: a letter is its code, 1 begins a text, 2 and 3 stand around a turn."""
+
+    chat_template = "as in apply_chat_template"
+
+    def __call__(self, text):
+        return {"input_ids": [1, *map(ord, text)]}
+
+    def apply_chat_template(self, chat, add_generation_prompt, tokenize, return_dict):
+        assert add_generation_prompt and tokenize and not return_dict
+        return [1, 2, *map(ord, chat[0]["content"]), 3]
+
+    def decode(self, tokens):
+        return "".join({1: "<bos>", 2: "<user>", 3: "<bot>"}.get(token) or chr(token) for token in tokens)
+
+
+def write_jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+# --- tasks
+
+
+def test_a_file_is_asked_as_it_stands(tmp_path):
+    rows = [{"prompt": [{"role": "user", "content": "ab"}], "label": "1", "id": "x"}, {"prompt": "ab", "label": "2"}]
+    file = write_jsonl(tmp_path / "mine.jsonl", rows)
+    assert read_tasks(str(file), None, Letters()) == {
+        "mine": [
+            Task("mine", "x", "<bos><user>ab<bot>", (1, 2, 97, 98, 3), "1"),
+            Task("mine", "mine-1", "<bos>ab", (1, 97, 98), "2"),
+        ]
+    }
+
+
+@pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")
+def test_all_is_the_six_in_the_order_of_the_paper(tmp_path):
+    mine = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "ab", "label": "1"}])
+    groups = read_tasks(f"{mine},all", ORIGINALS, Letters())
+    assert list(groups) == ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench", "mine"]
+    assert [len(group) for group in groups.values()] == [30, 30, 500, 83, 272, 675, 1]
+    first = groups["aime24"][0]
+    assert first.tokens.count(1) == 1 and first.tokens[-1] == 3
+    assert first.prompt.endswith("Let's think step by step and output the final answer within \\boxed{}.<bot>")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prompt": "a"}], "row 0 has no column label"),
+        ([{"label": "a"}], "row 0 has no column prompt"),
+        ([{"prompt": "a", "label": 1}], "the label text"),
+        ([{"prompt": 1, "label": "1"}], "the prompt must be text or a chat"),
+        ([{"prompt": "a", "label": "1", "id": "x"}] * 2, "several problems share one id"),
+        ([], "is empty"),
+    ],
+)
+def test_files_that_cannot_be_asked(tmp_path, rows, message):
+    with pytest.raises(UserError, match=message):
+        read_tasks(str(write_jsonl(tmp_path / "mine.jsonl", rows)), None, Letters())
+
+
+# --- samples on disk
+
+
+def test_seeds_are_stable_and_apart():
+    assert sample_seed(42, "aime24-0", 0) == sample_seed(42, "aime24-0", 0)
+    seeds = {sample_seed(seed, f"aime24-{n}", k) for seed in (1, 2) for n in range(30) for k in range(16)}
+    assert len(seeds) == 2 * 30 * 16 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+def sample(number, response="x"):
+    return Sample("p-0", number, 7, response, 3, False)
+
+
+def test_a_torn_line_is_cut_and_the_rest_kept(tmp_path):
+    store = SampleStore(tmp_path)
+    with store.opened({"seed": 1}, {}):
+        store.append(sample(0, "é\n{}"))
+        store.append(sample(1))
+    with (tmp_path / "samples.jsonl").open("ab") as file:
+        file.write('{"id": "p-0", "sample": 2, "response": "é'.encode()[:-1])
+    with store.opened({"seed": 1}, {}):
+        assert list(store) == [sample(0, "é\n{}"), sample(1)]
+        store.append(sample(2))
+        assert list(store) == [sample(0, "é\n{}"), sample(1), sample(2)]
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    store = SampleStore(tmp_path)
+    (tmp_path / "samples.jsonl").write_text('{"id": "p-0"}\n')
+    with store.opened({}, {}), pytest.raises(UserError, match="line 1 is damaged"):
+        list(store)
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    def open_with(settings, prompts):
+        with SampleStore(tmp_path).opened(settings, prompts):
+            pass
+
+    open_with({"seed": 1, "top_p": 0.95}, {"aime24": "a"})
+    open_with({"seed": 1, "top_p": 0.95}, {"aime25": "b"})  # another benchmark joins
+    with pytest.raises(UserError, match="was sampled with top_p = 0.95, now it is 1.0"):
+        open_with({"seed": 1, "top_p": 1.0}, {})
+    with pytest.raises(UserError, match="another version of aime25"):
+        open_with({"seed": 1, "top_p": 0.95}, {"aime25": "c"})
+    open_with({"seed": 1, "top_p": 0.95}, {"aime24": "a", "aime25": "b"})
+
+
+def test_one_writer_at_a_time(tmp_path):
+    with (tmp_path / "samples.jsonl").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another evaluation is writing"), SampleStore(tmp_path).opened({}, {}):
+            pass
+
+
+# --- numbers and tables
+
+
+def graded_problem(benchmark, number, verdicts, tokens=10):
+    task = Task(benchmark, f"{benchmark}-{number}", "", (), "1")
+    graded = [
+        Graded(Sample(task.identity, k, 0, "", tokens + k, k % 2 == 0), verdict, "why")
+        for k, verdict in enumerate(verdicts)
+    ]
+    return per_problem(task, graded)
+
+
+def test_a_sample_without_a_verdict_counts_as_wrong_and_is_shown():
+    problem = graded_problem("aime24", 0, [1.0, 0.0, float("nan"), 1.0])
+    assert problem["verdicts"] == [1, 0, 0, 1] and problem["pass@1"] == 0.5 and problem["ungraded"] == 1
+
+
+def test_numbers_of_two_benchmarks_by_hand():
+    problems = [
+        graded_problem("aime24", 0, [1, 1, 0, 0]),
+        graded_problem("aime24", 1, [0, 0, 0, 0], tokens=20),
+        graded_problem("mine", 0, [1, 1, 1, 1]),
+    ]
+    benchmarks, average = summarise(problems, seed=0)
+    aime = benchmarks["aime24"]
+    assert aime["title"] == "AIME24" and benchmarks["mine"]["title"] == "mine"
+    assert aime["problems"] == 2 and aime["pass@1"] == 0.25
+    assert aime["pass@k"] == {"1": 0.25, "2": pytest.approx(5 / 12), "4": 0.5}
+    assert aime["truncated"] == 0.5 and aime["mean_tokens"] == 16.5
+    assert aime["mean_tokens_right"] == 10.5 and aime["mean_tokens_wrong"] == pytest.approx((12 + 13 + 86) / 6)
+    assert aime["standard_error"] == pytest.approx(0.25 / np.sqrt(2), rel=0.03)
+    assert aime["sampling_error"] == pytest.approx(np.sqrt(1 / 3 / 4) / 2)
+    assert benchmarks["mine"]["standard_error"] == benchmarks["mine"]["sampling_error"] == 0
+    assert benchmarks["mine"]["mean_tokens_wrong"] is None
+    assert average["pass@1"] == 0.625
+    assert average["standard_error"] == pytest.approx(aime["standard_error"] / 2)
+    assert average["sampling_error"] == pytest.approx(aime["sampling_error"] / 2)
+    assert summarise(problems, seed=0) == (benchmarks, average)
+
+
+@pytest.fixture
+def paper_results():
+    problems = [graded_problem(name, n, [n % 2, 1]) for name in BENCHMARKS for n in range(4)]
+    benchmarks, average = summarise(problems, seed=0)
+    settings = {"k": 2, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 8192, "seed": 42}
+    settings |= {"grader": "robust", "think": "required"}
+    return {"name": "real_1.5b", "settings": settings, "benchmarks": benchmarks, "average": average}
+
+
+def test_markdown_in_the_layout_of_the_paper(paper_results):
+    header, _, row, _, note = tables.markdown(paper_results).splitlines()
+    assert header == "| Model | AIME24 | AIME25 | MATH500 | AMC23 | Minerva | O-Bench | Avg. |"
+    cells = row.strip("| ").split(" | ")
+    assert cells[0] == "real_1.5b" and len(cells) == 8
+    assert all(cell.startswith("0.750 ± 0.1") for cell in cells[1:-1]) and cells[-1].startswith("0.750 ± 0.0")
+    for said in ("AIME24 4", "k = 2", "T = 0.6", "top_p = 0.95", "max tokens = 8192", "grader = robust"):
+        assert said in note
+
+
+def test_latex_in_the_layout_of_the_paper(paper_results):
+    text = tables.latex(paper_results)
+    assert "Model & AIME24 & AIME25 & MATH500 & AMC23 & Minerva & O-Bench & Avg. \\\\" in text
+    assert "\\begin{tabular}{lccccccc}" in text and "real\\_1.5b & 0.750 {\\scriptsize$\\pm$" in text
+    for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"):
+        assert text.count(rule) == 1
+    assert "top\\_p" in text and "±" not in text
+
+
+# --- the command, with samples that are there already
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A tokenizer and a configuration: all that is read of a model when nothing is left to sample."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer(models.WordLevel({"?": 0, "a": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 64}')
+    return folder
+
+
+@pytest.fixture
+def evaluate(model, tmp_path):
+    write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "aaa", "label": "3"}, {"prompt": "aa", "label": "2"}])
+
+    def evaluate(*options):
+        command = ["eval", "--model", model, "--benchmarks", tmp_path / "mine.jsonl", "--out", tmp_path / "out"]
+        return main([str(word) for word in [*command, "--k", 2, "--max-new-tokens", 8, *options]])
+
+    return evaluate
+
+
+@pytest.fixture
+def sampled(evaluate, tmp_path, monkeypatch):
+    """An evaluation with every sample drawn: the answers come from here, everything else is real."""
+    said = {"mine-0": ["</think>\\boxed{3}", "\\boxed{3.0}"], "mine-1": ["</think>\\boxed{3}", "</think> 2"]}
+
+    def answers(requests, settings, engines):
+        for one in requests:
+            yield Sample(one.identity, one.sample, one.seed, said[one.identity][one.sample], 5, False)
+
+    monkeypatch.setattr("real_openrlhf.evaluate.generate", answers)
+    assert evaluate() == 0
+    monkeypatch.undo()
+    return json.loads((tmp_path / "out" / "results.json").read_text())
+
+
+def test_thinking_must_be_closed_by_default(sampled, tmp_path):
+    assert sampled["benchmarks"]["mine"]["pass@1"] == 0.25
+    problems = [json.loads(line) for line in (tmp_path / "out" / "per_problem.jsonl").read_text().splitlines()]
+    assert [problem["reasons"] for problem in problems] == [
+        ["exact", "unfinished_thinking"],
+        ["different", "no_answer"],
+    ]
+
+
+def test_the_same_samples_are_graded_again(sampled, evaluate, tmp_path):
+    before = (tmp_path / "out" / "samples.jsonl").read_bytes()
+    assert evaluate("--think", "optional", "--grader", "disco") == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["benchmarks"]["mine"]["pass@1"] == 0.5
+    assert results["settings"]["grader"] == "disco" and results["settings"]["think"] == "optional"
+    assert (tmp_path / "out" / "samples.jsonl").read_bytes() == before
+
+
+def test_a_reward_file_grades_as_in_training(sampled, evaluate, tmp_path):
+    reward = tmp_path / "reward.py"
+    reward.write_text(
+        "def reward_func(queries, prompts, labels):\n"
+        "    right = queries[0] == prompts[0] + '</think>\\\\boxed{' + str(len(prompts[0])) + '}'\n"
+        "    return {'rewards': float(right), 'scores': float(right), 'extra_logs': {}}\n"
+    )
+    assert evaluate("--grader", reward) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["benchmarks"]["mine"]["pass@1"] == 0.25
+
+
+def test_fewer_problems_and_samples_of_what_is_there(sampled, evaluate, tmp_path):
+    assert evaluate("--limit", "1", "--k", "1") == 0
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["benchmarks"]["mine"]["pass@1"] == 1.0
+
+
+def test_another_model_does_not_continue(sampled, evaluate, model, capsys):
+    config = model / "config.json"
+    before = config.read_text()
+    config.write_text(before.replace("64", "65"))
+    try:
+        assert evaluate() == 2
+    finally:
+        config.write_text(before)
+    assert "was sampled with model = " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "/no/such-model"], "no such model: /no/such-model"),
+        (["--benchmarks", "aime24,aime26"], "unknown benchmark aime26"),
+        (["--benchmarks", ","], "no benchmark in ','"),
+        (["--benchmarks", "/no/such.jsonl"], "no file or folder /no/such.jsonl"),
+        (["--benchmarks", "aime24", "--data-dir", "/no/folder"], "no file or folder /no/folder"),
+        (["--max-new-tokens", "62"], "the model's context is 64. Use --max-new-tokens 61 or less"),
+        (["--top-p", "0"], "--top-p must lie above 0"),
+        (["--grader", "guess"], "unknown grader guess"),
+        (["--seed", "43"], "was sampled with seed = 42, now it is 43"),
+    ],
+)
+def test_a_mistake_is_one_line(sampled, evaluate, capsys, monkeypatch, options, message):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    capsys.readouterr()
+    assert evaluate(*options) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+    assert len(error) == 1 and message in error[0]
+
+
+def test_a_folder_that_is_no_model(evaluate, tmp_path, capsys):
+    assert evaluate("--model", tmp_path) == 2
+    assert "is not a model: it has no config.json" in capsys.readouterr().err
