@@ -4,6 +4,7 @@ import argparse
 import csv
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,26 +68,26 @@ def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path)
         section = page.Section(comparison, [part for part in parts if part is not None])
         prefix = f"{_slug(comparison.name)}-" if len(comparisons) > 1 else ""
         for part in section.parts:
-            _save(part, out, prefix + part.name)
+            _save(replace(part, name=prefix + part.name), out)
         sections.append(section)
     gradient, benchmarks = figures.gradient_magnitude(), tables.benchmarks(comparisons)
     for part in (gradient, benchmarks):
-        _save(part, out, part.name)
+        _save(part, out)
     index = out / "index.html"
     index.write_text(page.render(sections, gradient, proposition_5_1(), benchmarks, skipped))
     return index
 
 
-def _save(part: "Picture | Table", out: Path, stem: str) -> None:
+def _save(part: "Picture | Table", out: Path) -> None:
     """A table in its three forms; a figure with the numbers that it was drawn from."""
     from real_openrlhf.report import figures, tables
 
     if isinstance(part, tables.Table):
         for suffix, form in (("md", tables.to_markdown), ("tex", tables.to_latex), ("csv", tables.to_csv)):
-            (out / "tables" / f"{stem}.{suffix}").write_text(form(part))
+            (out / "tables" / f"{part.name}.{suffix}").write_text(form(part))
         return
-    figures.save(part, out / "figures", stem)
-    with open(out / "figures" / f"{stem}.csv", "w", newline="") as file:
+    figures.save(part, out / "figures")
+    with open(out / "figures" / f"{part.name}.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])
         writer.writerows(part.rows)

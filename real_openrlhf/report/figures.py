@@ -359,7 +359,7 @@ def gradient_magnitude() -> Picture:
 # ---------------------------------------------------------------------------------------------------------- drawing
 
 
-def save(picture: Picture, folder: Path, stem: str) -> list[Path]:
+def save(picture: Picture, folder: Path) -> list[Path]:
     """The whole figure as PNG and PDF."""
     with matplotlib.rc_context(STYLE):
         figure = _whole(picture)
@@ -367,7 +367,7 @@ def save(picture: Picture, folder: Path, stem: str) -> list[Path]:
         figure.set_layout_engine(
             "none"
         )  # the layout is found; finding it again for each format takes most of the time
-        paths = [folder / f"{stem}.png", folder / f"{stem}.pdf"]
+        paths = [folder / f"{picture.name}.png", folder / f"{picture.name}.pdf"]
         figure.savefig(paths[0], dpi=150, facecolor="white")
         figure.savefig(paths[1], facecolor="white", metadata={"CreationDate": None})
     return paths

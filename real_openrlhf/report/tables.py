@@ -73,10 +73,10 @@ def results(comparison: Comparison) -> Table:
     rows = []
     for place, (setting, row) in enumerate(zip(comparison.settings, ends, strict=True)):
         steps = sorted({end.step for end in row if end is not None})
-        cells = [words(setting.label), words(setting.seeds), words(", ".join(map(str, steps)))]
-        for column, end in enumerate(row):
-            cells.append(Cell(number=end.estimate if end else None, bold=bold[column] == place))
-        rows.append(Row(cells))
+        numbers = [
+            Cell(number=end.estimate if end else None, bold=bold[column] == place) for column, end in enumerate(row)
+        ]
+        rows.append(Row([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)]))
     notes = [
         SE_NOTE,
         BOLD_NOTE + " Only settings that ended at the same step compete.",
@@ -90,7 +90,7 @@ def results(comparison: Comparison) -> Table:
         )
         + " Training metrics: mean over the last tenth of the steps.",
     ]
-    columns = ["Setting", "Runs", "Step", *(metric.title for metric in metrics)]
+    columns = ["Setting", *(metric.title for metric in metrics), "Step", "Runs"]
     return Table("results", "At the end of training", columns, [("", rows)], notes)
 
 
@@ -242,36 +242,34 @@ SIDES = {"pos": "Positives", "neg": "Negatives"}
 
 
 def ratios(comparison: Comparison) -> Table | None:
-    """The paper's Table 1 with a pair of columns for every method that logged it under its own knobs."""
+    """The paper's Table 1, with a row for every method that logged it under its own knobs."""
     own = [s for s in comparison.settings if s.counted and not s.deviation]
     logged = [s for s in own if all(_ratio_series(run) for run in s.counted)]
     if not logged:
         return None
-    columns = ["Ratio", "Paper, GRPO: %", "Paper, GRPO: |W|"]
-    for setting in logged:
-        columns += [f"{setting.label}: %", f"{setting.label}: |W|"]
     blocks = []
     for side, heading in SIDES.items():
-        rows = []
-        for name, ratio in RANGES.items():
-            share, grad = published.RATIOS[side, name]
-            cells = [words(ratio), value(share, 2), value(grad, 4) if grad is not None else words("0 (clipped)")]
-            for setting in logged:
-                pairs = [_over_steps(run, side, name) for run in setting.counted]
-                cells.append(Cell(number=estimate([pair[0] for pair in pairs]), digits=2))
-                seen = [pair[1] for pair in pairs if pair[1] is not None]
-                cells.append(Cell(number=estimate(seen), digits=4) if seen else words("no token"))
-            rows.append(Row(cells))
-        blocks.append((heading, rows))
+        paper = [published.RATIOS[side, name] for name in RANGES]
+        shares = [Row([words("GRPO, paper"), *(value(share, 2) for share, _ in paper)])]
+        grads = [
+            Row([words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)])
+        ]
+        for setting in logged:
+            pairs = [[_over_steps(run, side, name) for run in setting.counted] for name in RANGES]
+            cells = [Cell(number=estimate([share for share, _ in found]), digits=2) for found in pairs]
+            shares.append(Row([words(setting.label), *cells]))
+            seen = [[grad for _, grad in found if grad is not None] for found in pairs]
+            cells = [Cell(number=estimate(found), digits=4) if found else words("no token") for found in seen]
+            grads.append(Row([words(setting.label), *cells]))
+        blocks += [(f"{heading}: % of tokens", shares), (f"{heading}: mean |W|", grads)]
     notes = [
         "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "
         "magnitude. Mean over all steps of a run, magnitudes weighted by share. " + SE_NOTE,
         "GRPO, DAPO, GSPO: advantage 1, 0 where clipping is active. REAL and its kin: the rollout's weight |W|.",
         f"{published.RATIO_SOURCE}.",
     ]
-    return Table(
-        "ratios", "Tokens by ratio range, and mean gradient magnitude (the paper's Table 1)", columns, blocks, notes
-    )
+    title = "Tokens by ratio range, and mean gradient magnitude (the paper's Table 1)"
+    return Table("ratios", title, ["Method", *RANGES.values()], blocks, notes)
 
 
 def _ratio_series(run: Run) -> dict[str, Series]:
@@ -313,6 +311,7 @@ LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{"<": "$<$", ">": "$>$", "|": "$|$", "±": r"$\pm$", "τ": r"$\tau$", "ε": r"$\varepsilon$", "π": r"$\pi$"},
+    **{"[": "{[}", "]": "{]}"},  # a row that begins with a bracket would be an argument of the line break before it
     **{"–": "--", "−": "$-$", "“": "``", "”": "''"},
 }
 
