@@ -31,7 +31,7 @@ _TRIED_POINTS = 12
 # Functions whose graph has corners or steps: two that agree on positive numbers need not be equal.
 _STEPS = (sympy.Abs, sympy.floor, sympy.ceiling, sympy.sign, sympy.Max, sympy.Min, sympy.Piecewise, sympy.Mod)
 _UNFINISHED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
-_CAPITAL = re.compile(r"\\[a-zA-Z]+|[A-Z]")
+_LETTER = re.compile(r"\\(?:text|begin|end)\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")  # commands, to step over them
 _DEGREES_OF = re.compile(r"(\d+(?:\.\d+)?)\^\{\\circ\}")
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")  # read as the function, even in `\gamma - 1`
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
@@ -55,7 +55,7 @@ def _same_formula(gold: str, answer: str) -> bool:
     both_equations = bool(gold_name and name) and (leaf.is_equation(gold_name) or leaf.is_equation(name))
     if not both_equations:
         gold, answer = leaf.value_and_unit(gold_value)[0], leaf.value_and_unit(value)[0]
-    gold, answer = _distinct_capitals(gold, answer)
+    gold, answer = _own_letters(gold, answer)
     gold_formula = formula(gold)
     if gold_formula is None:
         raise GoldUnparsed(gold)
@@ -99,21 +99,24 @@ def _plain(read: sympy.Basic | sympy.MatrixBase) -> sympy.Basic | sympy.MatrixBa
     return read.xreplace(symbols | {item: sympy.Rational(str(item)) for item in read.atoms(sympy.Float)})
 
 
-def _distinct_capitals(gold: str, answer: str) -> tuple[str, str]:
-    """math-verify reads `M` as `m`: where both occur, the capital gets a letter that nobody uses."""
-    letters = set(re.sub(r"\\[a-zA-Z]+", " ", gold + answer))
-    unused = [
-        letter for letter in string.ascii_lowercase if not {letter, letter.upper()} & letters and letter not in "eidf"
-    ]
-    renamed = {}
-    for capital in sorted(letters & set(string.ascii_uppercase)):
-        if capital.lower() in letters and unused:
-            renamed[capital] = unused.pop()
+def _own_letters(gold: str, answer: str) -> tuple[str, str]:
+    """math-verify reads `M` as `m`, and `I_{0}` as the imaginary unit: such letters get one that nobody uses."""
+    letters = {letter for letter in _LETTER.findall(gold + answer) if letter.isalpha()}
+    taken = {letter.lower() for letter in letters} | set("eidf")
+    unused = [letter for letter in string.ascii_lowercase if letter not in taken]
+    renamed: dict[str, str] = {}
 
     def rename(match: re.Match) -> str:
-        return renamed.get(match[0], match[0])
+        letter = match[0]
+        has_index = match.string.startswith("_", match.end())
+        if (letter in "eiEI" and has_index) or (letter.isupper() and letter.lower() in letters):
+            key = letter + "_" * (letter in "eiEI")
+            if key not in renamed and unused:
+                renamed[key] = unused.pop()
+            return renamed.get(key, letter)
+        return letter
 
-    return _CAPITAL.sub(rename, gold), _CAPITAL.sub(rename, answer)
+    return _LETTER.sub(rename, gold), _LETTER.sub(rename, answer)
 
 
 def _same_constant(gold: sympy.Expr, answer: sympy.Expr, gold_text: str, answer_text: str) -> bool | None:
@@ -145,11 +148,21 @@ def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
         if one is None or other is None:
             continue
         if not _close(one, other):
-            return None if steps else False
+            # Functions with steps may be meant for integers only, where floor((n+1)/2) is ceil(n/2).
+            return None if steps and _agree_on_integers(gold, answer) else False
         agreed += 1
         if agreed == (_TRIED_POINTS if steps else _POINTS):
             return True
     return None
+
+
+def _agree_on_integers(gold: sympy.Expr, answer: sympy.Expr) -> bool:
+    for point in _points(gold, answer, signed=False):
+        point = {unknown: sympy.ceiling(value) for unknown, value in point.items()}
+        one, other = _value(gold, point), _value(answer, point)
+        if one is not None and other is not None and not _close(one, other):
+            return False
+    return True
 
 
 def _same_relation(gold: Relational, answer: Relational) -> bool | None:

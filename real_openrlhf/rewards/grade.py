@@ -1,6 +1,7 @@
 """`real-openrlhf grade`: verdicts on the responses in a JSONL file."""
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -35,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
 
     from real_openrlhf.rewards.verifier import FAILED, RIGHT, verify_many
 
+    if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
+        raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
     rows = list(_rows(args.input))
     if not args.output.parent.is_dir():
         raise UserError(f"--output {args.output}: there is no folder {args.output.parent}. Create it first.")

@@ -37,7 +37,7 @@ _BARE_UNIT = re.compile(
 )
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
-_ONLY_TEXT = re.compile(r"^(?:\\text\{[^{}]*\}|[a-zA-Z'\s.-])+$")
+_ONLY_TEXT = re.compile(r"^(?!-)(?:\\text\{[^{}]*\}|[a-zA-Z'\s.-])+$")
 _LEADING_TEXT = re.compile(r"^(?:\\text\{[^{}]*\}[\s:=]*)+(?=[^\s:=^_/])")
 _CHOICE = re.compile(r"^(?:\\text\{)?\(?([A-Z])\)?\.?\}?$")
 _CHOICE_WITH_VALUE = re.compile(r"^(?:\\text\{)?\(([A-Z])\)\}?")
@@ -140,6 +140,8 @@ def _same_value(gold: str, answer: str) -> bool:
     gold_words, words = _words(gold), _words(answer)
     if r"\text" in gold + answer and gold_words and words:
         return gold_words == words
+    if _VARIABLE.match(gold) and _VARIABLE.match(answer):
+        return False
     gold_based, based = _based(gold), _based(answer)
     if gold_based and based:
         return gold_based == based

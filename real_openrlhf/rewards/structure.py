@@ -130,7 +130,7 @@ def _item(text: str) -> Node:
         named = _item(right.strip())
         if not isinstance(named, Leaf):
             return named
-        if left.strip().startswith("("):
+        if "," in left:
             return named
     matrix = _MATRIX.match(text)
     if matrix:

@@ -61,8 +61,11 @@ def verify_many(
     items: Iterable[tuple[str, object]], think: Think = "optional", grader: Grader = "robust", threads: int = 2
 ) -> Iterator[Verdict]:
     """Verdicts on (response, label) pairs, in order, as they come."""
-    with ThreadPoolExecutor(threads) as executor:
+    executor = ThreadPoolExecutor(threads)
+    try:
         yield from executor.map(lambda item: verify(item[0], item[1], think, grader), items)
+    finally:
+        executor.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the rest
 
 
 def counts() -> dict[str, int]:
