@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Metric, curve, series
@@ -172,11 +173,16 @@ def _draw_curves(metric: Metric, curves: Sequence, look: dict[Setting, Look]) ->
                 points = _broken(single.steps, single.values)
                 axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.8)
                 axes.plot(single.steps[-1:], single.values[-1:], color=style.colour, marker="x", markersize=6)
-        axes.set_xlabel("step")
+        _over_steps(axes)
         if all(item.absent for item in curves):
             _say(axes, "no run logged this")
 
     return draw
+
+
+def _over_steps(axes: Axes) -> None:
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
 
 
 def _broken(steps: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -266,7 +272,7 @@ def _draw_scores(means: dict[str, Series], look: Look) -> Callable[[Axes], None]
                         *_broken(edge.steps, edge.values), color=style.colour, linestyle=style.line, linewidth=0.6
                     )
         axes.axhline(0, color=INK, linewidth=0.6)
-        axes.set_xlabel("step")
+        _over_steps(axes)
 
     return draw
 
@@ -284,19 +290,19 @@ def _draw_weights(means: dict[str, Series], look: Look, bounded: bool) -> Callab
                     largest.values[-1] / share.values[-1], color=BOUND.colour, linestyle=BOUND.line, linewidth=1
                 )
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("step")
+        _over_steps(axes)
 
     return draw
 
 
 def _draw_spread(means: dict[str, Series], look: Look) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
+        _over_steps(axes)
         if (spread := means.get("weight_cv")) is not None:
             _line(axes, spread.steps, spread.values, look)
             axes.set_ylim(bottom=0)
         else:
             _say(axes, "not logged")
-        axes.set_xlabel("step")
 
     return draw
 
@@ -441,7 +447,7 @@ def training_curves(run: str | Path | Run, path: str | Path) -> Path:
         for place, metric in enumerate((REWARD, VALIDATION, ENTROPY, LOSS), 1):
             axes = figure.add_subplot(2, 2, place)
             axes.set_title(metric.title)
-            axes.set_xlabel("step")
+            _over_steps(axes)
             values = series(run, metric, sets)
             if values is None:
                 _say(axes, "not logged")

@@ -265,7 +265,8 @@ def ratios(comparison: Comparison) -> Table | None:
     notes = [
         "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "
         "magnitude. Mean over all steps of a run, magnitudes weighted by share. " + SE_NOTE,
-        "GRPO, DAPO, GSPO: advantage 1, 0 where clipping is active. REAL and its kin: the rollout's weight |W|.",
+        "GRPO, DAPO, GSPO: advantage 1, 0 where clipping is active. REAL and its kin: the rollout's weight |W|, "
+        "0 in a group that is dropped.",
         f"{published.RATIO_SOURCE}.",
     ]
     title = "Tokens by ratio range, and mean gradient magnitude (the paper's Table 1)"
