@@ -1,6 +1,9 @@
 """No non-finite number reaches the weights: training stops instead, on every rank, before the optimizer step."""
 
-import math
+from collections.abc import Callable
+
+# Where DeepSpeed's ZeRO optimizers compute a group's norm over all ranks, without and with optimizer offload.
+GROUP_NORMS = ("get_grad_norm_direct", "complete_grad_norm_calculation_for_cpu_offload")
 
 
 class NonFiniteError(RuntimeError):
@@ -8,23 +11,53 @@ class NonFiniteError(RuntimeError):
 
 
 def refuse_nonfinite_gradients(engine) -> None:
-    """Make a DeepSpeed engine's optimizer raise, instead of stepping, when the global gradient norm is not finite.
+    """Make a DeepSpeed engine raise, instead of stepping, when a gradient is nan or infinite.
 
-    The norm is over all ranks, so all of them raise together; it is known before the first parameter changes, so the
-    check costs nothing and leaves the weights as they were. DeepSpeed itself checks fp16 only.
+    DeepSpeed knows each group's norm before the first weight changes, the same on all ranks. One that is not finite it
+    overwrites with -1, so that the total looks healthy (1.414 for two groups), and steps on; ZeRO 1 and 2 in bf16 skip
+    the step in silence instead. Raising at these places costs nothing. fp16 is left to its loss scale, which overflows
+    on purpose.
     """
     optimizer = engine.optimizer
-    unscale_and_clip = getattr(optimizer, "unscale_and_clip_grads", None)
-    if unscale_and_clip is None:  # ZeRO stage 0 keeps plain optimizers, which have no such place
+
+    def refuse() -> None:
+        raise NonFiniteError(
+            f"a gradient is nan or infinite in optimizer step {engine.global_steps + 1}: stopped before the weights "
+            "changed. Resume from the last checkpoint with a lower learning rate (--actor.adam.lr), and look at the last "
+            "lines of metrics.jsonl for what grew."
+        )
+
+    def checked_norm(norm: Callable) -> Callable:
+        def checked(*args, **kwargs):
+            value = norm(*args, **kwargs)
+            if not value >= 0:
+                refuse()
+            return value
+
+        return checked
+
+    def checked_overflow(check: Callable) -> Callable:
+        def checked(*args, **kwargs) -> None:
+            check(*args, **kwargs)
+            if optimizer.overflow:
+                refuse()
+
+        return checked
+
+    def checked_step(step: Callable) -> Callable:
+        def checked(*args, **kwargs):
+            gradients = (parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None)
+            if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+                refuse()
+            return step(*args, **kwargs)
+
+        return checked
+
+    if not engine.zero_optimization():  # gradients are averaged in place, the same on all ranks
+        optimizer.step = checked_step(optimizer.step)
         return
-
-    def checked(gradients, total_norm, *args, **kwargs):
-        if not math.isfinite(total_norm):
-            raise NonFiniteError(
-                f"the gradient norm is {float(total_norm)} in optimizer step {engine.global_steps + 1}: stopped before the "
-                "weights changed. Resume from the last checkpoint with a lower learning rate (--actor.adam.lr), and look "
-                "at the last lines of metrics.jsonl for what grew."
-            )
-        return unscale_and_clip(gradients, total_norm, *args, **kwargs)
-
-    optimizer.unscale_and_clip_grads = checked
+    for name in GROUP_NORMS:
+        if hasattr(optimizer, name):
+            setattr(optimizer, name, checked_norm(getattr(optimizer, name)))
+    if not engine.fp16_enabled() and hasattr(optimizer, "check_overflow"):
+        optimizer.check_overflow = checked_overflow(optimizer.check_overflow)
