@@ -1,0 +1,117 @@
+"""What a person sees while a run trains: one plain line a step and a bar, read from the run's metrics.jsonl."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tqdm import tqdm
+
+# What a line says, in this order: name, key in metrics.jsonl, format.
+SHOWN = (
+    ("pass rate", "rollout/pass_rate", ".3f"),
+    ("loss", "policy_loss", ".4f"),
+    ("entropy", "entropy_loss", ".3f"),
+    ("grad norm", "actor_grad_norm", ".2f"),
+)
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+class Progress:
+    """Follows metrics.jsonl; `update` prints what is new. A resumed run's earlier lines count, but are not repeated."""
+
+    def __init__(self, run_dir: Path, total_steps: int | None, log: Path) -> None:
+        self.path = run_dir / "metrics.jsonl"
+        self.total = total_steps
+        self.log = log
+        self.started = time.monotonic()
+        self.first_step_at: tuple[int, float] | None = None
+        self.offset = self.path.stat().st_size if self.path.exists() else 0
+        self.bar = tqdm(total=total_steps, unit="step", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False)
+        self.say(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
+
+    def say(self, text: str) -> None:
+        self.bar.write(text, file=sys.stdout)
+        sys.stdout.flush()
+
+    def update(self) -> None:
+        for line in self.new_lines():
+            if line["phase"] == "eval":
+                self.say(f"evaluation at step {line['step']}: {evaluation(line)}")
+            else:
+                self.say(self.step_line(line))
+                self.bar.update(line["step"] - self.bar.n)
+
+    def new_lines(self) -> list[dict]:
+        """Whole lines only; one that is still being written is read next time."""
+        if not self.path.exists():
+            return []
+        with self.path.open() as file:
+            file.seek(self.offset)
+            text = file.read()
+        whole = text[: text.rfind("\n") + 1]
+        self.offset += len(whole.encode())
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def step_line(self, line: dict) -> str:
+        step, now = line["step"], line["time"]
+        parts = [f"step {step:>4}" + (f"/{self.total}" if self.total else "")]
+        parts += [f"{name} {line[key]:{form}}" for name, key, form in SHOWN if key in line]
+        parts.append(f"{line.get('timing/step_total', 0):.1f} s")
+        self.first_step_at = self.first_step_at or (step, now)
+        done, elapsed = step - self.first_step_at[0], now - self.first_step_at[1]
+        if self.total and done:
+            parts.append(f"{duration(elapsed / done * (self.total - step))} left")
+        return "  ".join(parts)
+
+    def close(self) -> None:
+        self.update()
+        self.bar.close()
+
+
+def evaluation(line: dict) -> str:
+    """`eval_reverse_pass1` 0.117 -> reverse pass@1 0.117; other pass@k likewise."""
+    scores = {key: value for key, value in line.items() if key.startswith("eval_") and "_pass" in key}
+    names = ((*key.removeprefix("eval_").rsplit("_pass", 1), value) for key, value in sorted(scores.items()))
+    return ", ".join(f"{name} pass@{k} {value:.3f}" for name, k, value in names)
+
+
+def summary(run_dir: Path) -> str:
+    """The short table at the end: first and last of what matters."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["phase"] == "train"]
+    evaluations = [line for line in lines if line["phase"] == "eval"]
+    rows: list[tuple[str, str, str]] = []
+    if evaluations:
+        first, last = evaluations[0], evaluations[-1]
+        for key in sorted(key for key in first if key.startswith("eval_") and key.endswith("_pass1")):
+            name = key.removeprefix("eval_").removesuffix("_pass1")
+            rows.append((f"held-out pass@1 ({name})", f"{first[key]:.3f}", f"{last.get(key, float('nan')):.3f}"))
+    for name, key, form in SHOWN[:3]:
+        if steps and key in steps[0]:
+            rows.append((f"training {name}", f"{steps[0][key]:{form}}", f"{steps[-1][key]:{form}}"))
+    width = max((len(name) for name, _, _ in rows), default=0)
+    header = f"{'':{width}}  {'first':>8}  {'last':>8}"
+    return "\n".join([header, *(f"{name:{width}}  {a:>8}  {b:>8}" for name, a, b in rows)])
+
+
+def last_error(log: Path) -> str:
+    """The line of a failed run's log that most likely says why: its last exception."""
+    text = log.read_text(errors="replace").splitlines() if log.exists() else []
+    named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
+    return named[-1] if named else next((line.strip() for line in reversed(text) if line.strip()), "no output")
+
+
+def follow(wait: Callable[[float], bool], progress: Progress) -> None:
+    """Update until `wait(seconds)` says that the run has ended."""
+    try:
+        while not wait(0.5):
+            progress.update()
+    finally:
+        progress.close()
