@@ -101,9 +101,10 @@ class Place:
         return []
 
     def _ask_cluster(self, nodes: int, needed: int) -> list[str]:
-        command = self.command(
-            ["-m", "real_openrlhf.preflight", str(nodes), str(needed)], f"preflight-{time.time_ns()}"
-        )
+        if not _answers(self.address):
+            return [f"nothing answers at RAY_ADDRESS {self.address}. Start the cluster there, or unset RAY_ADDRESS."]
+        question = ["-m", "real_openrlhf.preflight", str(nodes), str(needed)]
+        command = self.command(question, job=f"preflight-{time.time_ns()}")
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:

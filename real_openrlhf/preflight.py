@@ -269,14 +269,15 @@ def cluster_problems(needed: int, nodes: int) -> list[str]:
     ray.init(logging_level="ERROR", log_to_driver=False)
     try:
         alive = [node for node in ray.nodes() if node["Alive"]]
-        gpus = {node["NodeManagerAddress"]: int(node["Resources"].get("GPU", 0)) for node in alive}
+        # A list, not a table by address: several nodes may share a machine.
+        gpus = [(node["NodeManagerAddress"], int(node["Resources"].get("GPU", 0))) for node in alive]
+        having = [count for _, count in gpus if count]
         problems = []
-        having = {address: count for address, count in gpus.items() if count}
-        if sum(having.values()) < needed or len(having) < nodes:
+        if sum(having) < needed or len(having) < nodes:
             problems.append(
-                f"{needed} GPUs on {nodes} nodes are needed, the cluster has {sum(having.values())} on "
-                f"{len(having)} ({', '.join(f'{a}: {c}' for a, c in gpus.items())}). "
-                "Add nodes with `ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
+                f"{needed} GPUs on {nodes} nodes are needed, the cluster has {sum(having)} on {len(having)} "
+                f"({', '.join(f'{address}: {count}' for address, count in gpus)}). Add nodes with "
+                "`ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
             )
         check = ray.remote(num_cpus=0, max_retries=0)(_node_problem)
         asked = [

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Train on GPUs: bash examples/scripts/train_real_gpu.sh RECIPE [any flag of `real-openrlhf train`]
+# Recipes and algorithms: real-openrlhf train --help, or docs/recipes.md. Run it again to continue where it stopped.
+#   ALGO=grpo  MODEL=/models/mine  DATA=dapo17k  SEED=1  GPUS=4  NODES=2   as the flags of the same names
+#   DATA_DIR=data  RUNS_DIR=runs                                          where data and run folders are
+#   RESUME=0                                                              start a new run beside an unfinished one
+#   RAY_ADDRESS=head:6379 or http://head:8265                             a Ray cluster; without it, this machine
+# Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh).
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[ $# -gt 0 ] || { sed -n '2,8s/^# //p' "$0" >&2; exit 2; }
+
+flags=(--recipe "$1")
+shift
+for name in ALGO MODEL DATA SEED GPUS NODES DATA_DIR RUNS_DIR; do
+    flag=${name,,}
+    [ -z "${!name:-}" ] || flags+=("--${flag//_/-}" "${!name}")
+done
+[ "${RESUME:-1}" = 0 ] || flags+=(--resume)
+
+if ! command -v real-openrlhf >/dev/null; then
+    bash "$ROOT/examples/scripts/setup_env.sh" gpu
+    PATH=${REAL_VENV:-$ROOT/.venv}/bin:$PATH
+fi
+exec real-openrlhf train "${flags[@]}" "$@"
