@@ -40,8 +40,11 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
     groups: dict[str, list[dict]] = {}
     for problem in problems:
         groups.setdefault(problem["benchmark"], []).append(problem)
-    rng = np.random.default_rng(seed)
-    resampled = {name: bootstrap(np.array([row["pass@1"] for row in rows]), rng) for name, rows in groups.items()}
+    resampled = {
+        # a generator of its own: a benchmark's error does not depend on its neighbours
+        name: bootstrap(np.array([row["pass@1"] for row in rows]), np.random.default_rng([seed, *name.encode()]))
+        for name, rows in groups.items()
+    }
     benchmarks = {name: _summary(name, rows, resampled[name]) for name, rows in groups.items()}
     errors = [entry["sampling_error"] for entry in benchmarks.values()]
     average = {

@@ -173,6 +173,7 @@ def test_numbers_of_two_benchmarks_by_hand():
     assert average["standard_error"] == pytest.approx(aime["standard_error"] / 2)
     assert average["sampling_error"] == pytest.approx(aime["sampling_error"] / 2)
     assert summarise(problems, seed=0) == (benchmarks, average)
+    assert summarise(problems[:2], seed=0)[0]["aime24"] == aime
 
 
 @pytest.fixture

@@ -1,0 +1,179 @@
+"""Evaluation with vLLM: killed and continued, or over two engines, the table is that of a run that went through."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+K = 32
+BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small random model whose every sixth word is a boxed digit, and twelve problems with digits as golds."""
+    import torch
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("evaluation")
+    words = ["<unk>", "<eos>", "<bos>", "<user>", "<bot>", "</think>", *(f"\\boxed{{{d}}}" for d in range(6))]
+    words += list("abcdefghij 0123456789+?")
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    # brings a BOS of its own, as R1-Distill's tokenizer does: with the template's it would be doubled
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        extra_special_tokens=["<user>", "<bot>"],
+        chat_template="{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}<bot>",
+    ).save_pretrained(folder / "model")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(words),
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=8192,
+        tie_word_embeddings=False,
+        bos_token_id=2,
+        eos_token_id=1,
+        initializer_range=0.3,
+    )
+    Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder / "model")
+    problems = (
+        {"prompt": [{"role": "user", "content": f"{n}+{n}?"}], "label": json.dumps([str(n % 6)]), "id": f"sums-{n}"}
+        for n in range(12)
+    )
+    (folder / "sums.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    return folder
+
+
+def command(folder, out, *options):
+    return [
+        *(
+            sys.executable,
+            "-m",
+            "real_openrlhf.cli",
+            "eval",
+            "--model",
+            str(folder / "model"),
+            "--out",
+            str(folder / out),
+        ),
+        *("--benchmarks", str(folder / "sums.jsonl"), "--k", str(K), "--max-new-tokens", "100"),
+        *("--temperature", "1", "--think", "optional", *options),
+    ]
+
+
+def evaluate(folder, out, *options):
+    done = subprocess.run(command(folder, out, *options), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def outcome(folder, out):
+    """Everything that an evaluation leaves: samples in one order, the results without the state of the checkout."""
+    samples = sorted((folder / out / "samples.jsonl").read_text().splitlines())
+    results = json.loads((folder / out / "results.json").read_text())
+    del results["code_version"]
+    return (
+        samples,
+        results,
+        *((folder / out / name).read_text() for name in ("per_problem.jsonl", "table.md", "table.tex")),
+    )
+
+
+@pytest.fixture(scope="module")
+def through(folder):
+    evaluate(folder, "through")
+    return outcome(folder, "through")
+
+
+def samples_so_far(folder, out):
+    path = folder / out / "samples.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def processes_of(session):
+    listed = subprocess.run(["ps", "-o", "pid=", "-s", str(session)], capture_output=True, text=True).stdout
+    return listed.split()
+
+
+def test_every_number_follows_from_the_samples(folder, through):
+    samples = [json.loads(line) for line in through[0]]
+    assert len(samples) == len({(one["id"], one["sample"]) for one in samples}) == 12 * K
+    assert len({one["seed"] for one in samples}) == 12 * K
+    right = 0
+    for one in samples:
+        boxed = [part[0] for part in one["response"].split("\\boxed{")[1:]]
+        right += bool(boxed) and int(boxed[-1]) == int(one["id"].removeprefix("sums-")) % 6
+        words = re.findall(r"\\boxed\{\d\}|</?\w+>|.", one["response"])
+        assert one["tokens"] == (len(words) if one["truncated"] else len(words) + 1)  # the end token is not text
+        assert one["truncated"] == (len(words) == 100)
+    results = json.loads((folder / "through" / "results.json").read_text())["benchmarks"]["sums"]
+    assert 0 < right < 12 * K
+    assert results["pass@1"] == pytest.approx(right / (12 * K))
+    assert results["mean_tokens"] == pytest.approx(sum(one["tokens"] for one in samples) / (12 * K))
+    assert results["truncated"] == pytest.approx(sum(one["truncated"] for one in samples) / (12 * K))
+    assert f"{results['pass@1']:.3f} ±" in (folder / "through" / "table.md").read_text()
+
+
+def test_killed_and_continued_gives_the_same_table(folder, through):
+    log = (folder / "killed.log").open("wb")
+    killed = subprocess.Popen(command(folder, "killed"), stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + 300
+    while samples_so_far(folder, "killed") < 3 * K:
+        assert killed.poll() is None and time.monotonic() < deadline, (folder / "killed.log").read_text()[-3000:]
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    kept = samples_so_far(folder, "killed")
+    assert 3 * K <= kept < 12 * K
+    while processes_of(killed.pid):  # the engine notices by itself that nobody is left
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert samples_so_far(folder, "killed") == kept
+
+    with (folder / "killed" / "samples.jsonl").open("ab") as samples:
+        samples.write(b'{"id": "sums-1", "sam')  # a line that the kill tore
+    again = evaluate(folder, "killed")
+    assert f"{kept}/{12 * K}" in again.stderr  # the bar starts where the kill was
+    assert outcome(folder, "killed") == through
+
+
+def test_two_engines_give_the_same_table(folder, through):
+    evaluate(folder, "two", "--data-parallel", "2")
+    assert outcome(folder, "two") == through
+
+
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason=f"the benchmark files are not at {BENCHMARKS}")
+def test_the_example_script_on_all_six_benchmarks(folder):
+    places = {"BENCHMARKS": str(BENCHMARKS), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    options = ("--limit", "2", "--k", "2", "--max-new-tokens", "100", "--think", "optional")
+    script = ("bash", "examples/scripts/eval_math.sh", str(folder / "model"), str(folder / "six"), *options)
+    subprocess.run(script, env=os.environ | places, cwd=Path(__file__).parents[2], check=True, timeout=600)
+    results = json.loads((folder / "six" / "results.json").read_text())
+    assert {name: entry["problems"] for name, entry in results["benchmarks"].items()} == dict.fromkeys(
+        ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench"], 2
+    )
+    assert "AIME24 & AIME25 & MATH500 & AMC23 & Minerva & O-Bench & Avg." in (folder / "six" / "table.tex").read_text()
+
+
+def test_an_engine_that_fails_is_one_line(folder):
+    done = subprocess.run(command(folder, "bad", "--dtype", "float7"), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and "the same command continues" in last
