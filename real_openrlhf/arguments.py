@@ -99,6 +99,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     run.add_argument(
+        "--rollout.seeded",
+        action="store_true",
+        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed draw "
+        "the same rollouts; vLLM then samples request by request, which is slower (default: off)",
+    )
+    run.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
     )
     run.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")

@@ -1,0 +1,27 @@
+"""A seed for every sample, so that two runs with one seed draw the same rollouts in whatever order vLLM serves them."""
+
+import zlib
+from collections import Counter
+from copy import copy
+
+
+class SampleSeeds:
+    """A prompt's seed depends on the run's seed, the prompt, and how often it was drawn before; on nothing else."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.draws: Counter[str] = Counter()
+
+    def next(self, prompt: str) -> int:
+        draw = self.draws[prompt]
+        self.draws[prompt] += 1
+        return zlib.crc32(f"{self.seed}/{draw}/{prompt}".encode())
+
+
+def seeded_by_index(sampling_params, index: int):
+    """The prompt's parameters for its sample `index`: without this, all samples of a seeded prompt would be the same."""
+    if sampling_params.seed is None:
+        return sampling_params
+    sampling_params = copy(sampling_params)
+    sampling_params.seed += index * 0x9E3779B1  # far apart, so that neighbouring prompts' samples do not meet
+    return sampling_params

@@ -1,0 +1,30 @@
+"""Every sample has its own seed, and it depends on nothing but the run's seed, the prompt, the draw and the index."""
+
+from types import SimpleNamespace
+
+from real_openrlhf.seeds import SampleSeeds, seeded_by_index
+
+
+def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:
+    params = [SimpleNamespace(seed=seeds.next(prompt)) for prompt in prompts]
+    return {
+        (prompt, i): seeded_by_index(p, i).seed for prompt, p in zip(prompts, params, strict=True) for i in range(count)
+    }
+
+
+def test_order_does_not_matter_and_seeds_do_not_meet():
+    prompts = [f"{number:04d}=" for number in range(1000)]
+    forth, back = samples(SampleSeeds(42), prompts), samples(SampleSeeds(42), prompts[::-1])
+    assert forth == back
+    assert len(set(forth.values())) == len(forth)
+    assert samples(SampleSeeds(43), prompts) != forth
+
+
+def test_a_prompt_drawn_again_is_sampled_anew():
+    seeds = SampleSeeds(42)
+    assert seeds.next("a") != seeds.next("a")
+
+
+def test_without_a_seed_nothing_is_touched():
+    params = SimpleNamespace(seed=None)
+    assert seeded_by_index(params, 3) is params
