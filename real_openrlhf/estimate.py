@@ -108,7 +108,8 @@ class Layout:
     reference: bool
     reference_offload: bool
     colocated: bool
-    sleeps: bool
+    vllm_sleeps: bool
+    policy_sleeps: bool
     vllm_share: float
     rollouts: int
     new_tokens: int
@@ -147,7 +148,8 @@ def layout_of(plan: Plan) -> Layout:
         reference=plan.needs_reference,
         reference_offload="--ref.offload" in plan.flags,
         colocated="--train.colocate_all" in plan.flags,
-        sleeps="--vllm.enable_sleep" in plan.flags,
+        vllm_sleeps="--vllm.enable_sleep" in plan.flags,
+        policy_sleeps="--ds.enable_sleep" in plan.flags,
         vllm_share=number("--vllm.gpu_memory_utilization", 0.95),
         rollouts=rollouts,
         new_tokens=count("--rollout.max_new_tokens", longest),
@@ -162,7 +164,7 @@ def layout_of(plan: Plan) -> Layout:
 def states(shape: Shape, layout: Layout) -> dict[str, float]:
     """Bytes on one GPU that stay from step to step while the policy trains."""
     weights, ranks = 2 * shape.parameters, layout.ranks
-    adapters = shape.adapter_parameters(layout.lora_rank) if layout.lora_rank else 0
+    adapters = shape.adapter_parameters(layout.lora_rank)
     trained, sharded = adapters or shape.parameters, layout.zero_stage >= 3
     memory = {"weights (bf16)": (weights + 2 * adapters) / (ranks if sharded else 1)}
     if sharded:
@@ -177,7 +179,7 @@ def states(shape: Shape, layout: Layout) -> dict[str, float]:
 
 def moments(shape: Shape, layout: Layout) -> dict[str, float]:
     """Bytes on one GPU that come and go within a step; they never meet, so the largest one counts."""
-    trained = shape.adapter_parameters(layout.lora_rank) if layout.lora_rank else shape.parameters
+    trained = shape.adapter_parameters(layout.lora_rank) or shape.parameters
     a, kv, h, i = shape.attention_width, shape.kv_width, shape.hidden, shape.intermediate
     # bf16: both norms' and blocks' outputs and residuals, q k v before and after rotation, attention's output,
     # gate, up, activation, product; fp32: both norms upcast their input and output
@@ -204,16 +206,16 @@ def generation_memory(shape: Shape, layout: Layout, gpu_bytes: float) -> dict[st
     """Bytes on one GPU while vLLM generates; only colocated roles share it."""
     memory = {f"vLLM, {layout.vllm_share:.0%} of the GPU": layout.vllm_share * gpu_bytes}
     if layout.colocated:
-        resident = states(shape, layout)
-        for name in ("weights (bf16)", "reference model (bf16)"):
-            if name in resident:
-                memory[f"resident: {name}"] = resident[name]
+        stays = ("weights (bf16)", "reference model (bf16)")
+        for name, size in states(shape, layout).items():
+            if name in stays or not layout.policy_sleeps:
+                memory[f"resident: {name}"] = size
     return memory
 
 
 def checkpoint_bytes(shape: Shape, layout: Layout) -> float:
     """One DeepSpeed checkpoint: fp32 weights and moments of what is trained, and the bf16 weights."""
-    adapters = shape.adapter_parameters(layout.lora_rank) if layout.lora_rank else 0
+    adapters = shape.adapter_parameters(layout.lora_rank)
     return 12 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
 
 
@@ -226,7 +228,7 @@ def disk(shape: Shape, layout: Layout) -> dict[str, float]:
         sizes[f"{kept} DeepSpeed checkpoints"] = kept * checkpoint_bytes(shape, layout)
     if layout.save_hf and saves:
         sizes[f"{saves} HF models beside them (never rotated)"] = saves * 2.0 * shape.parameters
-    adapters = shape.adapter_parameters(layout.lora_rank) if layout.lora_rank else 0
+    adapters = shape.adapter_parameters(layout.lora_rank)
     sizes["final adapter" if adapters else "final HF model"] = 4.0 * adapters if adapters else 2.0 * shape.parameters
     return sizes
 
@@ -239,7 +241,7 @@ def report(shape: Shape, plan: Plan, gpu_gb: float, measured: bool) -> tuple[lis
     """(lines to print, warnings); `measured` says that the GPU's size was read, not assumed."""
     layout = layout_of(plan)
     training, generation = training_memory(shape, layout), generation_memory(shape, layout, gpu_gb * GB)
-    if layout.colocated and not layout.sleeps:
+    if layout.colocated and not layout.vllm_sleeps:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
     lines, warnings = [f"model: {shape.parameters / 1e9:.2f} B parameters"], []
     phases = {"training": training}
