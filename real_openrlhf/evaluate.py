@@ -35,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sampling.add_argument("--top-p", type=float, default=0.95, help="default %(default)s")
     sampling.add_argument("--max-new-tokens", type=_positive, default=8192, help="default %(default)s")
     sampling.add_argument("--seed", type=int, default=42, help="default %(default)s")
-    sampling.add_argument("--dtype", default="auto", help="of the model in vLLM (default %(default)s)")
+    dtypes = ("auto", "bfloat16", "float16", "float32")
+    sampling.add_argument("--dtype", choices=dtypes, default="auto", help="of the model in vLLM (default %(default)s)")
     sampling.add_argument("--limit", type=_positive, help="only the first N problems of each benchmark")
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     grading.add_argument(

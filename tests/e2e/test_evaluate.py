@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def folder(tmp_path_factory):
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
     folder = tmp_path_factory.mktemp("evaluation")
-    words = ["<unk>", "<eos>", "<bos>", "<user>", "<bot>", "</think>", *(f"\\boxed{{{d}}}" for d in range(6))]
+    words = ["<unk>", "<eos>", "<bos>", "<user>", "<bot>", "</think>", *(f"x\\boxed{{{d}}}" for d in range(6))]
     words += list("abcdefghij 0123456789+?")
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
@@ -85,10 +86,10 @@ def evaluate(folder, out, *options):
 
 
 def outcome(folder, out):
-    """Everything that an evaluation leaves: samples in one order, the results without the state of the checkout."""
+    """Everything that an evaluation leaves: samples in one order, the results without the code that made them."""
     samples = sorted((folder / out / "samples.jsonl").read_text().splitlines())
     results = json.loads((folder / out / "results.json").read_text())
-    del results["code_version"]
+    del results["code_version"], results["versions"]
     return (
         samples,
         results,
@@ -118,9 +119,9 @@ def test_every_number_follows_from_the_samples(folder, through):
     assert len({one["seed"] for one in samples}) == 12 * K
     right = 0
     for one in samples:
-        boxed = [part[0] for part in one["response"].split("\\boxed{")[1:]]
+        boxed = re.findall(r"\\boxed\{(\d)\}", one["response"].split("</think>")[-1])
         right += bool(boxed) and int(boxed[-1]) == int(one["id"].removeprefix("sums-")) % 6
-        words = re.findall(r"\\boxed\{\d\}|</?\w+>|.", one["response"])
+        words = re.findall(r"x\\boxed\{\d\}|</?\w+>|.", one["response"])
         assert one["tokens"] == (len(words) if one["truncated"] else len(words) + 1)  # the end token is not text
         assert one["truncated"] == (len(words) == 100)
     results = json.loads((folder / "through" / "results.json").read_text())["benchmarks"]["sums"]
@@ -173,7 +174,25 @@ def test_the_example_script_on_all_six_benchmarks(folder):
 
 
 def test_an_engine_that_fails_is_one_line(folder):
-    done = subprocess.run(command(folder, "bad", "--dtype", "float7"), capture_output=True, text=True, timeout=300)
+    shutil.copytree(folder / "model", folder / "broken" / "model")
+    weights = folder / "broken" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    shutil.copy(folder / "sums.jsonl", folder / "broken")
+    done = subprocess.run(command(folder / "broken", "out"), capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and "the same command continues" in last
+    assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")
+
+
+def test_an_interrupt_ends_every_process(folder):
+    log = (folder / "interrupted.log").open("wb")
+    running = subprocess.Popen(command(folder, "interrupted"), stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + 300
+    while samples_so_far(folder, "interrupted") < K:
+        assert running.poll() is None and time.monotonic() < deadline, (folder / "interrupted.log").read_text()[-3000:]
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGINT)
+    assert running.wait(60) == 130
+    while processes_of(running.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
