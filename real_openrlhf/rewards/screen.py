@@ -6,7 +6,7 @@ MAX_LENGTH = 1_000
 _MAX_NESTING = 24
 _MAX_DIGITS = 40  # in a row, outside plain arithmetic
 _HUGE = re.compile(
-    r"\d{5,}\s*(?:\)|\}|\\right)*\s*!"  # factorials of large numbers
+    r"(?<!\d)\d{5,}\s*(?:\)|\}|\\right)*\s*!"  # factorials of large numbers
     r"|!\s*(?:\)|\}|\\right)+\s*!"  # factorials of factorials
     r"|\^\s*\{?\s*[-+]?\(?\s*\d{5,}"  # exponents of five digits
     r"|\d\s*\^\s*[\{(]*\s*-?\d+\s*\^"  # towers of powers
