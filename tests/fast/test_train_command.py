@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from real_openrlhf import launch, preflight, train
 from real_openrlhf.errors import UserError
 from real_openrlhf.launch import CPU_ENVIRONMENT, Place
+from real_openrlhf.progress import Progress
 from real_openrlhf.recipes import ALGORITHMS, RECIPES, compose
 
 
@@ -206,9 +206,18 @@ def request_for(tmp_path, monkeypatch):
     return make
 
 
+METRICS = """
+import json, sys
+folder = sys.argv[sys.argv.index("--train.run_dir") + 1]
+with open(f"{folder}/metrics.jsonl", "a") as file:
+    for step in (1, 2):
+        print(json.dumps({"phase": "train", "step": step, "time": step, "policy_loss": 1.0 / step}), file=file)
+"""
+
+
 def play(monkeypatch, program):
-    """Put another program in the trainer's place; it gets the flags as its arguments."""
-    monkeypatch.setattr(train, "TRAINER", ("-c", textwrap.dedent(program)))
+    """Put another program in the trainer's place; it gets the flags as its arguments, and logs two steps."""
+    monkeypatch.setattr(train, "TRAINER", ("-c", METRICS + program))
 
 
 def read(folder):
@@ -216,7 +225,7 @@ def read(folder):
 
 
 def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypatch, capfd):
-    play(monkeypatch, "import sys, json; json.dump(sys.argv[1:], open('argv.json', 'w'))")
+    play(monkeypatch, "json.dump(sys.argv[1:], open('argv.json', 'w'))")
     monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
     code = train._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True))
     assert code == 0
@@ -238,20 +247,32 @@ def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypat
 @pytest.mark.parametrize(
     "program, code, reason",
     [
-        ("raise SystemExit(3)", 3, "exit code 3"),
+        ("sys.exit('ValueError: the reason')", 1, "ValueError: the reason"),
+        ("print('the last line'); sys.exit(3)", 3, "the last line"),
         ("import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
     ],
 )
-def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, program, code, reason):
+def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, capfd, program, code, reason):
     play(monkeypatch, program)
     assert train._train(request_for("--run-name", "mine"), place(on_cpu=True)) == code
     record = read(tmp_path / "runs/mine")
     assert (record["status"], record["reason"]) == ("failed", reason)
     assert record["finished"]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_the_trainers_words_go_to_the_runs_log_and_the_steps_to_the_terminal(
+    request_for, tmp_path, monkeypatch, capfd
+):
+    play(monkeypatch, "print('a word')")
+    train._train(request_for("--run-name", "mine"), place(on_cpu=True))
+    shown = capfd.readouterr().out
+    assert (tmp_path / "runs/mine/train.log").read_text() == "a word\n"
+    assert "step    2/1" in shown and "loss 0.5000" in shown and "a word" not in shown
 
 
 def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
-    play(monkeypatch, "import sys; sys.exit('--ckpt.load_enable' not in sys.argv)")
+    play(monkeypatch, "sys.exit('--ckpt.load_enable' not in sys.argv)")
     assert train._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
     (folder,) = (tmp_path / "runs").iterdir()
     first = read(folder) | {"started": "2026-01-01T00:00:00+00:00"}
@@ -276,12 +297,16 @@ def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(requ
 
 SUPERVISED = """
 import os, sys
+from pathlib import Path
 from real_openrlhf.launch import supervise
-lock = os.open(sys.argv[1], os.O_RDONLY)
-print(supervise([sys.executable, "-c", sys.argv[2]], os.environ, lock), flush=True)
+from real_openrlhf.progress import Progress
+folder = Path(sys.argv[1])
+lock = os.open(folder, os.O_RDONLY)
+progress = Progress(folder, 1, folder / "train.log")
+print(supervise([sys.executable, "-c", sys.argv[2]], os.environ, lock, progress), flush=True)
 """
 PATIENT = "import time; print('up', flush=True); time.sleep(60)"
-DEAF = "import signal, time; signal.signal(2, lambda *_: print('no', flush=True)); print('up', flush=True); time.sleep(60)"
+DEAF = "import signal; signal.signal(2, lambda *_: None); " + PATIENT
 
 
 @pytest.mark.parametrize(
@@ -293,11 +318,11 @@ DEAF = "import signal, time; signal.signal(2, lambda *_: print('no', flush=True)
     ],
 )
 def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signals, expected):
-    watcher = subprocess.Popen(
-        [sys.executable, "-c", SUPERVISED, str(tmp_path), child],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    assert watcher.stdout.readline() == "up\n"
+    command = [sys.executable, "-c", SUPERVISED, str(tmp_path), child]
+    watcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    log = tmp_path / "train.log"
+    while not (log.exists() and log.read_text()):
+        time.sleep(0.05)
     for number in signals:
         time.sleep(0.2)
         watcher.send_signal(number)
@@ -305,11 +330,12 @@ def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signa
     assert said.splitlines()[-1] == expected
 
 
-def test_nohup_keeps_its_meaning():
+def test_nohup_keeps_its_meaning(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with open(os.devnull) as lock:
-            launch.supervise([sys.executable, "-c", ""], os.environ, lock.fileno())
+            progress = Progress(tmp_path, None, tmp_path / "train.log")
+            launch.supervise([sys.executable, "-c", ""], os.environ, lock.fileno(), progress)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
