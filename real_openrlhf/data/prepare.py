@@ -57,9 +57,14 @@ def _positive(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     if args.what == "benchmarks":
+        if args.out.is_file():
+            raise UserError(f"{args.out} is a file: the benchmarks go into a folder")
         for name in BENCHMARKS:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
-    elif args.what in BENCHMARKS:
+        return 0
+    if args.out.suffix != ".jsonl":
+        raise UserError(f"--out {args.out}: the name must end in .jsonl, by which OpenRLHF knows the format")
+    if args.what in BENCHMARKS:
         prepare_benchmark(args.what, args.source, args.out)
     else:
         prepare_training(args)
@@ -75,6 +80,8 @@ def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
 
 
 def prepare_training(args: argparse.Namespace) -> None:
+    if Path(args.source or args.what).resolve() in (args.out.resolve(), args.out.resolve().parent):
+        raise UserError(f"--out {args.out} lies in what is read: the next run would read it too. Give another place")
     name, source = _source(args.what, args.source)
     verify = _verifier()
     problems = read_problems(source.rows, args.problem_column, args.gold_column)

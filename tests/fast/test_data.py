@@ -388,6 +388,22 @@ def test_bad_input_is_one_line(tmp_path, capsys, name, content, message):
     assert message in error and "\n" not in error and not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("what", "out", "message"),
+    [
+        ("x.jsonl", "x.jsonl", "lies in what is read"),
+        (".", "new.jsonl", "lies in what is read"),
+        ("x.jsonl", "out", "must end in .jsonl"),
+    ],
+)
+def test_places_that_would_do_harm(tmp_path, capsys, what, out, message):
+    source = write_rows(tmp_path / "x.jsonl", ROWS)
+    before = source.read_bytes()
+    assert main(["data", str(tmp_path / what), "--out", str(tmp_path / out)]) == 2
+    assert message in capsys.readouterr().err
+    assert source.read_bytes() == before and list(tmp_path.iterdir()) == [source]
+
+
 def test_no_hub_is_one_line(tmp_path, capsys):
     assert main(["data", "deepscaler", "--out", str(tmp_path / "o.jsonl")]) == 2
     assert "cannot load agentica-org/DeepScaleR-Preview-Dataset from the hub" in capsys.readouterr().err
