@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf import preflight
+from real_openrlhf.progress import Progress, last_error
 from real_openrlhf.recipes import Plan, Recipe
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
@@ -134,10 +135,13 @@ def _answers(address: str) -> bool:
     return True
 
 
-def supervise(command: list[str], environment: Mapping[str, str], lock: int) -> tuple[int, str | None]:
+def supervise(
+    command: list[str], environment: Mapping[str, str], lock: int, progress: Progress
+) -> tuple[int, str | None]:
     """Run to the end; (exit code, why it failed). The first Ctrl-C asks, the next ones insist.
 
-    The child has its own session, so that a signal reaches it once and through us, and holds the folder's lock with us.
+    The child writes to the run's log and we tell how far it is. It has its own session, so that a signal reaches it
+    once and through us, and holds the folder's lock with us.
     """
     caught: list[int] = []
     insist = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -146,16 +150,33 @@ def supervise(command: list[str], environment: Mapping[str, str], lock: int) -> 
         caught.append(number)
         child.send_signal(insist[min(len(caught), len(insist)) - 1] if number == signal.SIGINT else number)
 
-    child = subprocess.Popen(command, env=dict(environment), start_new_session=True, pass_fds=(lock,))
+    with progress.log.open("a") as log:
+        child = subprocess.Popen(
+            command,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=(lock,),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
     watched = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, forward) for number in watched}
     try:
-        code = child.wait()
+        while (code := _poll(child)) is None:
+            progress.update()
     finally:
+        progress.close()
         for number, handler in before.items():
             signal.signal(number, handler)
     if caught:
         return 128 + caught[0], f"interrupted by {signal.Signals(caught[0]).name}"
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"
-    return code, f"exit code {code}" if code else None
+    return code, last_error(progress.log) if code else None
+
+
+def _poll(child: subprocess.Popen, seconds: float = 0.5) -> int | None:
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None

@@ -2,8 +2,6 @@
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tqdm import tqdm
@@ -30,7 +28,6 @@ class Progress:
         self.path = run_dir / "metrics.jsonl"
         self.total = total_steps
         self.log = log
-        self.started = time.monotonic()
         self.first_step_at: tuple[int, float] | None = None
         self.offset = self.path.stat().st_size if self.path.exists() else 0
         self.bar = tqdm(total=total_steps, unit="step", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False)
@@ -106,12 +103,3 @@ def last_error(log: Path) -> str:
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
     return named[-1] if named else next((line.strip() for line in reversed(text) if line.strip()), "no output")
-
-
-def follow(wait: Callable[[float], bool], progress: Progress) -> None:
-    """Update until `wait(seconds)` says that the run has ended."""
-    try:
-        while not wait(0.5):
-            progress.update()
-    finally:
-        progress.close()

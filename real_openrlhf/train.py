@@ -15,6 +15,7 @@ from real_openrlhf import __version__, estimate, inputs, preflight, runs
 from real_openrlhf.errors import UserError
 from real_openrlhf.launch import TRAINER, Place, supervise
 from real_openrlhf.patching import assert_applied
+from real_openrlhf.progress import Progress, summary
 from real_openrlhf.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 
 ASSUMED_GPU_GB = 80.0
@@ -324,13 +325,26 @@ def _train(request: Request, place: Place) -> int:
         job = f"{path.name}-{time.time_ns()}"
         code, reason = 1, "the launcher failed"
         try:
-            code, reason = supervise(place.command([*TRAINER, *plan.argv()], job), place.environment(plan), lock)
+            progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
+            command = place.command([*TRAINER, *plan.argv()], job)
+            code, reason = supervise(command, place.environment(plan), lock, progress)
         finally:
             if reason and reason.startswith("interrupted"):
                 place.stop(job)
             ending = {"status": "failed" if code else "finished", "reason": reason, "finished": runs.now()}
             runs.write(path, record | ending)
     print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")
-    if code:
+    if not code:
+        print(f"\n{summary(path)}\n\npicture of the training curves: {_picture(path)}")
+    else:
+        print(f"everything it said: {path / 'train.log'}")
         print("continue it: the same command with --resume" + (f" --run-name {path.name}" if args.run_name else ""))
     return code
+
+
+def _picture(path: Path) -> Path:
+    from real_openrlhf.report.figures import training_curves
+
+    picture = path / "curves.png"
+    training_curves(path, picture)
+    return picture
