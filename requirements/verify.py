@@ -54,6 +54,8 @@ def problems(requirements: Path) -> list[str]:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--forget-broken":
+        if not (Path(sys.prefix) / ".real_env").exists():
+            sys.exit(f"{sys.prefix} was not made by setup_env.sh")
         for distribution in installed():
             if damage(distribution):
                 shutil.rmtree(distribution._path)

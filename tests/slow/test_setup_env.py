@@ -331,7 +331,7 @@ def test_a_disk_that_fills_up(world, tmp_path):
         '"-m pip install "*)\n'
         '    echo "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"\n'
         "    exit 1 ;;\n"
-        f"*) exec '{sys.executable}' \"$@\" ;;\n"
+        f'"-c "*) exec \'{sys.executable}\' "$@" ;;\n'  # the version; everything else would reach our own packages
         "esac\n"
     )
     shim.chmod(0o755)
