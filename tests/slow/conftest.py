@@ -1,0 +1,52 @@
+"""Two gloo ranks and one, shared by all tests of real ZeRO engines, and the models that they load."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def start_ranks():
+    sys.path.insert(0, str(Path(__file__).parent))  # by path, for the spawned ranks too
+    pool = importlib.import_module("rank_pool")
+    started = []
+
+    def start(count: int):
+        started.append(pool.Ranks(count))
+        return started[-1]
+
+    yield start
+    for ranks in started:
+        ranks.close()
+
+
+@pytest.fixture(scope="session")
+def two_ranks(start_ranks):
+    return start_ranks(2)
+
+
+@pytest.fixture(scope="session")
+def one_rank(start_ranks):
+    return start_ranks(1)
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory) -> str:
+    """The tiny model with random weights and biases: as good as a trained one where only numbers are compared."""
+    import torch
+
+    from real_openrlhf import tiny
+
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = tiny.make_tokenizer()
+    model = tiny.make_model(tokenizer, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0, 0.02, generator=generator)
+    model.save_pretrained(folder)  # float32
+    tokenizer.save_pretrained(folder)
+    return str(folder)

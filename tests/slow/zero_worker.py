@@ -1,0 +1,265 @@
+"""What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
+from openrlhf.cli.train_ppo_ray import parse_args
+from openrlhf.models import Actor
+from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
+from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+from openrlhf.utils import utils
+from openrlhf.utils.deepspeed.deepspeed_utils import gathers_complete_out_of_order
+from safetensors.torch import load_file
+
+from real_openrlhf.experience import GROUP, LABEL, PLAN, ROLLOUT, RealExperienceMaker, batch_of
+from real_openrlhf.guard import NonFiniteError
+from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE
+
+GROUP_SIZE = 4  # what the flags say; the groups of a case may be uneven
+PROMPT_LENGTH, VOCABULARY = 5, 15
+
+# OpenRLHF knows bf16 and fp16 only; with both off DeepSpeed trains in float32.
+_known_dtype = utils.convert_to_torch_dtype
+utils.convert_to_torch_dtype = lambda name: torch.float32 if name == "fp32" else _known_dtype(name)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One engine and the rollouts that it trains on."""
+
+    model: str
+    loss: str = "real"
+    dtype: str = "fp32"
+    zero_stage: int = 3
+    group_sizes: tuple[int, ...] = (4, 4, 4, 4)
+    groups_per_step: int = 2
+    epochs: int = 1
+    micro_batch_size: int = 2
+    max_tokens: int | None = None  # token-budget micro-batches instead
+    scoring: str = "deferred"
+    uniform_groups: str = "drop"
+    kl_old_coef: float = 0.0
+    checkpointing: bool = False
+    lora: bool = False
+    offload: bool = False
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# an engine
+
+
+def arguments(case: Case) -> SimpleNamespace:
+    """OpenRLHF's own parser and checks, then what it does not offer: float32, and token budgets without packing."""
+    flags = {
+        "--actor.model_name_or_path": case.model,
+        "--actor.policy_loss_type": case.loss,
+        "--actor.num_gpus_per_node": dist.get_world_size(),
+        "--actor.adam.lr": case.learning_rate,
+        "--actor.lr_scheduler": "constant",
+        "--reward.remote_url": "unused",
+        "--ds.zero_stage": case.zero_stage,
+        "--ds.attn_implementation": "eager",
+        "--ds.lora.rank": 4 if case.lora else 0,
+        "--train.batch_size": case.groups_per_step * GROUP_SIZE,
+        "--train.micro_batch_size": case.micro_batch_size,
+        "--train.max_epochs": case.epochs,
+        "--rollout.batch_size": len(case.group_sizes),
+        "--rollout.n_samples_per_prompt": GROUP_SIZE,
+        "--data.max_len": 32,
+        "--vllm.sync_backend": "gloo",
+        "--algo.advantage.estimator": "group_norm",
+        "--algo.kl.init_coef": 0,
+    }
+    if case.loss == "real":
+        flags |= {
+            "--algo.real.scoring": case.scoring,
+            "--algo.real.uniform_groups": case.uniform_groups,
+            "--algo.real.kl_old_coef": case.kl_old_coef,
+        }
+    switches = ["--ds.adam_offload"] * case.offload + ["--actor.gradient_checkpointing_enable"] * case.checkpointing
+    args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches])
+    args.ds.param_dtype = case.dtype
+    if case.max_tokens:
+        args.train.dynamic_batch_enable = True
+        args.train.max_tokens_per_gpu = case.max_tokens
+    return args
+
+
+def policy_actor(case: Case):
+    """OpenRLHF's policy actor as Ray would construct it: strategy, model, engine, trainer."""
+    args = arguments(case)
+    cls = PolicyModelActor.__ray_metadata__.modified_class
+    policy = cls.__new__(cls)
+    policy.init_model_from_pretrained(utils.get_strategy(args), case.model, max_steps=100)
+    return policy
+
+
+def parameters(engine) -> dict[str, torch.nn.Parameter]:
+    return dict(engine.module.named_parameters())
+
+
+def whole(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """A copy of all of a parameter; a gather of a single one is waited for."""
+    with deepspeed.zero.GatheredParameters([parameter], enabled=hasattr(parameter, "ds_id")):
+        return parameter.detach().clone()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# rollouts
+
+
+def rollouts(case: Case) -> list[Experience]:
+    """Random prompts and ragged random responses; groups of all kinds: mixed, uniform, with ignored rollouts."""
+    generator = torch.Generator().manual_seed(case.seed)
+
+    def draw(high: int, count: int = 1, low: int = 0) -> list[int]:
+        return torch.randint(low, high, (count,), generator=generator).tolist()
+
+    samples = []
+    for group, size in enumerate(case.group_sizes):
+        prompt = draw(VOCABULARY, PROMPT_LENGTH, low=3)
+        if group % 4 == 3:
+            labels = [POSITIVE] * size  # uniform
+        else:
+            labels = [(POSITIVE, NEGATIVE)[position % 2] for position in range(size)]
+            if group % 4 == 1:
+                labels[-1] = IGNORED
+        for label in labels:
+            response = draw(VOCABULARY, draw(11, low=1)[0], low=3)
+            sequence = torch.tensor(prompt + response)
+            action_mask = torch.arange(1, len(sequence)) >= PROMPT_LENGTH
+            samples.append(
+                Experience(
+                    sequences=sequence[None],
+                    attention_mask=torch.ones_like(sequence)[None],
+                    action_mask=action_mask.long()[None],
+                    prompts=[str(prompt)],
+                    labels=[""],
+                    rewards=torch.tensor([float(label == POSITIVE)]),
+                    scores=torch.tensor([float("nan") if label == IGNORED else float(label == POSITIVE)]),
+                    response_length=torch.tensor([len(response)]),
+                    total_length=torch.tensor([float(len(sequence))]),
+                    truncated=torch.tensor([False]),
+                    info={
+                        ROLLOUT: torch.tensor([len(samples)]),
+                        GROUP: torch.tensor([group]),
+                        LABEL: torch.tensor([label]),
+                    },
+                )
+            )
+    return samples
+
+
+def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
+    """Each sample alone, by every rank alike, so that the numbers do not depend on the layout."""
+    for sample in samples:
+        sample.action_log_probs = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+    return [item for sample in samples for item in split_experience_batch(sample)]
+
+
+def deal(policy, case: Case) -> list[list[Experience]]:
+    """The rollouts of each rank in REAL's plan."""
+    maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
+    dealt = maker.deal(with_old_log_probs(policy, rollouts(case)))
+    return [split_experience_batch(experience) for experience in dealt]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# REAL against the paper's formula
+
+
+def real_steps(case: Case) -> list[dict]:
+    """REAL's trainer over the whole replay buffer; each optimizer step beside one-graph autograd of the paper."""
+    policy = policy_actor(case)
+    ranks = deal(policy, case)
+    policy.trainer.replay_buffer.append(batch_of(ranks[dist.get_rank()]))
+    every = sorted((item for rank in ranks for item in rank), key=lambda item: int(item.info[ROLLOUT]))
+    naive = NaiveReal(case)
+    records = []
+
+    def recording_step(step):
+        def run(_optimizer, _actor, *args, **kwargs):
+            index = len(records)
+            epoch, position = divmod(index, len(records_per_epoch))
+            rows = [item for item in every if int(item.info[PLAN][epoch][0]) == position]
+            trained = {name: p for name, p in parameters(policy.actor.model).items() if p.requires_grad}
+            before = {name: whole(p) for name, p in parameters(policy.actor.model).items()}
+            loss, expected = naive(before, rows, [name for name in trained])
+            errors, scale = {}, max(float(g.abs().max()) for g in expected.values())
+            for name, parameter in trained.items():
+                got = safe_get_full_grad(parameter)
+                errors[name] = float((got.double() - expected[name]).abs().max()) / scale
+            norm = float(torch.cat([g.flatten() for g in expected.values()]).norm())
+            records.append({"naive_loss": loss, "naive_norm": norm, "gradient_error": max(errors.values()), "worst": max(errors, key=errors.get)})
+            return step(_optimizer, _actor, *args, **kwargs)
+
+        return run
+
+    records_per_epoch = range(1 + max(int(item.info[PLAN][0][0]) for item in every))
+    policy.strategy.optimizer_step = recording_step(policy.strategy.optimizer_step)
+    statuses = []
+    inner = policy.trainer.optimizer_step
+
+    def recording_status(batches, *args, **kwargs):
+        statuses.append({**inner(batches, *args, **kwargs), "dummies": sum(batch.dummy for batch in batches), "micro_batches": len(batches)})
+        return statuses[-1]
+
+    policy.trainer.optimizer_step = recording_status
+    policy.trainer.ppo_train(0.0)
+    keys = ("policy_loss", "actor_grad_norm", "dummies", "micro_batches", "real/score_abs_max")
+    return [{**record, **{key: status[key] for key in keys}} for record, status in zip(records, statuses, strict=True)]
+
+
+class NaiveReal:
+    """The paper's loss of an optimizer step as one graph: every rollout alone, then groups, in plain Python."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        lora = {"lora_rank": 4, "target_modules": "all-linear"} if case.lora else {}
+        self.model = Actor(case.model, attn_implementation="eager", param_dtype="fp32", **lora).model
+
+    def __call__(self, values: dict, items: list[Experience], names: list[str]) -> tuple[float, dict]:
+        own = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, value in values.items():
+                own[name].copy_(value)
+        gaps = {int(item.info[ROLLOUT]): self.log_ratio(item) for item in items}
+        groups: dict[int, list[Experience]] = {}
+        for item in items:
+            groups.setdefault(int(item.info[GROUP]), []).append(item)
+        tau, loss = 0.5, torch.zeros((), dtype=torch.float64)
+        for members in groups.values():
+            labels = [int(item.info[LABEL]) for item in members]
+            if self.case.uniform_groups == "drop" and not {POSITIVE, NEGATIVE} <= set(labels):
+                continue
+            scores = [gaps[int(item.info[ROLLOUT])].mean() for item in members]
+            positives = sum(torch.exp(-s / tau) for s, label in zip(scores, labels, strict=True) if label == POSITIVE)
+            negatives = sum(torch.exp(s / tau) for s, label in zip(scores, labels, strict=True) if label == NEGATIVE)
+            loss = loss + torch.log(1 + torch.as_tensor(positives)) + torch.log(1 + torch.as_tensor(negatives))
+        loss = loss / len(groups)
+        every = torch.cat(list(gaps.values()))
+        objective = loss + self.case.kl_old_coef * (torch.exp(-every) - 1 + every).mean()
+        gradients = torch.autograd.grad(objective, [own[name] for name in names], allow_unused=True)
+        return float(loss), {
+            name: torch.zeros_like(own[name]).double() if gradient is None else gradient.double()
+            for name, gradient in zip(names, gradients, strict=True)
+        }
+
+    def log_ratio(self, item: Experience) -> torch.Tensor:
+        """log pi - log pi_old of a rollout's action tokens."""
+        tokens = item.sequences[item.attention_mask.bool()]
+        logits = self.model(tokens[None]).logits[0].double()
+        log_probs = logits.log_softmax(-1)[:-1].gather(-1, tokens[1:, None]).squeeze(-1)
+        actions = item.action_mask.bool()[: len(log_probs)]
+        return log_probs[actions] - item.action_log_probs[: len(log_probs)][actions].double()
+
+
+def real_steps_of(**kwargs) -> list[dict]:
+    return real_steps(Case(**kwargs))
