@@ -320,7 +320,7 @@ _CPU = Recipe(
         "--rollout.n_samples_per_prompt": _BATCH["--rollout.n_samples_per_prompt"],
         "--train.batch_size": own("64", "samples, 8 prompts x 8: four updates a step, as in the paper"),
         "--train.max_epochs": _BATCH["--train.max_epochs"],
-        "--train.micro_batch_size": own("64"),
+        "--train.micro_batch_size": own("32", "samples: fits one and two ranks"),
         "--rollout.micro_batch_size": own("64"),
         "--rollout.max_new_tokens": own("12", "the task's longest answer is 11"),
         "--data.max_len": own("32"),
