@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -512,3 +513,11 @@ def test_the_real_files_json_is_the_one_that_record_writes(release, tmp_path, mo
     monkeypatch.setattr(patching, "PATCH_FOLDERS", (tmp_path,))
     patching.record(release[1])
     assert (tmp_path / series.name / "files.json").read_text() == (series.folder / "files.json").read_text()
+
+
+def test_the_readme_says_what_each_patch_does():
+    listed = re.findall(r"^\| (\d{4}) ([a-z0-9 ]+) \|", (REPOSITORY / "patches/README.md").read_text(), re.MULTILINE)
+    series = [re.match(r"(\d{4})-(.+)", patch.name).groups() for patch in patching.load_series().patches]
+    assert [number for number, _ in listed] == [number for number, _ in series]
+    for (_, area), (_, name) in zip(listed, series, strict=True):
+        assert name.startswith(area.replace(" ", "-"))
