@@ -1,6 +1,6 @@
 """The verifier beside math-verify's and OpenRLHF's own graders on the tricky pairs, as a Markdown table.
 
-    python benchmarks/verifier_agreement.py [--errors]
+python benchmarks/verifier_agreement.py [--errors]
 """
 
 import argparse

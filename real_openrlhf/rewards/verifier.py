@@ -109,13 +109,15 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
                 return Verdict(1.0, "exact")
         except leaf.Undecided:
             undecided.append(gold)
-    if unreadable:
-        raise NoVerdict("gold_unparsed", "it is prose, and the answer is not the same text")
     if not undecided:
-        return Verdict(0.0, "different")
-    if screen.hostile(answer) and not any(map(screen.hostile, undecided)):
-        return Verdict(0.0, "too_large")
-    return _ask("robust", tuple(undecided), answer)
+        verdict = Verdict(0.0, "different")
+    elif screen.hostile(answer) and not any(map(screen.hostile, undecided)):
+        verdict = Verdict(0.0, "too_large")
+    else:
+        verdict = _ask("robust", tuple(undecided), answer)
+    if unreadable and verdict.score == 0.0:
+        raise NoVerdict("gold_unparsed", "a gold is prose, and the answer is not the same text")
+    return verdict
 
 
 def _disco_verdict(response: str, label: object, think: Think) -> Verdict:

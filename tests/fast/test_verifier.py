@@ -56,6 +56,7 @@ def test_a_gold_that_cannot_be_read_is_no_verdict_unless_the_text_agrees():
     assert verify(boxed(gold), gold).score == 1.0
     other = verify(boxed("f(x)=ax+c where c is any integer and \\mho(c)=1"), gold)
     assert other.ignored and other.reason == "gold_unparsed"
+    assert verify(boxed("x+x"), [gold, "2x"]).score == 1.0
 
 
 def test_the_thinking_rule():
