@@ -1,0 +1,597 @@
+"""What `ppo` and `gspo` compute in the OpenRLHF that this process imports, for `slow/test_patched_release.py`.
+
+    release_lab.py OUT.pt [--lend]
+
+Saves a dictionary per part, {name: tensor or value}: losses and gradients, advantages, training from batches to weights,
+what the controller pushes and vLLM is asked for, the final arguments, DeepSpeed's configuration; all from seeded tensors.
+`--lend` gives the release, from outside and without a change to its files, what it lacks on a machine without CUDA; the
+patched one needs none of it.
+"""
+
+import argparse
+import ast
+import contextlib
+import io
+import itertools
+import os
+import sys
+import tempfile
+import types
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+
+SEED = 20261121
+VOCABULARY, PROMPT = 19, 3
+
+
+def lend_what_cuda_has() -> None:
+    """The calls of torch.cuda that the release makes on the way, answered for a CPU."""
+
+    class Cpu(str):
+        """`torch.cuda.current_device()`: a device for torch, and an index where the release formats one."""
+
+        def __format__(self, spec: str) -> str:
+            return "0"
+
+    from torch.distributed import device_mesh
+
+    torch.cuda.current_device = lambda: Cpu("cpu")
+    torch.cuda.set_device = lambda index: None
+    torch.cuda.synchronize = lambda: None
+    make_mesh = device_mesh.init_device_mesh
+    device_mesh.init_device_mesh = lambda device, *args, **kwargs: make_mesh("cpu", *args, **kwargs)
+
+
+@contextlib.contextmanager
+def lend_flash_attn():
+    """Names to import for `openrlhf.models`; taken away again, so that nothing else believes in them."""
+    import peft  # noqa: F401  these look for the real package when they are imported
+    import transformers.integrations.deepspeed
+    import transformers.modeling_flash_attention_utils  # noqa: F401
+
+    names = ("index_first_axis", "pad_input", "rearrange", "unpad_input", "all_gather")
+    lent = ("flash_attn", "flash_attn.bert_padding", "flash_attn.utils", "flash_attn.utils.distributed")
+    for name in lent:
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        for name in lent:
+            del sys.modules[name]
+
+
+def seeded(name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(SEED + sum(map(ord, name)))
+
+
+# 1. The loss.
+
+
+def loss_cases():
+    """Every combination that `PolicyLoss` accepts."""
+    corrections = [
+        dict(is_correction_level=level, is_correction_mode=mode, is_correction_gating=gating)
+        | ({} if gating == "ratio" else dict(is_correction_threshold=(0.0, 0.3)))
+        for level, mode, gating in itertools.product(
+            ("off", "token", "seq"), ("mask", "clip"), ("ratio", "binary_kl", "tv")
+        )
+        if mode == "mask" or (level, gating) == ("token", "ratio")
+    ]
+    for kind, clip, dual, by_token, correction, normalised, dtype in itertools.product(
+        ("ppo", "gspo"),
+        ((0.2, 0.2), (0.2, 0.28), (3e-4, 4e-4)),
+        (None, 3.0),
+        (True, False),
+        corrections,
+        (False, True),
+        (torch.float32, torch.bfloat16),
+    ):
+        settings = dict(
+            policy_loss_type=kind,
+            clip_eps_low=clip[0],
+            clip_eps_high=clip[1],
+            dual_clip=dual,
+            token_level_loss=by_token,
+            **correction,
+        )
+        totals = dict(dp_size=2, batch_num_tokens=77.0, global_batch_size=13.0) if normalised else {}
+        yield settings, totals, dtype
+
+
+def losses() -> dict:
+    from openrlhf.models import PolicyLoss, aggregate_loss
+    from openrlhf.models.utils import compute_approx_kl
+
+    draw = seeded("loss")
+    rows, length = 6, 9
+    mask = torch.arange(length) < torch.tensor([9, 1, 5, 0, 7, 3])[:, None]
+    old = -3 * torch.rand(rows, length, generator=draw)
+    new = old + 0.5 * torch.randn(rows, length, generator=draw)
+    rollout = old + 0.1 * torch.randn(rows, length, generator=draw)
+    advantages = torch.randn(rows, length, generator=draw)
+    found = {}
+    for number, (settings, totals, dtype) in enumerate(loss_cases()):
+        log_probs = new.to(dtype, copy=True).requires_grad_()
+        results = PolicyLoss(**settings)(
+            log_probs, old.to(dtype), advantages, mask, rollout_log_probs=rollout.to(dtype), **totals
+        )
+        results[0].backward()
+        for part, value in zip(("loss", "clip_ratio", "kl", "vllm_kl", "filtered"), results, strict=True):
+            found[f"policy_loss/{number}/{part}"] = None if value is None else value.detach()
+        found[f"policy_loss/{number}/gradient"] = log_probs.grad
+    for by_token, totals in itertools.product(
+        (True, False), ({}, dict(dp_size=4, batch_num_tokens=31.0, global_batch_size=5.0))
+    ):
+        found[f"aggregate/{by_token}/{len(totals)}"] = aggregate_loss(new, mask, token_level_loss=by_token, **totals)
+    for kind, unbiased in itertools.product(("k1", "k2", "k3"), (False, True)):
+        log_probs = (8 * new).requires_grad_()  # wide enough for the clamps
+        kl = compute_approx_kl(log_probs, old, rollout, kl_estimator=kind, unbiased_gradient=unbiased)
+        kl.sum().backward()
+        found[f"kl/{kind}/{unbiased}"], found[f"kl/{kind}/{unbiased}/gradient"] = kl.detach(), log_probs.grad
+    return found
+
+
+# 2. Advantages and returns.
+
+
+def rollouts(count: int, name: str):
+    """Single rollouts as the sampler hands them over, with what the models say of them."""
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    draw = seeded(name)
+    made = []
+    for position in range(count):
+        length = int(torch.randint(1, 8, (), generator=draw))
+        reward = float(torch.rand((), generator=draw) < 0.4)
+        tokens = PROMPT + length
+
+        def numbers(scale: float, tokens=tokens) -> torch.Tensor:
+            return scale * torch.randn(1, tokens - 1, generator=draw)
+
+        mask = torch.arange(1, tokens)[None] >= PROMPT  # as upstream: one column less than tokens, prompt included
+        if length > 4:
+            mask[0, PROMPT + 1] = False  # a tool's answer, say
+        made.append(
+            Experience(
+                sequences=torch.randint(2, VOCABULARY, (1, tokens), generator=draw),
+                attention_mask=torch.ones(1, tokens, dtype=torch.long),
+                action_mask=mask,
+                action_log_probs=numbers(0.3) - 3,
+                base_action_log_probs=numbers(0.3) - 3,
+                rollout_log_probs=numbers(0.3) - 3,
+                values=numbers(1.0),
+                advantages=numbers(1.0),
+                kl=numbers(0.1),
+                rewards=torch.tensor([reward]),
+                scores=torch.tensor([reward]),
+                response_length=torch.tensor([length]),
+                truncated=torch.tensor([length == 7]),
+                total_length=torch.tensor([tokens]),
+                index=[position],
+                prompts=[f"prompt {position // 4}"],
+                labels=[""],
+                info={"reward": torch.tensor([reward])},
+            )
+        )
+    return made
+
+
+def batches(count: int, size: int, name: str):
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    singles = rollouts(count, name)
+    return [Experience.concat_experiences(singles[at : at + size], 0) for at in range(0, count, size)]
+
+
+def tensors_of(experience, name: str) -> dict:
+    found = {
+        f"{name}/{field.name}": getattr(experience, field.name)
+        for field in fields(experience)
+        if isinstance(getattr(experience, field.name), torch.Tensor)
+    }
+    return found | {f"{name}/info/{key}": value for key, value in experience.info.items()}
+
+
+def advantages() -> dict:
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+    from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+
+    penalties = {
+        "none": [],
+        "overlong": ["--reward.overlong_buffer_len", "4"],
+        "stop": ["--reward.stop_properly_penalty_coef", "0.5"],
+    }
+    found = {}
+    for estimator, kl, (penalty, flags) in itertools.product(
+        ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", "reinforce", "gae"), (0.0, 0.3), penalties.items()
+    ):
+        args = arguments(
+            *(
+                "--algo.advantage.estimator",
+                estimator,
+                "--algo.advantage.gamma",
+                "0.9",
+                "--algo.advantage.lambd",
+                "0.8",
+            ),
+            *("--rollout.max_new_tokens", "7", "--rollout.n_samples_per_prompt", "4", "--rollout.batch_size", "6"),
+            *("--reward.clip_range", "-0.8", "0.9", *flags),
+        )
+        maker = RemoteExperienceMaker(
+            None, None, None, None, FixedKLController(kl), types.SimpleNamespace(args=args), None
+        )
+        for number, batch in enumerate(maker.compute_advantages_and_returns(batches(24, 5, "advantages"))):
+            found |= tensors_of(batch, f"{estimator}/kl {kl}/{penalty}/{number}")
+    return found
+
+
+# 3. Training, with the real DeepSpeed engine.
+
+BATCHES = ("--rollout.batch_size", "6", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "12")
+STATIC = (*BATCHES, "--train.micro_batch_size", "4")
+DYNAMIC = (
+    *(*BATCHES, "--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "40", "--train.max_epochs", "2"),
+    *("--vllm.num_engines", "1"),
+)
+KL_LOSS = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
+RUNS = {
+    "ppo": STATIC,
+    "ppo, ZeRO-3, KL loss, entropy": (*STATIC, *KL_LOSS, "--ds.zero_stage", "3", "--actor.entropy_coef", "0.01"),
+    "ppo, IS correction, dual clip": (
+        *(*STATIC, "--algo.advantage.is_correction_level", "token", "--actor.dual_clip", "3.0"),
+        *("--actor.eps_clip_low_high", "0.2", "0.28", "--actor.loss_agg_mode", "seq-mean-token-mean"),
+    ),
+    "ppo, dynamic batches": DYNAMIC,
+    "gspo": (*STATIC, "--actor.policy_loss_type", "gspo", "--actor.eps_clip_low_high", "3e-4", "4e-4"),
+    "gspo, ZeRO-3, dynamic batches": (*DYNAMIC, "--actor.policy_loss_type", "gspo", "--ds.zero_stage", "3"),
+}
+
+
+def train(name: str, flags: tuple[str, ...], model: Path, run_dir: str | None = None) -> dict:
+    """Two rollout batches through upstream's own actor trainer: every loss, gradient and weight on the way."""
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
+    from openrlhf.models import Actor
+    from openrlhf.trainer.ppo_utils.experience import balance_experiences
+    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+    from openrlhf.utils import get_strategy
+
+    args = arguments(
+        *flags, "--actor.num_gpus_per_node", "1", "--ref.num_gpus_per_node", "1", "--actor.adam.lr", "1e-3"
+    )
+    args.ds.packing_samples, args.ds.attn_implementation = False, "eager"  # dynamic batching sets flash-attn's
+    args.ds.param_dtype = "bf16"
+    if run_dir:
+        args.train.run_dir = run_dir
+    strategy = get_strategy(args)
+    strategy.setup_distributed()
+    actor = Actor(
+        str(model),
+        attn_implementation=args.ds.attn_implementation,
+        param_dtype=args.ds.param_dtype,
+        ds_config=strategy.get_ds_train_config(),
+    )
+    settings = {
+        "optim": "adam",
+        "muon": {},
+        "adam": vars(args.actor.adam),
+        "max_norm": args.actor.max_norm,
+        "scheduler_steps": 8,
+    }
+    actor, optimizer, scheduler = strategy.prepare((actor, settings))
+    trainer = ActorPPOTrainer(
+        strategy,
+        actor,
+        None,
+        optimizer,
+        scheduler,
+        micro_train_batch_size=args.train.micro_batch_size,
+        dataloader_pin_memory=False,
+    )
+    found: dict = {}
+    passes = itertools.count()
+    backward, optimizer_step, training_step = strategy.backward, strategy.optimizer_step, trainer.training_step
+
+    def recorded_backward(loss, *rest, **more):
+        found[f"{name}/pass {next(passes)}/total_loss"] = loss.detach().clone()
+        backward(loss, *rest, **more)
+
+    def recorded_optimizer_step(*rest, **more):
+        if actor.model.is_gradient_accumulation_boundary():
+            for parameter, value in actor.model.module.named_parameters():
+                found[f"{name}/{passes}/gradient/{parameter}"] = safe_get_full_grad(value).clone()
+        optimizer_step(*rest, **more)
+
+    def recorded_training_step(experience, kl_ctl, step, *rest):
+        status = training_step(experience, kl_ctl, step, *rest)
+        found.update({f"{name}/{passes}/{key}": value for key, value in status["metrics"].items()})
+        return status
+
+    strategy.backward, strategy.optimizer_step = recorded_backward, recorded_optimizer_step
+    trainer.training_step = recorded_training_step
+    for rollout_step in range(2):
+        torch.manual_seed(SEED + rollout_step)  # the data loader shuffles
+        experiences = batches(24, 6, f"train {rollout_step}")
+        if args.train.dynamic_batch_enable:
+            experiences = balance_experiences(experiences, args)
+        for experience in experiences:
+            experience.kl = experience.values = None
+            trainer.replay_buffer.append(experience)
+        status = trainer.ppo_train(args.algo.kl.init_coef)
+        found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}
+        found |= {
+            f"{name}/buffer {rollout_step}/{key}": value
+            for key, value in vars(trainer.replay_buffer).items()
+            if key.startswith("dynamic_")
+        }
+        trainer.replay_buffer.clear()
+    for parameter, value in actor.model.module.named_parameters():
+        found[f"{name}/after/{parameter}"] = safe_get_full_fp32_param(value).clone()
+    return found
+
+
+def training() -> dict:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    with tempfile.TemporaryDirectory() as scratch:
+        torch.distributed.init_process_group("gloo", f"file://{scratch}/ranks", rank=0, world_size=1)
+        torch.manual_seed(SEED)
+        model = Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=VOCABULARY,
+                hidden_size=16,
+                intermediate_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                max_position_embeddings=32,
+            )
+        )
+        model.save_pretrained(Path(scratch) / "model")
+        found = {}
+        for name, flags in RUNS.items():
+            found |= train(name, flags, Path(scratch) / "model")
+        found |= {
+            f"logged {key}": value
+            for key, value in train("ppo", RUNS["ppo"], Path(scratch) / "model", run_dir=scratch).items()
+        }
+        torch.distributed.destroy_process_group()
+    return found
+
+
+# 4. The controller: what is pushed to the ranks, and what is logged of a step.
+
+
+def controller() -> dict:
+    from openrlhf.trainer import ppo_trainer
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+    from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+
+    class Ranks:
+        def async_run_method_batch(self, method_name, experience):
+            pushed.extend(experience)
+            return []
+
+    class Tokenizer:
+        def decode(self, ids, **_):
+            return [str(ids.tolist())]
+
+    class Maker(RemoteExperienceMaker):
+        def make_experience_batch(self, samples):  # all of it but the models' forward passes, which need Ray
+            return self.compute_advantages_and_returns(self.split_rollout_samples(samples))
+
+    class Trainer(ppo_trainer.BasePPOTrainer):
+        def __init__(self, args):
+            strategy = types.SimpleNamespace(args=args)
+            self.args, self.strategy, self.tokenizer = args, strategy, Tokenizer()
+            self.tokenizer.pad_token_id = 0
+            self.kl_ctl = FixedKLController(args.algo.kl.init_coef)
+            self.experience_maker = Maker(None, None, None, None, self.kl_ctl, strategy, self.tokenizer)
+            self.actor_model_group, self.critic_model_group, self.vllm_engines = Ranks(), None, None
+            self.run_log = None
+
+        def ppo_train(self, global_step):
+            return {"kl": 0.1}
+
+    ppo_trainer.ray = types.SimpleNamespace(get=lambda refs: refs)
+    found = {}
+    for kind, (batching, flags) in itertools.product(("ppo", "gspo"), (("static", STATIC), ("dynamic", DYNAMIC))):
+        pushed: list = []
+        args = arguments(
+            *("--actor.policy_loss_type", kind, "--algo.advantage.estimator", "group_norm", *flags),
+            *("--actor.num_gpus_per_node", "2", "--rollout.micro_batch_size", "5"),
+        )
+        status, step = Trainer(args).train_step(rollouts(24, "controller"), 3)
+        name = f"{kind}/{batching}"
+        for number, experience in enumerate(pushed):
+            found |= tensors_of(experience, f"{name}/{number}")
+        found |= {f"{name}/status/{key}": value for key, value in status.items() if not key.startswith("timing/")}
+        found[f"{name}/step"] = step
+    return found
+
+
+# 5. What vLLM is asked for.
+
+
+def requests() -> dict:
+    from openrlhf.trainer.ppo_utils import samples_generator
+
+    class Engine:
+        """Answers `.method.remote(...)` as a Ray actor does, with what it was asked."""
+
+        def __getattr__(self, method):
+            return types.SimpleNamespace(remote=lambda **asked: asked if method == "generate_responses" else 0)
+
+    samples_generator.ray = types.SimpleNamespace(get=lambda refs: refs)
+    found = {}
+    for correction in ("off", "seq"):
+        args = arguments("--algo.advantage.is_correction_level", correction, "--rollout.n_samples_per_prompt", "4")
+        generator = samples_generator.SamplesGenerator(
+            types.SimpleNamespace(args=args), None, None, None, [Engine(), Engine()]
+        )
+        asked = generator._dispatch_prompts_to_vllm(
+            ["1+1", "1+2", "1+1"], ["2", "3", "2"], temperature=0.9, max_len=64
+        )
+        found |= {
+            f"{correction}/{number}": {**each, "sampling_params": repr(each["sampling_params"])}
+            for number, each in enumerate(asked)
+        }
+    return found
+
+
+# 6. The command line.
+
+REQUIRED = ("--actor.model_name_or_path", "model", "--reward.remote_url", "http://reward:5000/a,http://reward:5000/b")
+COMMANDS = [
+    (),
+    REQUIRED,
+    ("--actor.model_name_or_path", "model", "--reward.model_name_or_path", "judge,other"),
+    (*REQUIRED, "--actor.policy_loss_type", "gspo", "--actor.eps_clip", "0.1"),
+    (*REQUIRED, "--algo.advantage.estimator", "group_norm", "--rollout.n_samples_per_prompt", "8", *KL_LOSS),
+    (*REQUIRED, "--algo.advantage.estimator", "group_norm"),  # refused: one rollout a prompt
+    (
+        *REQUIRED,
+        "--algo.advantage.estimator",
+        "rloo",
+        "--rollout.n_samples_per_prompt",
+        "4",
+        "--algo.kl.init_coef",
+        "0",
+    ),
+    (*REQUIRED, "--algo.kl.init_coef", "1e-3", "--algo.kl.target", "6", "--algo.kl.estimator", "k2"),
+    (*REQUIRED, "--algo.advantage.is_correction_level", "seq", "--algo.advantage.is_correction_threshold", "2.0"),
+    (*REQUIRED, *DYNAMIC, "--algo.advantage.estimator", "reinforce_baseline"),
+    (*REQUIRED, *DYNAMIC, "--rollout.max_tokens_per_gpu", "512"),
+    (
+        *REQUIRED,
+        "--train.async_enable",
+        "--train.partial_rollout_enable",
+        "--rollout.vllm_generate_batch_size",
+        "2048",
+    ),
+    (*REQUIRED, "--train.partial_rollout_enable"),  # refused: not asynchronous
+    (*REQUIRED, "--rollout.vllm_generate_batch_size", "2048"),  # refused: not asynchronous
+    (*REQUIRED, "--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"),
+    (*REQUIRED, "--vllm.enable_sleep"),
+    (*REQUIRED, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "8"),
+    (*REQUIRED, "--algo.dynamic_filtering_enable"),  # refused: one rollout a prompt
+    (*REQUIRED, "--train.agent_func_path", "agent.py", "--eval.dataset", "held_out", "--eval.steps", "5"),
+    ("--actor.model_name_or_path", "model", "--eval.dataset", "held_out", "--reward.model_name_or_path", "judge"),
+    (*REQUIRED, "--ds.ring_attn_size", "2", "--ds.packing_samples"),
+    (*REQUIRED, "--data.input_template", "no braces"),
+    (*REQUIRED, "--data.max_images_per_prompt", "1"),  # refused: a critic
+    (*REQUIRED, "--critic.model_name_or_path", "critic", "--critic.save_value_network", "--train.enable_ema"),
+    (
+        *REQUIRED,
+        "--actor.dual_clip",
+        "3",
+        "--ds.lora.dropout",
+        "0.1",
+        "--ds.zero_stage",
+        "0",
+        "--train.batch_size",
+        "7",
+    ),
+    (*REQUIRED, "--rollout.batch_size", "4", "--rollout.micro_batch_size", "1"),  # refused: fewer than actors
+    (*REQUIRED, "--actor.policy_loss_type", "reinforce"),  # refused: no such loss
+    (*REQUIRED, "--no.such_flag", "1"),
+    (*REQUIRED, "--train.micro", "2", "--algo.kl.init", "0.5"),  # abbreviated
+]
+
+
+def main_block() -> tuple[types.ModuleType, list[ast.stmt]]:
+    """The training script as a module, and the statements under its `if __name__ == "__main__"`."""
+    from openrlhf.cli import train_ppo_ray
+
+    tree = ast.parse(Path(train_ppo_ray.__file__).read_text())
+    return train_ppo_ray, tree.body[-1].body
+
+
+def call(*flags: str) -> dict:
+    """Runs the script with these flags up to its call of `train`: {"args": ..., "parser": ...}, as far as it came."""
+    module, statements = main_block()
+    seen: dict = {}
+    space = vars(module) | {"train": lambda args: seen.update(args=args)}
+    argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags]
+    try:
+        exec(compile(ast.Module(statements, []), module.__file__, "exec"), space)
+    finally:
+        sys.argv = argv
+        seen["parser"] = space["build_parser"]() if "build_parser" in space else space.get("parser")
+    return seen
+
+
+def arguments(*flags: str) -> types.SimpleNamespace:
+    with contextlib.redirect_stdout(io.StringIO()):  # it warns of what the tests mean to ask for
+        return call(*("--actor.model_name_or_path", "model", "--reward.remote_url", "http://reward"), *flags)["args"]
+
+
+def flat(value, name: str = "") -> dict:
+    if not isinstance(value, types.SimpleNamespace):
+        return {name: value}
+    return {
+        key: v
+        for part, inner in vars(value).items()
+        for key, v in flat(inner, f"{name}.{part}" if name else part).items()
+    }
+
+
+def command_lines() -> dict:
+    found = {}
+    for flags in COMMANDS:
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+                values = flat(call(*flags)["args"])
+        except (Exception, SystemExit) as refusal:
+            values = {"refused": f"{type(refusal).__name__}: {refusal}"}
+        found[flags] = values | {"printed": printed.getvalue()}
+    return found
+
+
+def options() -> dict:
+    """{option: its help} of the script's parser."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        parser = call(*REQUIRED)["parser"]
+    return {option: action.help for action in parser._actions for option in action.option_strings}
+
+
+# 7. DeepSpeed's configuration where CUDA is.
+
+
+def deepspeed_settings() -> dict:
+    from deepspeed.accelerator import set_accelerator
+    from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+    from openrlhf.utils.deepspeed.deepspeed_utils import get_eval_ds_config, get_train_ds_config
+
+    set_accelerator(CUDA_Accelerator())
+    found = {}
+    for stage, offload, tp in itertools.product((0, 1, 2, 3), (False, True), (1, 2)):
+        at = f"{stage}/{offload}/{tp}"
+        found[f"train/{at}"] = get_train_ds_config(
+            offload, stage=stage, overlap_comm=offload, tensor_parallel_size=tp, optim_config={"type": "AdamW"}
+        )
+        found[f"eval/{at}"] = get_eval_ds_config(offload, stage=stage, tensor_parallel_size=tp)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--lend", action="store_true")
+    chosen = parser.parse_args()
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    if chosen.lend:
+        lend_what_cuda_has()
+    with lend_flash_attn() if chosen.lend else contextlib.nullcontext():
+        import openrlhf.models
+
+    parts = (losses, advantages, training, controller, requests, command_lines, options, deepspeed_settings)
+    found = {part.__name__: part() for part in parts}
+    torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, chosen.out)
+
+
+if __name__ == "__main__":
+    main()

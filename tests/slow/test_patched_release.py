@@ -1,0 +1,164 @@
+"""OpenRLHF as released against OpenRLHF patched: `ppo` and `gspo` compute the same, bit for bit.
+
+Two processes run `tests/release_lab.py`, each with its own copy of the installed package in front: one that the series
+was taken off (the tool proves by SHA-256 that it is the release), one that it is on.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+import torch
+
+from real_openrlhf import patching
+
+LAB = Path(__file__).parents[1] / "release_lab.py"
+COPIES = {"release": (patching.revert, patching.BEFORE, ("--lend",)), "patched": (patching.apply, patching.AFTER, ())}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> dict[str, dict]:
+    """{"release": {name: value}, "patched": {name: value}}"""
+    folder, running = tmp_path_factory.mktemp("release"), {}
+    for copy, (bring, state, lend) in COPIES.items():
+        root = folder / copy
+        shutil.copytree(
+            distribution("openrlhf").locate_file("openrlhf"),
+            root / "openrlhf",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+        bring(root)
+        assert set(patching.file_states(root, patching.load_series()).values()) == {state}
+        log = (folder / f"{copy}.log").open("w")
+        running[copy] = subprocess.Popen(
+            [sys.executable, str(LAB), str(folder / f"{copy}.pt"), *lend],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(root),
+                "DS_ACCELERATOR": "cpu",
+                "CUDA_VISIBLE_DEVICES": "",
+                "OMP_NUM_THREADS": "1",
+            },
+            stdout=log,
+            stderr=log,
+        )
+    for copy, process in running.items():
+        assert process.wait() == 0, (folder / f"{copy}.log").read_text()[-4000:]
+    values = {copy: torch.load(folder / f"{copy}.pt", weights_only=False) for copy in COPIES}
+    for copy in COPIES:
+        assert values[copy].pop("package") == str(folder / copy)  # the copy is what was imported
+    return values
+
+
+def bits(value):
+    """What two equal values have in common and no others: nan equals itself, 0.0 is not -0.0."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, tuple(value.shape), value.detach().contiguous().view(-1).view(torch.uint8).tolist()
+    if isinstance(value, float):
+        return float, value.hex()
+    if isinstance(value, list | tuple):
+        return type(value), [bits(item) for item in value]
+    if isinstance(value, dict):
+        return {name: bits(item) for name, item in value.items()}
+    return type(value), value
+
+
+def assert_same(found: dict[str, dict], part: str) -> dict:
+    release, patched = found["release"][part], found["patched"][part]
+    assert release.keys() == patched.keys() and release
+    assert [key for key in release if bits(release[key]) != bits(patched[key])] == []
+    return release
+
+
+def test_losses_and_their_gradients(found):
+    values = assert_same(found, "losses")
+    gradients = {key: value for key, value in values.items() if key.endswith("/gradient")}
+    assert {key.split("/")[0] for key in gradients} == {"policy_loss", "kl"}
+    moved = [gradient.any().item() for gradient in gradients.values()]
+    assert sum(moved) > 0.9 * len(moved)  # a tight filter of divergences may drop every token
+
+
+def test_advantages_and_returns_of_every_estimator_with_kl_in_the_reward_and_length_penalties(found):
+    values = assert_same(found, "advantages")
+
+    def returns(case: str) -> list:
+        return [bits(value) for key, value in values.items() if key.startswith(case) and key.endswith("/returns")]
+
+    for estimator in ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", "reinforce", "gae"):
+        for changed in ("kl 0.3/none", "kl 0.0/overlong", "kl 0.0/stop"):  # each setting was in force
+            assert returns(f"{estimator}/kl 0.0/none") != returns(f"{estimator}/{changed}")
+
+
+def test_training_with_the_real_engine(found):
+    """Losses, gradients, dynamic batches, what is logged, and the weights after four or more optimizer steps."""
+    release, patched = found["release"]["training"], found["patched"]["training"]
+    assert release.keys() <= patched.keys()
+    assert [key for key in release if bits(release[key]) != bits(patched[key])] == []
+    runs = {key.split("/")[0] for key in release}
+    assert {run.split(",")[0] for run in runs} == {"ppo", "gspo", "logged ppo"} and len(runs) == 7
+    for run in runs:
+        gradients = [value for key, value in release.items() if key.startswith(f"{run}/") and "/gradient/" in key]
+        assert len(gradients) >= 4 * 20 and any(gradient.any() for gradient in gradients)
+    # With --train.run_dir, and only then, the paper's Table 1 is logged beside all else.
+    added = patched.keys() - release.keys()
+    assert added and all(
+        key.startswith("logged ppo/") and key.split("/", 2)[2].startswith("ratio_raw/") for key in added
+    )
+
+
+def test_what_the_controller_pushes_and_logs(found):
+    values = assert_same(found, "controller")
+    assert "gspo/dynamic/1/advantages" in values and "ppo/static/status/kl" in values
+
+
+def test_what_vllm_is_asked_for(found):
+    asked = assert_same(found, "requests")
+    assert len(asked) == 6 and all("seed=None" in request["sampling_params"] for request in asked.values())
+
+
+def test_the_same_command_line_gives_the_same_arguments(found):
+    """But for what the series adds: REAL's settings, and what a run lacks, all of it off."""
+    release, patched = found["release"]["command_lines"], found["patched"]["command_lines"]
+    assert release.keys() == patched.keys()
+    for flags, values in release.items():
+        added = {name: patched[flags].pop(name) for name in patched[flags].keys() - values.keys()}
+        assert patched[flags] == values, flags
+        if "refused" in values:
+            assert added == {}
+        else:
+            assert added["algo.real.reference"] == (values["algo.kl.init_coef"] > 0)  # as the release starts one
+            assert not any(value for name, value in added.items() if not name.startswith("algo.real."))
+    refused = [values["refused"] for values in release.values() if "refused" in values]
+    assert any("requires --train.async_enable" in why for why in refused) and 8 < len(refused) < len(release) / 2
+
+
+def test_upstreams_defaults_stay_for_ppo_and_gspo(found):
+    commands = found["patched"]["command_lines"]
+    values = next(values for flags, values in commands.items() if "judge,other" in flags)
+    assert values["algo.kl.init_coef"] == 0.01 and values["algo.advantage.estimator"] == "gae"
+    assert values["critic.model_name_or_path"] == "judge"
+
+
+def test_upstreams_options_keep_their_help_and_their_abbreviations(found):
+    release, patched = found["release"]["options"], found["patched"]["options"]
+    assert {option: patched[option] for option in release} == release
+    for option in release:
+        for length in range(3, len(option)):
+            meant = [other for other in release if other.startswith(option[:length])]
+            if meant == [option]:  # a prefix that upstream's parser takes for this option
+                assert [other for other in patched if other.startswith(option[:length])] == [option]
+
+
+def test_deepspeed_is_configured_alike_where_cuda_is(found):
+    """Over NCCL the one added setting has DeepSpeed's own default."""
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    setting = DeepSpeedZeroConfig.model_fields["allgather_sequential"]
+    release, patched = found["release"]["deepspeed_settings"], found["patched"]["deepspeed_settings"]
+    for config in patched.values():
+        assert config["zero_optimization"].pop(setting.alias) is False is setting.default
+    assert release == patched and len(release) == 32
