@@ -1,6 +1,6 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -13,7 +13,6 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
-from openrlhf.utils.deepspeed.deepspeed_utils import gathers_complete_out_of_order
 from safetensors.torch import load_file
 
 from real_openrlhf.experience import GROUP, LABEL, PLAN, ROLLOUT, RealExperienceMaker, batch_of
@@ -175,8 +174,9 @@ def deal(policy, case: Case) -> list[list[Experience]]:
 # REAL against the paper's formula
 
 
-def real_steps(case: Case) -> list[dict]:
+def real_steps(**case) -> list[dict]:
     """REAL's trainer over the whole replay buffer; each optimizer step beside one-graph autograd of the paper."""
+    case = Case(**case)
     policy = policy_actor(case)
     ranks = deal(policy, case)
     policy.trainer.replay_buffer.append(batch_of(ranks[dist.get_rank()]))
@@ -197,7 +197,14 @@ def real_steps(case: Case) -> list[dict]:
                 got = safe_get_full_grad(parameter)
                 errors[name] = float((got.double() - expected[name]).abs().max()) / scale
             norm = float(torch.cat([g.flatten() for g in expected.values()]).norm())
-            records.append({"naive_loss": loss, "naive_norm": norm, "gradient_error": max(errors.values()), "worst": max(errors, key=errors.get)})
+            records.append(
+                {
+                    "naive_loss": loss,
+                    "naive_norm": norm,
+                    "gradient_error": max(errors.values()),
+                    "worst": max(errors, key=errors.get),
+                }
+            )
             return step(_optimizer, _actor, *args, **kwargs)
 
         return run
@@ -208,7 +215,13 @@ def real_steps(case: Case) -> list[dict]:
     inner = policy.trainer.optimizer_step
 
     def recording_status(batches, *args, **kwargs):
-        statuses.append({**inner(batches, *args, **kwargs), "dummies": sum(batch.dummy for batch in batches), "micro_batches": len(batches)})
+        statuses.append(
+            {
+                **inner(batches, *args, **kwargs),
+                "dummies": sum(batch.dummy for batch in batches),
+                "micro_batches": len(batches),
+            }
+        )
         return statuses[-1]
 
     policy.trainer.optimizer_step = recording_status
@@ -261,5 +274,176 @@ class NaiveReal:
         return log_probs[actions] - item.action_log_probs[: len(log_probs)][actions].double()
 
 
-def real_steps_of(**kwargs) -> list[dict]:
-    return real_steps(Case(**kwargs))
+# ---------------------------------------------------------------------------------------------------------------------
+# losses and gradient norms, whatever the ranks
+
+
+def curve(**case) -> list[tuple[float, float]]:
+    """(loss, gradient norm) of every optimizer step of OpenRLHF's own trainer, or of REAL's."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    points: list[tuple[float, float]] = []
+    if case.loss == "real":
+        step = policy.trainer.optimizer_step
+
+        def recorded(*args, **kwargs):
+            status = step(*args, **kwargs)
+            points.append((status["policy_loss"], status["actor_grad_norm"]))
+            return status
+
+        policy.trainer.optimizer_step = recorded
+    else:
+        backward, step, parts = policy.strategy.backward, policy.strategy.optimizer_step, []
+
+        def summed(loss, *args, **kwargs):
+            parts.append(float(loss.detach()))
+            backward(loss, *args, **kwargs)
+
+        def recorded(*args, **kwargs):
+            step(*args, **kwargs)
+            if len(parts) == policy.strategy.accumulated_gradient:  # a step is the mean over micro-batches and ranks
+                loss = policy.strategy.all_reduce(sum(parts) / len(parts), op="mean")
+                points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
+                parts.clear()
+
+        policy.strategy.backward, policy.strategy.optimizer_step = summed, recorded
+    policy.trainer.ppo_train(0.0)
+    return points
+
+
+def fill(policy, case: Case) -> None:
+    """This rank's part of the case's rollouts into the replay buffer: REAL's plan, or a part of the same size for GRPO."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    if case.loss == "real":
+        policy.append(batch_of(deal(policy, case)[rank]))
+        return
+    items = with_old_log_probs(policy, rollouts(case))
+    rewards = torch.stack([item.rewards for item in items]).split(case.group_sizes)
+    advantages = torch.cat([(group - group.mean()) / (group.std() + 1e-9) for group in rewards])
+    for item, advantage in zip(items, advantages, strict=True):
+        item.advantages = advantage * item.action_mask
+        item.info = {}
+    policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the guard
+
+
+def poisoned(where: str, rank: int, value: float, **case) -> dict:
+    """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    policy.trainer.ppo_train(0.0)
+    before, steps = state(policy.actor.model), policy.actor.model.global_steps
+    if dist.get_rank() == rank:
+        poison(policy, where, value)
+    try:
+        policy.trainer.ppo_train(0.0)
+        error = None
+    except NonFiniteError as raised:
+        error = str(raised)
+    after = state(policy.actor.model)
+    return {
+        "error": error,
+        "steps": (steps, policy.actor.model.global_steps),
+        "changed": [name for name, tensor in before.items() if not torch.equal(tensor, after[name])],
+        "compared": len(before),
+    }
+
+
+def poison(policy, where: str, value: float) -> None:
+    actor = policy.actor
+    if where == "loss":
+        backward = actor.model.backward
+        actor.model.backward = lambda loss, *args, **kwargs: backward(loss * value, *args, **kwargs)
+    elif where == "log_probs":
+
+        def spoil(_module, _inputs, output):
+            log_probs, *rest = output if isinstance(output, tuple) else (output,)
+            log_probs = log_probs + torch.zeros_like(log_probs).index_fill(0, torch.tensor([0]), value)
+            return (log_probs, *rest) if rest else log_probs
+
+        actor.register_forward_hook(spoil)
+    elif where == "gradient":
+        weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
+        weight.register_hook(lambda gradient: gradient * value)
+    else:
+        raise ValueError(where)
+
+
+def state(engine) -> dict[str, torch.Tensor]:
+    """All that training changes: parameters as the model sees them, their float32 masters, the optimizer's moments."""
+    tensors = {}
+    for name, parameter in parameters(engine).items():
+        tensors[name] = whole(parameter)
+        tensors[f"{name} master"] = safe_get_full_fp32_param(parameter).clone()
+        for key in ("exp_avg", "exp_avg_sq"):
+            tensors[f"{name} {key}"] = safe_get_full_optimizer_state(parameter, key).clone()
+    return tensors
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# loading
+
+
+def loads(model: str, count: int, fixed: bool = True, late: bool = False, wait_for_all: bool = False) -> dict:
+    """Load the model `count` times as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
+    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
+    strategy.setup_distributed()
+    config = strategy.get_ds_train_config()
+    setting = config["zero_optimization"].pop("stage3_allgather_sequential")
+    if fixed:
+        config["zero_optimization"]["stage3_allgather_sequential"] = setting
+    expected = load_file(f"{model}/model.safetensors")
+    wrong = []
+    for _ in range(count):
+        with late_gathers(wait_for_all) if late else nullcontext():
+            loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model
+        found = {name: whole(parameter) for name, parameter in loaded.named_parameters()}
+        wrong.append([name for name, value in found.items() if not value.equal(expected[name].to(torch.bfloat16))])
+    return {"setting": setting, "compared": len(expected), "wrong": wrong}
+
+
+@contextmanager
+def late_gathers(wait_for_all: bool):
+    """A gather that nobody waits for ends just before the next broadcast begins: late, and always equally late."""
+    gather, broadcast = deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast
+    running = []
+
+    def finish_all() -> None:
+        for late in running:
+            late.finish()
+        running.clear()
+
+    class LateGather:
+        def __init__(self, output, result) -> None:
+            self.output, self.result = output, result
+
+        def wait(self) -> None:
+            finish_all() if wait_for_all else self.finish()
+
+        def finish(self) -> None:
+            if self.result is not None:
+                self.output.copy_(self.result)
+            self.result = None
+
+    def all_gather_into_tensor(output, *args, async_op=False, **kwargs):
+        if not async_op:
+            return gather(output, *args, **kwargs)
+        result = torch.empty_like(output)
+        gather(result, *args, **kwargs)
+        running.append(LateGather(output, result))
+        return running[-1]
+
+    def broadcast_after(*args, **kwargs):
+        finish_all()
+        return broadcast(*args, **kwargs)
+
+    deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast = all_gather_into_tensor, broadcast_after
+    try:
+        yield
+    finally:
+        deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast = gather, broadcast
