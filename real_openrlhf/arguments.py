@@ -1,13 +1,23 @@
 """REAL's flags in OpenRLHF's parser, and the refusal of combinations that make no sense, before anything is loaded."""
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
 from real_openrlhf.errors import UserError
+from real_openrlhf.scoring import step_before_gradient
 
 OBJECTIVES = ("real", "no_anchor", "bce", "constant", "trpa", "disco_logl", "disco_lratio")
+# Settings that only some objectives read.
+READ_BY = {
+    "tau": tuple(name for name in OBJECTIVES if name != "trpa"),
+    "bce_reduction": ("bce",),
+    "trpa_beta": ("trpa",),
+    "disco_kl_coef": ("disco_logl", "disco_lratio"),
+    "disco_kl_delta": ("disco_logl", "disco_lratio"),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +84,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "value given; TRPA: 0.001; default: 0)",
     )
     real.add_argument(
-        "--algo.real.trpa_beta", type=float, default=0.1, metavar="FLOAT", help="trpa only: its beta (default: 0.1)"
+        "--algo.real.trpa_beta",
+        type=float,
+        default=0.1,
+        metavar="FLOAT",
+        help="trpa only: factor of its score differences, no unit (default: 0.1, as in TRPA's code)",
     )
     real.add_argument(
         "--algo.real.disco_kl_coef",
@@ -116,6 +130,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then REAL's checks."""
     real = args.actor.policy_loss_type == "real"
+    if args.train.max_steps < 0:
+        raise UserError(
+            f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
+        )
     if args.algo.kl.init_coef is None:
         args.algo.kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
@@ -133,11 +151,13 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
 
 def problems(args: SimpleNamespace) -> list[str]:
     """What does not go together with `--actor.policy_loss_type real`: what, why, and the fix."""
-    real, group = args.algo.real, args.rollout.n_samples_per_prompt
+    real, train = args.algo.real, args.train
+    samples = args.rollout.n_samples_per_prompt
+    group, micro = max(samples, 1), max(train.micro_batch_size, 1)  # so that what follows a wrong one can be computed
+    rollout = args.rollout.batch_size * group
     ranks = (
         args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
     )
-    rollout = args.rollout.batch_size * group
     found = []
 
     def refuse(condition, message: str) -> None:
@@ -150,25 +170,47 @@ def problems(args: SimpleNamespace) -> list[str]:
         "Use --algo.advantage.estimator group_norm, or leave the flag out (REAL makes no advantages)",
     )
     refuse(
-        group < 2,
-        f"--rollout.n_samples_per_prompt {group}: a group of one has nothing to classify. Use 8, as the paper does",
+        not args.reward.remote_url and not train.agent_func_path,
+        "REAL's labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
+        "example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)",
+    )
+    for flag, value in (
+        ("overlong_buffer_len", args.reward.overlong_buffer_len),
+        ("stop_properly_penalty_coef", args.reward.stop_properly_penalty_coef),
+    ):
+        refuse(
+            value is not None,
+            f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. Leave it "
+            "out; --algo.real.truncated says what a rollout cut at the limit counts as",
+        )
+
+    refuse(
+        samples < 2,
+        f"--rollout.n_samples_per_prompt {samples}: a group of one has nothing to classify. Use 8, as the paper does",
     )
     refuse(
-        args.train.batch_size % group,
-        f"--train.batch_size {args.train.batch_size} (samples) does not hold whole groups of "
+        train.batch_size < 1 or train.batch_size % group,
+        f"--train.batch_size {train.batch_size} (samples) does not hold whole groups of "
         f"--rollout.n_samples_per_prompt {group}. Use a multiple of {group}, for example "
-        f"{max(1, round(args.train.batch_size / group)) * group}",
+        f"{max(1, round(train.batch_size / group)) * group}",
     )
     refuse(
-        args.train.batch_size > rollout,
-        f"--train.batch_size {args.train.batch_size} is more than a rollout of --rollout.batch_size "
+        train.batch_size > rollout,
+        f"--train.batch_size {train.batch_size} is more than a rollout of --rollout.batch_size "
         f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} or less",
     )
+    refuse(train.micro_batch_size < 1, f"--train.micro_batch_size {train.micro_batch_size}: use 1 or more")
     refuse(
-        not args.train.dynamic_batch_enable and args.train.batch_size % (args.train.micro_batch_size * ranks),
-        f"--train.batch_size {args.train.batch_size} is not a multiple of --train.micro_batch_size "
-        f"{args.train.micro_batch_size} x {ranks} ranks. Change one of them, or use --train.dynamic_batch_enable",
+        not train.dynamic_batch_enable and train.batch_size % (micro * ranks),
+        f"--train.batch_size {train.batch_size} is not a multiple of --train.micro_batch_size {micro} x {ranks} ranks. "
+        "Change one of them, or use --train.dynamic_batch_enable",
     )
+    refuse(
+        train.dynamic_batch_enable and train.batch_size < ranks,
+        f"--train.batch_size {train.batch_size} gives no sample to some of the {ranks} ranks. Use fewer ranks "
+        "(--actor.num_gpus_per_node) or a larger batch",
+    )
+
     refuse(
         args.actor.dual_clip is not None,
         "--actor.dual_clip clips a PPO ratio; REAL has none to clip (its weights are bounded by 1/tau). Leave it out",
@@ -200,20 +242,59 @@ def problems(args: SimpleNamespace) -> list[str]:
         args.ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0,
         "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text prompts",
     )
+
     refuse(
-        real.tau is not None and not 0 < real.tau < float("inf"),
+        real.tau is not None and not 0 < real.tau < math.inf,
         f"--algo.real.tau {real.tau}: it must be a positive number. Use 0.5, as the paper does",
     )
     refuse(
-        real.scoring == "micro_batch" and not args.train.dynamic_batch_enable and args.train.micro_batch_size < group,
-        f"--algo.real.scoring micro_batch needs whole groups of {group} in a micro-batch, but --train.micro_batch_size is "
-        f"{args.train.micro_batch_size}. Use --train.micro_batch_size {group} or --algo.real.scoring auto",
+        not 0 < real.trpa_beta < math.inf,
+        f"--algo.real.trpa_beta {real.trpa_beta}: it must be a positive number. Use 0.1",
     )
+    for flag, value in (
+        ("algo.kl.init_coef", args.algo.kl.init_coef),
+        ("algo.real.kl_old_coef", real.kl_old_coef),
+        ("algo.real.disco_kl_coef", real.disco_kl_coef),
+        ("algo.real.disco_kl_delta", real.disco_kl_delta),
+    ):
+        refuse(
+            not 0 <= value < math.inf,
+            f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more",
+        )
     refuse(
-        real.kl_old_coef < 0 or args.algo.kl.init_coef < 0,
-        "a KL coefficient is negative, which would push the policy away. Use 0 or more",
+        real.label_threshold is not None and not math.isfinite(real.label_threshold),
+        f"--algo.real.label_threshold {real.label_threshold}: no score, or every score, is above it. Use a number between "
+        "the scores of wrong and right answers",
     )
+    for name, readers in READ_BY.items():
+        refuse(
+            real.objective not in readers and getattr(real, name) != _default(name),
+            f"--algo.real.{name} {getattr(real, name)} is read by {' and '.join(readers)} only, not by "
+            f"--algo.real.objective {real.objective}. Leave it out",
+        )
+    if real.scoring == "micro_batch":
+        refuse(
+            not train.dynamic_batch_enable and micro < group,
+            f"--algo.real.scoring micro_batch needs whole groups of {group} in a micro-batch, but "
+            f"--train.micro_batch_size is {micro}. Use --train.micro_batch_size {group} or --algo.real.scoring auto",
+        )
+        refuse(
+            train.batch_size // group < ranks,
+            f"--algo.real.scoring micro_batch gives each of {ranks} ranks whole groups, but an optimizer step has "
+            f"{train.batch_size // group}. Use --algo.real.scoring auto",
+        )
+        refuse(
+            step_before_gradient(real),
+            f"--algo.real.scoring micro_batch knows a group's scores only in its own forward, but the KL constraint of "
+            f"{real.objective} needs the whole step's before any gradient. Use --algo.real.scoring auto",
+        )
     return found
+
+
+def _default(name: str):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.get_default(f"algo.real.{name}")
 
 
 def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:

@@ -6,10 +6,17 @@ GB = 1e9
 SHARE_OF_FREE_MEMORY = 0.5  # that the graphs of a deferred backward may take
 
 
+def step_before_gradient(real: SimpleNamespace) -> bool:
+    """Whether a micro-batch's gradient needs more of the step than its own groups: DisCO's hinge is on the step's KL."""
+    return real.objective.startswith("disco") and real.disco_kl_coef > 0
+
+
 def whole_groups(args: SimpleNamespace, ranks: int) -> bool:
     """Whether groups are kept whole inside micro-batches: the controller's part of the choice, it decides the layout."""
     if args.algo.real.scoring != "auto":
         return args.algo.real.scoring == "micro_batch"
+    if step_before_gradient(args.algo.real):
+        return False
     group = args.rollout.n_samples_per_prompt
     even = (args.train.batch_size // group) % ranks == 0  # else a rank would idle while another trains a whole group
     if args.train.dynamic_batch_enable:

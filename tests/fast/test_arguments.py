@@ -1,0 +1,319 @@
+"""REAL's flags: what they default to, what is refused, and that each refusal says what to do."""
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from real_openrlhf import arguments
+from real_openrlhf.errors import UserError
+
+# Upstream's flags that the checks read, with upstream's defaults; test_dry_run.py asks the patched parser itself.
+UPSTREAM = {
+    "actor.num_nodes": 1,
+    "actor.num_gpus_per_node": 8,
+    "actor.policy_loss_type": "ppo",
+    "actor.dual_clip": None,
+    "algo.advantage.estimator": "gae",
+    "algo.advantage.is_correction_level": "off",
+    "algo.dynamic_filtering_enable": False,
+    "algo.kl.init_coef": 0.01,
+    "algo.kl.use_loss": False,
+    "data.max_images_per_prompt": 0,
+    "ds.lora.dropout": 0.0,
+    "ds.ring_attn_size": 1,
+    "ds.tensor_parallel_size": 1,
+    "ds.zero_stage": 2,
+    "reward.overlong_buffer_len": None,
+    "reward.remote_url": None,
+    "reward.stop_properly_penalty_coef": None,
+    "rollout.batch_size": 1024,
+    "rollout.n_samples_per_prompt": 1,
+    "train.agent_func_path": None,
+    "train.batch_size": 128,
+    "train.dynamic_batch_enable": False,
+    "train.micro_batch_size": 1,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser()
+    for name, default in UPSTREAM.items():
+        if isinstance(default, bool):
+            made.add_argument(f"--{name}", action="store_true")
+        else:
+            kind = {"algo.kl.init_coef": float, "actor.dual_clip": float, "reward.stop_properly_penalty_coef": float}
+            made.add_argument(
+                f"--{name}", default=default, type=kind.get(name, type(default) if default is not None else str)
+            )
+    arguments.add(made)
+    return made
+
+
+def nested(flat: argparse.Namespace) -> SimpleNamespace:
+    root = SimpleNamespace()
+    for name, value in vars(flat).items():
+        *parts, last = name.split(".")
+        node = root
+        for part in parts:
+            node = vars(node).setdefault(part, SimpleNamespace())
+        setattr(node, last, value)
+    return root
+
+
+REAL = "--actor.policy_loss_type real --reward.remote_url reward.py --rollout.n_samples_per_prompt 8"
+
+
+def resolve(flags: str) -> SimpleNamespace:
+    return arguments.resolve(nested(parser().parse_args(flags.split())))
+
+
+def refusals(flags: str) -> list[str]:
+    with pytest.raises(UserError) as refused:
+        resolve(f"{REAL} {flags}")
+    return str(refused.value).split(" | ")
+
+
+def test_real_needs_one_flag_beside_what_grpo_has():
+    args = resolve(REAL)
+    assert args.algo.kl.init_coef == 0 and args.algo.real.reference is False  # no reference model
+    assert args.algo.advantage.estimator == "group_norm"  # no critic
+    assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
+
+
+@pytest.mark.parametrize("loss", ["ppo", "gspo"])
+def test_upstreams_losses_keep_upstreams_defaults(loss):
+    args = resolve(f"--actor.policy_loss_type {loss}")
+    assert args.algo.kl.init_coef == 0.01 and args.algo.advantage.estimator == "gae"
+    assert args.algo.real.reference is True and args.algo.kl.use_loss is False
+
+
+@pytest.mark.parametrize("loss", ["ppo", "gspo", f"real {REAL.split(' ', 2)[2]}"])
+def test_what_was_typed_is_kept(loss):
+    flags = "--algo.kl.init_coef 0.5 --algo.kl.use_loss --algo.advantage.estimator rloo"
+    args = resolve(f"--actor.policy_loss_type {loss} {flags}")
+    assert args.algo.kl.init_coef == 0.5 and args.algo.advantage.estimator == "rloo" and args.algo.real.reference
+
+
+def test_ppo_is_not_refused_what_real_is():
+    resolve(
+        "--actor.dual_clip 3 --train.batch_size 7 --ds.zero_stage 0 --algo.real.tau -1 --reward.overlong_buffer_len 9"
+    )
+
+
+def test_trpa_gets_its_reference_model_without_a_kl_loss():
+    args = resolve(f"{REAL} --algo.real.objective trpa")
+    assert args.algo.real.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
+
+
+# flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
+REFUSED = {
+    "a critic": ("--algo.advantage.estimator gae", "would start a critic", "--algo.advantage.estimator group_norm"),
+    "no labels": ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
+    "a length penalty": ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512 changes", ""),
+    "a truncation penalty": (
+        "--reward.stop_properly_penalty_coef 0",
+        "--reward.stop_properly_penalty_coef 0.0 changes",
+        "",
+    ),
+    "a group of one": (
+        "--rollout.n_samples_per_prompt 1",
+        "a group of one has nothing to classify. Use 8",
+        "--rollout.n_samples_per_prompt 8",
+    ),
+    "no group": ("--rollout.n_samples_per_prompt 0", "--rollout.n_samples_per_prompt 0: a group", ""),
+    "torn groups": ("--train.batch_size 100", "Use a multiple of 8, for example 96", "--train.batch_size 96"),
+    "no batch": ("--train.batch_size 0", "--train.batch_size 0 (samples) does not hold whole groups", ""),
+    "more than a rollout": (
+        "--rollout.batch_size 8",
+        "more than a rollout of --rollout.batch_size 8 x --rollout.n_samples_per_prompt 8 = 64 samples. Use 64 or less",
+        "--rollout.batch_size 8 --train.batch_size 64",
+    ),
+    "uneven micro-batches": (
+        "--train.micro_batch_size 3",
+        "is not a multiple of --train.micro_batch_size 3 x 8 ranks",
+        "--train.micro_batch_size 3 --train.dynamic_batch_enable",
+    ),
+    "no micro-batch": ("--train.micro_batch_size 0", "--train.micro_batch_size 0: use 1 or more", ""),
+    "idle ranks": (
+        "--train.dynamic_batch_enable --train.batch_size 8 --actor.num_gpus_per_node 16",
+        "gives no sample to some of the 16 ranks. Use fewer ranks (--actor.num_gpus_per_node)",
+        "--train.dynamic_batch_enable --train.batch_size 8 --actor.num_gpus_per_node 8",
+    ),
+    "dual clip": ("--actor.dual_clip 3", "--actor.dual_clip clips a PPO ratio", ""),
+    "IS correction": (
+        "--algo.advantage.is_correction_level token",
+        "Use --algo.advantage.is_correction_level off",
+        "--algo.advantage.is_correction_level off",
+    ),
+    "KL in a reward": (
+        "--algo.kl.init_coef 0.1",
+        "Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss --algo.kl.estimator k3",
+        "--algo.kl.init_coef 0.1 --algo.kl.use_loss",
+    ),
+    "LoRA dropout": ("--ds.lora.dropout 0.1", "Use --ds.lora.dropout 0", "--ds.lora.dropout 0"),
+    "filtered and kept": (
+        "--algo.dynamic_filtering_enable --algo.real.uniform_groups keep",
+        "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about",
+        "--algo.dynamic_filtering_enable",
+    ),
+    "ZeRO 0": ("--ds.zero_stage 0", "Use --ds.zero_stage 2", "--ds.zero_stage 2"),
+    "ring attention": ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
+    "images": ("--data.max_images_per_prompt 1", "text prompts", ""),
+    **{
+        f"tau {tau}": (
+            f"--algo.real.tau={tau}",
+            f"--algo.real.tau {float(tau)}: it must be a positive",
+            "--algo.real.tau 0.5",
+        )
+        for tau in ("0", "-1", "nan", "inf")
+    },
+    "trpa's beta": (
+        "--algo.real.objective trpa --algo.real.trpa_beta 0",
+        "--algo.real.trpa_beta 0.0: it must be a positive number. Use 0.1",
+        "--algo.real.objective trpa --algo.real.trpa_beta 0.1",
+    ),
+    **{
+        f"{flag} {value}": (
+            f"{context} --{flag}={value}",
+            f"--{flag} {float(value)}: a KL term",
+            f"{context} --{flag} 0",
+        )
+        for value in ("-0.1", "nan", "inf")
+        for flag, context in {
+            "algo.kl.init_coef": "--algo.kl.use_loss",
+            "algo.real.kl_old_coef": "",
+            "algo.real.disco_kl_coef": "--algo.real.objective disco_logl",
+            "algo.real.disco_kl_delta": "--algo.real.objective disco_lratio",
+        }.items()
+    },
+    "threshold": (
+        "--algo.real.label_threshold nan",
+        "--algo.real.label_threshold nan",
+        "--algo.real.label_threshold 0.5",
+    ),
+    "a setting of bce": (
+        "--algo.real.bce_reduction mean",
+        "--algo.real.bce_reduction mean is read by bce only, not by --algo.real.objective real. Leave it out",
+        "--algo.real.bce_reduction mean --algo.real.objective bce",
+    ),
+    "a setting of disco": (
+        "--algo.real.disco_kl_coef 10",
+        "is read by disco_logl and disco_lratio only",
+        "--algo.real.disco_kl_coef 10 --algo.real.objective disco_logl",
+    ),
+    "trpa has no tau": ("--algo.real.objective trpa --algo.real.tau 0.5", "not by --algo.real.objective trpa", ""),
+    "groups in micro-batches": (
+        "--algo.real.scoring micro_batch --train.micro_batch_size 4",
+        "Use --train.micro_batch_size 8 or --algo.real.scoring auto",
+        "--algo.real.scoring micro_batch --train.micro_batch_size 8",
+    ),
+    "groups on ranks": (
+        "--algo.real.scoring micro_batch --train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable "
+        "--actor.num_gpus_per_node 16",
+        "gives each of 16 ranks whole groups, but an optimizer step has 8. Use --algo.real.scoring auto",
+        "--train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable --actor.num_gpus_per_node 16",
+    ),
+    "disco's constraint": (
+        "--algo.real.objective disco_logl --algo.real.scoring micro_batch --train.micro_batch_size 8",
+        "the KL constraint of disco_logl needs the whole step's before any gradient. Use --algo.real.scoring auto",
+        "--algo.real.objective disco_logl --algo.real.scoring auto --train.micro_batch_size 8",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_makes_no_sense_is_refused_with_the_fix(name):
+    flags, message, fix = REFUSED[name]
+    found = refusals(flags)
+    assert any(message in refusal for refusal in found), found
+    for refusal in found:
+        assert "\n" not in refusal
+        assert re.search(r"--[a-z]|text prompts", refusal)  # what is wrong by name,
+        assert re.search(r"\b(Use|Leave|Give|Change|use) ", refusal)  # and what to do
+    resolve(f"{REAL} {fix}")  # what the message says is then accepted
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    found = refusals("--actor.dual_clip 3 --ds.zero_stage 0 --train.batch_size 100 --algo.real.tau 0")
+    assert len(found) == 5  # 100 is neither whole groups nor whole micro-batches
+
+
+def test_disco_without_its_constraint_weighs_in_place():
+    resolve(
+        f"{REAL} --algo.real.objective disco_logl --algo.real.disco_kl_coef 0 --algo.real.scoring micro_batch "
+        "--train.micro_batch_size 8"
+    )
+
+
+def test_a_negative_step_limit_is_refused_for_every_method():
+    for flags in ("", REAL):
+        with pytest.raises(UserError, match="Use a number of steps, or 0 for all data"):
+            resolve(f"{flags} --train.max_steps=-1")
+
+
+def test_the_scripts_refusal_is_one_line_and_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as exit:
+        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0"))
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    ]
+
+
+def own_actions() -> list[argparse.Action]:
+    return [action for action in parser()._actions if action.dest not in {*UPSTREAM, "help"}]
+
+
+def test_every_flag_says_what_it_is_its_default_and_where_it_is_from():
+    actions = {action.dest: action for action in own_actions()}
+    assert len(actions) > 15
+    for name, action in actions.items():
+        assert "(default: " in action.help or "; default: " in action.help, name
+        if action.default not in (None, False) and name != "algo.real.scoring":
+            assert (
+                f"default: {action.default:g}"
+                if isinstance(action.default, float)
+                else str(action.default) in action.help
+            )
+    for name in ("tau", "objective", "bce_reduction", "kl_old_coef", "uniform_groups", "label_threshold"):
+        assert re.search("paper|Eq[.]", actions[f"algo.real.{name}"].help), name
+    assert "no unit" in actions["algo.real.tau"].help and "nats per token" in actions["algo.real.disco_kl_delta"].help
+
+
+def test_the_objectives_are_those_there_are():
+    from real_openrlhf import objective
+
+    assert set(arguments.OBJECTIVES) == set(objective.OBJECTIVES)
+    for read in arguments.READ_BY.values():
+        assert set(read) <= set(arguments.OBJECTIVES)
+
+
+def test_the_default_temperature_in_the_help_is_the_objectives():
+    from real_openrlhf.objective import OBJECTIVES
+
+    (tau,) = [action for action in own_actions() if action.dest == "algo.real.tau"]
+    said = dict(re.findall(r"for (\w+) ([\d.]+)", tau.help))
+    for name, objective in OBJECTIVES.items():
+        assert objective.tau == float(said.get(name, 0.5))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openrlhf") is None, reason="OpenRLHF is not installed")
+def test_the_nesting_here_is_openrlhfs():
+    origin = Path(importlib.util.find_spec("openrlhf").origin).parent / "utils/config.py"
+    spec = importlib.util.spec_from_file_location("config_of_openrlhf", origin)  # openrlhf.utils itself imports ray
+    config = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(config)
+    flat = parser().parse_args([])
+    assert config.hierarchize(flat) == nested(flat)
+
+
+def test_help_is_printable():
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
+        parser().parse_args(["--help"])  # argparse formats %-signs
+    assert "REAL (Rewards as Labels)" in printed.getvalue()
