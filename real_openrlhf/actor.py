@@ -24,6 +24,7 @@ from real_openrlhf.scoring import choose_scoring
 
 # Token sums of a step that ranks add up for the log, in this order, before the ratio table.
 SUMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")
+RATIO_TABLE_SIZE = 2 * 4 * 2
 
 
 @dataclass
@@ -49,6 +50,15 @@ class Forward:
     scores: Tensor
     entropy: Tensor | None
     aux_loss: Tensor | None
+
+
+@dataclass
+class StepConstants:
+    """Numbers of a whole optimizer step, the same on every rank."""
+
+    tokens: float  # action tokens
+    kl_ctl: float  # coefficient of the KL loss to the reference
+    hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
 
 class RealActorTrainer(ActorPPOTrainer):
@@ -104,56 +114,71 @@ class RealActorTrainer(ActorPPOTrainer):
         self.actor.train()
         for batch in batches:
             batch.experience.to_device(self.device)
-        tokens = float(self.over_ranks(sum(float(batch.experience.action_mask.sum()) for batch in batches), "SUM"))
-        weighs_in_place = self.scoring == "micro_batch" and not first
-
-        passes: list[Forward | None] = [None] * len(batches)
-        if not first and self.scoring != "micro_batch":
-            with torch.set_grad_enabled(self.scoring == "deferred"):
-                passes = [self.forward(batch) for batch in batches]
+        tokens = self.over_ranks(sum(float(batch.experience.action_mask.sum()) for batch in batches), "SUM")
+        step = StepConstants(tokens=max(tokens, 1.0), kl_ctl=kl_ctl)
+        passes = self.score_pass(batches, first)
         scores = [
             self.scores(batch.experience.action_log_probs, batch) if known is None else known.scores
             for batch, known in zip(batches, passes, strict=True)
         ]
         table = self.exchange(batches, scores)
         weighed = self.weigh(table)
-        hinge = self.hinge(batches, passes, tokens)
+        step.hinge = self.hinge(batches, passes, step.tokens)
+        in_place = self.scoring == "micro_batch" and not first
 
-        losses, sums, seen = [], torch.zeros(len(SUMS) + 16, dtype=torch.float64), []
+        losses, sums, seen = [], torch.zeros(len(SUMS) + RATIO_TABLE_SIZE, dtype=torch.float64), []
         for position, (batch, known) in enumerate(zip(batches, passes, strict=True)):
-            now = known if self.scoring == "deferred" and known is not None else self.forward(batch)
+            now = known if known is not None and known.scores.requires_grad else self.forward(batch)
             rows = table.rows(batch.column(ROLLOUT))
-            in_place = self.weigh(table, rows, now.scores) if weighs_in_place and len(rows) else None
             weights = torch.zeros(len(now.scores), dtype=torch.float64)
-            weights[: len(rows)] = in_place.weights if in_place else weighed.weights[rows]
-            loss, parts = self.loss(batch, now, weights, kl_ctl, hinge, tokens)
+            if len(rows):
+                weights[: len(rows)] = (
+                    self.weigh(table, rows, now.scores).weights if in_place else weighed.weights[rows]
+                )
+            loss, parts = self.loss(batch, now, weights, step)
             sums += torch.cat([parts, self.ratios(batch, now, weights * weighed.denominator)])
             seen.append(now.scores.detach())
             losses.append(loss)
-            if self.scoring != "deferred" or first:
+            if now is not known:  # not deferred: its graph is done with
                 self.backward(losses.pop(), last=position == len(batches) - 1)
         if losses:
             self.backward(torch.stack(losses).sum(), last=True)
-        drift = max(float((a - b).abs().max()) for a, b in zip(seen, scores, strict=True))
-        if weighs_in_place:
-            table, drift = self.exchange(batches, seen), 0.0
+        drift = 0.0 if in_place else max(float((a - b).abs().max()) for a, b in zip(seen, scores, strict=True))
+        if in_place:
+            table = self.exchange(batches, seen)
             weighed = self.weigh(table)
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         if self.ema_model:
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
+        return self.status(table, weighed, sum_over_ranks(sums.to(self.device), self.dp_group).cpu(), step, drift)
 
-        sums = sum_over_ranks(sums.to(self.device), self.dp_group).cpu()
+    def score_pass(self, batches: list[MicroBatch], first: bool) -> list[Forward | None]:
+        """Forwards that make the scores: kept for a deferred backward, or without gradient; none where not needed."""
+        if first or self.scoring == "micro_batch":
+            return [None] * len(batches)
+        with torch.set_grad_enabled(self.scoring == "deferred"):
+            return [self.forward(batch) for batch in batches]
+
+    def status(
+        self, table: ScoreTable, weighed: GroupLoss, sums: Tensor, step: StepConstants, drift: float
+    ) -> dict[str, float]:
+        """What is logged of an optimizer step, the same on every rank."""
         return {
             "policy_loss": float(weighed.loss),
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
-            **{name: float(value) / tokens for name, value in zip(SUMS, sums, strict=False)},
+            **{name: float(value) / step.tokens for name, value in zip(SUMS, sums, strict=False)},
             **ratio_metrics(sums[len(SUMS) :].view(2, 4, 2)),
             **group_metrics(
-                table.scores, table.labels, table.groups, weighed, self.settings,
-                truncated=table.truncated, score_drift=float(self.over_ranks(drift, "MAX")),
+                table.scores,
+                table.labels,
+                table.groups,
+                weighed,
+                self.settings,
+                truncated=table.truncated,
+                score_drift=self.over_ranks(drift, "MAX"),
             ),
-        }  # fmt: skip
+        }
 
     def scores(self, log_probs: Tensor, batch: MicroBatch) -> Tensor:
         experience = batch.experience
@@ -227,9 +252,7 @@ class RealActorTrainer(ActorPPOTrainer):
         real = self.args.algo.real
         return kl_hinge_coef(float(self.over_ranks(sum(parts), "SUM")), real.disco_kl_coef, real.disco_kl_delta)
 
-    def loss(
-        self, batch: MicroBatch, now: Forward, weights: Tensor, kl_ctl: float, hinge: float, tokens: float
-    ) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: MicroBatch, now: Forward, weights: Tensor, step: StepConstants) -> tuple[Tensor, Tensor]:
         """This micro-batch's part of the step's loss, and its token sums for the log."""
         experience, old, mask = batch.experience, batch.experience.action_log_probs, batch.experience.action_mask
         loss = surrogate(now.scores, weights.to(self.device))
@@ -237,9 +260,9 @@ class RealActorTrainer(ActorPPOTrainer):
         sums["ppo_kl"] = kl_k1(now.log_probs, old, mask, 1)
         if self.args.algo.real.kl_old_coef:
             sums["kl_old"] = kl_old(now.log_probs, old, mask, 1)
-            loss = loss + self.args.algo.real.kl_old_coef * sums["kl_old"] / tokens
-        if hinge:
-            loss = loss + hinge * sums["ppo_kl"] / tokens
+            loss = loss + self.args.algo.real.kl_old_coef * sums["kl_old"] / step.tokens
+        if step.hinge:
+            loss = loss + step.hinge * sums["ppo_kl"] / step.tokens
         if self.args.algo.kl.use_loss and self.args.algo.kl.init_coef > 0:
             reference = experience.base_action_log_probs
             kl = compute_approx_kl(
@@ -251,10 +274,10 @@ class RealActorTrainer(ActorPPOTrainer):
             )
             sums["kl"] = torch.where(mask.bool(), kl, 0.0).sum()
             sums["logprobs_diff"] = torch.where(mask.bool(), now.log_probs - reference, 0.0).sum()
-            loss = loss + kl_ctl * sums["kl"] / tokens
+            loss = loss + step.kl_ctl * sums["kl"] / step.tokens
         if now.entropy is not None:
             sums["entropy_loss"] = torch.where(mask.bool(), now.entropy, 0.0).sum()
-            loss = loss - self.args.actor.entropy_coef * sums["entropy_loss"] / tokens
+            loss = loss - self.args.actor.entropy_coef * sums["entropy_loss"] / step.tokens
         loss = loss * self.dp_size  # DeepSpeed averages gradients over ranks
         if now.aux_loss is not None:
             loss = loss + self.args.actor.aux_loss_coef * now.aux_loss

@@ -1,5 +1,6 @@
 """Where the training process runs, with which environment, and how it is watched until it ends."""
 
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,8 @@ from real_openrlhf.recipes import Plan, Recipe
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
+
+SPARE_CPUS = 4  # logical ones, for the controllers
 
 # What the stack needs on a machine without a GPU, where the user has not said otherwise.
 CPU_ENVIRONMENT = {
@@ -81,7 +84,8 @@ class Place:
         if self.address is None:
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             if self.on_cpu:
-                environment["RAY_OVERRIDE_RESOURCES"] = f'{{"GPU": {plan.gpus}}}'
+                # OpenRLHF asks for a core with every GPU; with fewer than that Ray would wait for ever, saying nothing.
+                environment["RAY_OVERRIDE_RESOURCES"] = json.dumps({"GPU": plan.gpus, "CPU": plan.gpus + SPARE_CPUS})
         return environment
 
     def problems(self, plan: Plan) -> list[str]:

@@ -1,8 +1,8 @@
 """The process that does algebra for one client: requests and replies are JSON lines on its pipes.
 
 It may be killed at any moment. It bounds its own memory, gives up by itself before the client's deadline, and dies
-with the process that started it. REAL_VERIFIER_FAULT=hang|oom|exit with REAL_VERIFIER_FAULT_MARKER=TEXT makes it
-fail on purpose when TEXT is in a gold or an answer, so that the paths for failures can be tested for real.
+with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit) and markers, makes it
+fail on purpose when a marker is in a gold or an answer, so that the paths for failures can be tested for real.
 """
 
 import ctypes
@@ -127,9 +127,9 @@ def _out_of_time(signum, frame) -> None:
 
 
 def _injected_fault(request: dict) -> None:
-    fault, marker = os.environ.get("REAL_VERIFIER_FAULT"), os.environ.get("REAL_VERIFIER_FAULT_MARKER")
-    if not fault or not marker or marker not in "".join([*request["golds"], request["answer"]]):
-        return
+    faults = json.loads(os.environ.get("REAL_VERIFIER_FAULTS", "{}"))
+    text = "".join([*request["golds"], request["answer"]])
+    fault = next((fault for fault, marker in faults.items() if marker in text), None)
     if fault == "exit":
         os._exit(1)
     if fault == "hang":
@@ -140,7 +140,8 @@ def _injected_fault(request: dict) -> None:
         hoard = []  # untouched pages: the limit is on address space
         while True:
             hoard.append(bytes(64 << 20))
-    raise ValueError(f"REAL_VERIFIER_FAULT={fault}: expected hang, oom or exit")
+    if fault:
+        raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom or exit")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What happens when the verifier's workers are slow, killed, out of memory or missing. Real processes throughout."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -21,8 +22,7 @@ def pool(monkeypatch):
     """Replaces the workers of this process by impatient ones that fail on purpose."""
 
     def start(fault: str = "", deadline: float = 1.0, memory: int = 1024, size: int = 1):
-        monkeypatch.setenv("REAL_VERIFIER_FAULT", fault)
-        monkeypatch.setenv("REAL_VERIFIER_FAULT_MARKER", "\\clubsuit")
+        monkeypatch.setenv("REAL_VERIFIER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
         workers = symbolic.WorkerPool(size, symbolic.Limits(deadline, memory))
         monkeypatch.setattr(verifier, "_workers", workers)
         verifier._ask.cache_clear()
