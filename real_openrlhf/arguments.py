@@ -9,10 +9,8 @@ from types import SimpleNamespace
 from real_openrlhf.errors import UserError
 from real_openrlhf.scoring import step_before_gradient
 
-OBJECTIVES = ("real", "no_anchor", "bce", "constant", "trpa", "disco_logl", "disco_lratio")
 # Settings that only some objectives read.
 READ_BY = {
-    "tau": tuple(name for name in OBJECTIVES if name != "trpa"),
     "bce_reduction": ("bce",),
     "trpa_beta": ("trpa",),
     "disco_kl_coef": ("disco_logl", "disco_lratio"),
@@ -22,11 +20,13 @@ READ_BY = {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
+    from real_openrlhf.objective import OBJECTIVES  # torch, which the parser's other users can do without
+
     real = parser.add_argument_group("REAL (Rewards as Labels)", "used with --actor.policy_loss_type real")
     real.add_argument(
         "--algo.real.objective",
         default="real",
-        choices=OBJECTIVES,
+        choices=list(OBJECTIVES),
         help="formula over the group's scores: real (paper, Eq. REAL), no_anchor (Eq. vanilla), bce (Eq. BCE), constant "
         "(control: REAL's weights frozen at score 0), trpa, disco_logl, disco_lratio (default: real)",
     )
@@ -265,6 +265,10 @@ def problems(args: SimpleNamespace) -> list[str]:
         real.label_threshold is not None and not math.isfinite(real.label_threshold),
         f"--algo.real.label_threshold {real.label_threshold}: no score, or every score, is above it. Use a number between "
         "the scores of wrong and right answers",
+    )
+    refuse(
+        real.objective == "trpa" and real.tau is not None,
+        "--algo.real.tau is not read by --algo.real.objective trpa, whose scale is --algo.real.trpa_beta. Leave it out",
     )
     for name, readers in READ_BY.items():
         refuse(
