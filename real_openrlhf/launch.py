@@ -18,7 +18,7 @@ from real_openrlhf.recipes import Plan, Recipe
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
 
-SPARE_CPUS = 4  # logical ones, for the controllers
+SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
 
 # What the stack needs on a machine without a GPU, where the user has not said otherwise.
 CPU_ENVIRONMENT = {

@@ -132,7 +132,7 @@ def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypa
     assert found["OMP_NUM_THREADS"] == "7"
     assert found["TORCHDYNAMO_DISABLE"] == "1"
     assert found["RAY_ADDRESS"] == "local"
-    assert json.loads(found["RAY_OVERRIDE_RESOURCES"]) == {"GPU": 2, "CPU": 6}
+    assert json.loads(found["RAY_OVERRIDE_RESOURCES"]) == {"GPU": 2, "CPU": 4}
     assert found["HF_HUB_OFFLINE"] == "1"
     on_gpus = place(gpus=8).environment(plan())
     assert not [name for name in {*CPU_ENVIRONMENT, "HF_HUB_OFFLINE"} - {*os.environ} if name in on_gpus]
