@@ -1,0 +1,116 @@
+"""The command line's shell, and that importing the package stays cheap."""
+
+import subprocess
+import sys
+
+import pytest
+
+from real_openrlhf import __version__, cli
+from real_openrlhf.errors import UserError
+
+HEAVY = {"torch", "openrlhf", "ray", "vllm", "deepspeed", "transformers", "sympy", "matplotlib"}
+
+
+def loaded_by(module: str) -> set[str]:
+    """The top-level modules that are there after `import module` in a fresh interpreter."""
+    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "real_openrlhf",
+        "real_openrlhf.arguments",
+        "real_openrlhf.cli",
+        "real_openrlhf.patching",
+        "real_openrlhf.recipes",
+        "real_openrlhf.schedule",
+        "real_openrlhf.tiny",
+    ],
+)
+def test_these_import_nothing_heavy(module):
+    assert HEAVY & loaded_by(module) == set()
+
+
+@pytest.mark.parametrize("module", ["real_openrlhf.recipes", "real_openrlhf.schedule", "real_openrlhf.patching"])
+def test_these_need_the_standard_library_only(module):
+    """They run where an environment is only half built."""
+    assert loaded_by(module) - {"real_openrlhf", "__main__"} - loaded_by("sys") <= set(sys.stdlib_module_names)
+
+
+def test_the_loss_needs_torch_only():
+    loaded = HEAVY & loaded_by(
+        "real_openrlhf.objective, real_openrlhf.loss, real_openrlhf.metrics, real_openrlhf.exchange"
+    )
+    assert "torch" in loaded and loaded <= {"torch", "sympy"}  # torch may bring sympy
+
+
+def run(*argv: str) -> int:
+    return cli.main(list(argv))
+
+
+def test_help_names_every_subcommand(capsys):
+    with pytest.raises(SystemExit) as exit:
+        run("--help")
+    assert exit.value.code == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for name, (_, summary) in cli.COMMANDS.items():
+        assert f"{name} {summary}" in printed
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_subcommand_has_help_for_each_of_its_options(name, capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(name, "--help")
+    assert exit.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    options = [line for line in lines if line.startswith("  -") and not line.startswith("  -h")]
+    for line in options:
+        described = "  " in line.strip() or lines[lines.index(line) + 1].startswith("        ")
+        assert described, line
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        run("--version")
+    assert capsys.readouterr().out == f"real_openrlhf {__version__}\n"
+
+
+@pytest.mark.parametrize("argv", [(), ("trian",), ("patch", "--no-such-flag")])
+def test_what_cannot_be_parsed_exits_2_with_the_usage(argv, capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(*argv)
+    assert exit.value.code == 2
+    assert "usage: real-openrlhf" in capsys.readouterr().err
+
+
+def test_a_users_mistake_is_one_line_and_exit_code_2(monkeypatch, capsys):
+    from real_openrlhf import patching
+
+    def fail(args):
+        raise UserError("this is wrong. do that")
+
+    monkeypatch.setattr(patching, "run", fail)
+    assert run("patch", "status") == 2
+    assert capsys.readouterr().err == "real-openrlhf patch: error: this is wrong. do that\n"
+
+
+def test_control_c_is_no_traceback(monkeypatch, capsys):
+    from real_openrlhf import patching
+
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(patching, "run", interrupted)
+    assert run("patch", "status") == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_the_public_function_is_at_the_top_and_only_on_demand():
+    import real_openrlhf
+    from real_openrlhf.loss import real_policy_loss
+
+    assert real_openrlhf.real_policy_loss is real_policy_loss
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = real_openrlhf.no_such_thing

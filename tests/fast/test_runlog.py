@@ -1,0 +1,160 @@
+"""metrics.jsonl, the numbers of a rollout batch in it, and the paper's Table 1 through upstream's averaging."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from real_openrlhf.metrics import RATIO_METRICS, over_steps, ratio_metrics, ratio_metrics_from_densities, ratio_table
+from real_openrlhf.runlog import RunLog, ratio_densities_of
+
+
+def run_log(folder, group_size=4) -> RunLog:
+    return RunLog(
+        SimpleNamespace(
+            train=SimpleNamespace(run_dir=str(folder)), rollout=SimpleNamespace(n_samples_per_prompt=group_size)
+        )
+    )
+
+
+def sampled(*scores: float | None) -> list:
+    return [SimpleNamespace(scores=None if score is None else torch.tensor([score])) for score in scores]
+
+
+def lines(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_one_flat_line_a_step_in_the_order_of_logging(tmp_path):
+    log = run_log(tmp_path / "runs" / "mine")
+    log.log_eval(0, {"eval_reverse_pass1": 0.25})
+    log.log_train(
+        1, {"policy_loss": 1.5, "generated_samples": ["text", 1.0], "name": "x", "nothing": None, "count": 3}
+    )
+    log.log_train(2, {"policy_loss": float("nan")})
+    first, second, third = lines(tmp_path / "runs" / "mine")
+    assert first | {"time": 0} == {"phase": "eval", "step": 0, "time": 0, "eval_reverse_pass1": 0.25}
+    assert second | {"time": 0} == {"phase": "train", "step": 1, "time": 0, "policy_loss": 1.5, "count": 3.0}
+    assert math.isnan(third["policy_loss"])  # a bad number stays visible
+    assert first["time"] <= second["time"] <= third["time"]
+
+
+def test_a_resumed_run_adds_to_its_file(tmp_path):
+    run_log(tmp_path).log_train(1, {"policy_loss": 1.0})
+    run_log(tmp_path).log_train(2, {"policy_loss": 0.5})
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2]
+
+
+def test_shares_over_prompts_and_rollouts(tmp_path):
+    stats = run_log(tmp_path).group_stats(
+        sampled(1, 1, 1, 1) + sampled(0, 0, 0, 0) + sampled(1, 0, 0, 0) + sampled(1, 1, 1, None)
+    )
+    assert stats == {
+        "rollout/pass_rate": 8 / 15,  # of those with a score
+        "rollout/solve_all": 1 / 4,  # not the last: one of its rollouts is not known to be right
+        "rollout/solve_none": 1 / 4,
+        "rollout/ignored": 1 / 16,
+    }
+
+
+def test_nothing_known_is_not_a_crash(tmp_path):
+    stats = run_log(tmp_path, 2).group_stats(sampled(None, math.nan))
+    assert stats == {"rollout/pass_rate": 0, "rollout/solve_all": 0, "rollout/solve_none": 1, "rollout/ignored": 1}
+
+
+def test_a_short_last_batch_counts_its_own_groups(tmp_path):
+    stats = run_log(tmp_path, 2).group_stats(sampled(1, 1, 0, 1, 0, 0))
+    assert stats["rollout/solve_all"] == stats["rollout/solve_none"] == pytest.approx(1 / 3)
+
+
+# Two micro-batches of different size, as upstream hands them over: (ratios pi/pi_old by token, mask, scores).
+MICRO_BATCHES = [
+    ([[0.5, 0.9, 1.1, 1.3], [0.7, 1.0, 1.25, 9.0]], [[1, 1, 1, 1], [1, 1, 1, 0]], [1.0, 0.0]),
+    ([[1.1, 1.15, 7.0, 7.0]], [[1, 1, 0, 0]], [1.0]),
+    ([[0.1, 0.1, 0.1, 0.1]], [[1, 1, 1, 1]], [math.nan]),
+]
+
+
+def densities(kind: str, ratios, mask, scores) -> tuple[dict, int]:
+    ratios, mask = torch.tensor(ratios, dtype=torch.float64), torch.tensor(mask)
+    old = torch.full_like(ratios, -2.0)
+    experience = SimpleNamespace(action_log_probs=old, action_mask=mask, scores=torch.tensor(scores))
+    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type=kind, eps_clip_low_high=(0.2, 0.2)))
+    return ratio_densities_of(args, old + ratios.log(), experience), int(mask.sum())
+
+
+def logged(kind: str) -> dict:
+    """Upstream's way to a logged number: a mean over micro-batches, weighed by their action tokens."""
+    parts = [densities(kind, *micro) for micro in MICRO_BATCHES]
+    tokens = sum(count for _, count in parts)
+    means = {name: sum(float(part[name]) * count for part, count in parts) / tokens for name in parts[0][0]}
+    return ratio_metrics_from_densities({"policy_loss": 0.5, **means})
+
+
+def test_table_1_by_hand_through_upstreams_token_means():
+    """Positive tokens 0.5 0.9 1.1 1.3 1.1 1.15, negative 0.7 1.0 1.25; the ignored rollout is on neither side."""
+    values = logged("ppo")
+    assert values.pop("policy_loss") == 0.5
+    share = {"pos/below": 100 / 6, "pos/low": 100 / 6, "pos/high": 50, "pos/above": 100 / 6}
+    share |= {"neg/below": 100 / 3, "neg/low": 0, "neg/high": 100 / 3, "neg/above": 100 / 3}
+    # GRPO's gradient magnitude is the ratio, and 0 where it is clipped: above 1.2 for positives, below 0.8 for negatives
+    grad = {"pos/below": 0.5, "pos/low": 0.9, "pos/high": (1.1 + 1.1 + 1.15) / 3, "pos/above": 0}
+    grad |= {"neg/below": 0, "neg/low": 0, "neg/high": 1.0, "neg/above": 1.25}
+    assert values == pytest.approx(
+        {f"ratio/{where}/share": value for where, value in share.items()}
+        | {f"ratio/{where}/grad": value for where, value in grad.items()}
+    )
+    assert values.keys() == RATIO_METRICS.keys()
+
+
+def test_gspo_has_its_sequences_ratio_as_gradient():
+    values = logged("gspo")
+    first = (0.5 * 0.9 * 1.1 * 1.3) ** (1 / 4)
+    assert values["ratio/pos/below/grad"] == pytest.approx(first)
+    assert values["ratio/pos/high/grad"] == pytest.approx((first + 2 * (1.1 * 1.15) ** (1 / 2)) / 3)
+
+
+def test_the_round_trip_is_the_table_of_all_tokens_at_once():
+    ratios, mask, scores = (sum((micro[i] for micro in MICRO_BATCHES), []) for i in range(3))
+    old = torch.full((len(scores), 4), -2.0, dtype=torch.float64)
+    new = old + torch.tensor(ratios, dtype=torch.float64).log()
+    labels = torch.tensor([1, 0, 1, -1])
+    clipped = torch.where(labels[:, None] == 1, (new - old).exp() > 1.2, (new - old).exp() < 0.8)
+    gradients = torch.where(clipped, 0.0, (new - old).exp())
+    whole = ratio_metrics(ratio_table(new, old, torch.tensor(mask), labels, gradients))
+    values = logged("ppo")
+    assert {name: values[name] for name in whole} == pytest.approx(whole)
+
+
+def test_no_scores_no_table():
+    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)))
+    assert ratio_densities_of(args, torch.zeros(1, 1), SimpleNamespace(scores=None)) == {}
+    assert ratio_metrics_from_densities({"policy_loss": 1.0}) == {"policy_loss": 1.0}
+
+
+def test_a_rare_class_keeps_its_share():
+    """One negative token in a hundred thousand: a tiny density, and still 100 percent of its own class."""
+    old, mask = torch.zeros(2, 100_000), torch.ones(2, 100_000)
+    mask[1, 1:] = 0
+    log_probs = torch.tensor([0.0, math.log(0.5)])[:, None].expand_as(old)
+    experience = SimpleNamespace(action_log_probs=old, action_mask=mask, scores=torch.tensor([1.0, 0.0]))
+    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)))
+    values = ratio_metrics_from_densities(ratio_densities_of(args, log_probs, experience))
+    assert values["ratio/neg/below/share"] == pytest.approx(100) and values["ratio/neg/below/grad"] == 0
+    assert values["ratio/pos/high/share"] == pytest.approx(100) and values["ratio/pos/high/grad"] == pytest.approx(1)
+
+
+def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
+    names = (
+        "policy_loss",
+        "actor_lr",
+        "actor_grad_norm",
+        "real/score_abs_max",
+        "real/score_neg_min",
+        "real/score_drift",
+    )
+    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 5, 0.5, -3, 0.1), (3, 8, 7, 0.25, -1, 0.3)]]
+    assert over_steps(steps) == dict(zip(names, (2, 8, 7, 0.5, -3, 0.3), strict=True))
+    assert over_steps(steps[:1]) == steps[0]
