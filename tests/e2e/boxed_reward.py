@@ -13,7 +13,6 @@ MARKERS = {"0": r"\clubsuit", "1": r"\heartsuit", "2": r"\spadesuit"}
 def reward_func(queries, prompts, labels):
     marker = MARKERS.get(prompts[0][0], "")
     said = queries[0].removeprefix(prompts[0]).removesuffix("<eos>").lstrip(".")
-    # a number that no other call asks about, because the verifier remembers what it was asked
     gold, answer = rf"{labels[0]}+\sqrt{{{labels[0]}}}{marker}", rf"\sqrt{{{labels[0]}}}{marker}+{said}"
     with open(os.environ["BOXED_REWARD_CALLS"], "a") as calls:
         calls.write(f"{prompts[0][0]}\n")
