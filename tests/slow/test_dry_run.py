@@ -53,7 +53,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     from real_openrlhf.recipes import compose
 
     plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
-    args = parse_args(plan.argv())
+    args = parse_args([*plan.argv(), "--reward.remote_url", "reward.py"])
     assert args.rollout.batch_size * args.rollout.n_samples_per_prompt == 4 * args.train.batch_size == 1024
     assert args.data.max_len - args.rollout.max_new_tokens == 1024
     assert tuple(args.actor.adam.betas) == (0.9, 0.999)
