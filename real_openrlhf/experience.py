@@ -39,10 +39,12 @@ class RealExperienceMaker(RemoteExperienceMaker):
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
         """Upstream's micro-batches for the old log-probabilities; a short last batch still has one for every rank."""
-        if len(rollout_samples) < self.ranks:
+        whole = self.whole_groups
+        shares = len(rollout_samples) // (self.args.rollout.n_samples_per_prompt if whole else 1)
+        if shares < self.ranks:
             raise ValueError(
-                f"the last rollout batch has {len(rollout_samples)} rollouts for {self.ranks} ranks. Use a number of "
-                "prompts that is a multiple of --rollout.batch_size"
+                f"the last rollout batch has {shares} {'prompts' if whole else 'rollouts'} for {self.ranks} ranks. Use a "
+                "number of prompts that is a multiple of --rollout.batch_size"
             )
         if self.args.train.dynamic_batch_enable:
             return super().split_rollout_samples(rollout_samples)
