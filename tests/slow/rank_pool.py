@@ -6,11 +6,10 @@ import os
 import sys
 import tempfile
 import traceback
-from datetime import timedelta
+from multiprocessing import connection
 from pathlib import Path
 
-REPLY_SECONDS = 300
-COLLECTIVE_SECONDS = 60  # one rank that waits for another that has gone wrong is an error, not a hang
+REPLY_SECONDS = 240
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
@@ -23,38 +22,51 @@ ENVIRONMENT = {
 
 class Ranks:
     def __init__(self, count: int) -> None:
+        self.count = count
+        self.processes: dict = {}  # by the pipe to it
+
+    def start(self) -> None:
         context = mp.get_context("spawn")
         self.folder = tempfile.TemporaryDirectory()
-        self.pipes, self.processes = [], []
-        for rank in range(count):
+        for rank in range(self.count):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, count, self.folder.name), daemon=True)
+            process = context.Process(target=_serve, args=(there, rank, self.count, self.folder.name), daemon=True)
             process.start()
-            self.pipes.append(here)
-            self.processes.append(process)
+            there.close()
+            self.processes[here] = process
 
     def __call__(self, function: str, *args, **kwargs) -> list:
-        """The replies of all ranks to `zero_worker.function(*args, **kwargs)`."""
-        for pipe in self.pipes:
+        """The replies of all ranks to `zero_worker.function(*args, **kwargs)`.
+
+        When one fails the others may wait for it in a collective for ever: all end, and the next call starts new ones.
+        """
+        if not self.processes:
+            self.start()
+        for pipe in self.processes:
             pipe.send((function, args, kwargs))
-        replies = []
-        for rank, pipe in enumerate(self.pipes):
-            if not pipe.poll(REPLY_SECONDS):
-                raise TimeoutError(f"rank {rank} did not answer {function} in {REPLY_SECONDS} s")
-            replies.append(pipe.recv())
-        failures = [f"rank {rank}: {error}" for rank, (_, error) in enumerate(replies) if error]
+        waiting, replies, failures = list(self.processes), {}, []
+        while waiting and not failures:
+            ready = connection.wait(waiting, REPLY_SECONDS)
+            failures += [] if ready else [f"no reply to {function} in {REPLY_SECONDS} s"]
+            for pipe in ready:
+                waiting.remove(pipe)
+                try:
+                    replies[pipe], error = pipe.recv()
+                except EOFError:
+                    error = "the process has died"
+                failures += [error] if error else []
         if failures:
+            self.close()
             raise RuntimeError("\n".join(failures))
-        return [value for value, _ in replies]
+        return [replies[pipe] for pipe in self.processes]
 
     def close(self) -> None:
-        for pipe in self.pipes:
-            pipe.send(None)
-        for process in self.processes:
-            process.join(20)
-            if process.is_alive():
-                process.kill()
-        self.folder.cleanup()
+        for process in self.processes.values():
+            process.kill()
+            process.join()
+        if self.processes:
+            self.folder.cleanup()
+        self.processes.clear()
 
 
 def _serve(pipe, rank: int, count: int, folder: str) -> None:
@@ -70,14 +82,12 @@ def _serve(pipe, rank: int, count: int, folder: str) -> None:
         init_method=f"file://{Path(folder) / 'store'}",
         rank=rank,
         world_size=count,
-        timeout=timedelta(seconds=COLLECTIVE_SECONDS),
     )
     sys.path.insert(0, str(Path(__file__).parent))
     worker = importlib.import_module("zero_worker")
-    while (job := pipe.recv()) is not None:
-        function, args, kwargs = job
+    while True:
+        function, args, kwargs = pipe.recv()
         try:
             pipe.send((getattr(worker, function)(*args, **kwargs), None))
         except Exception:
             pipe.send((None, traceback.format_exc()))
-    dist.destroy_process_group()

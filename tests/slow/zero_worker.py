@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad, safe_get_full_optimizer_state
+from deepspeed.utils import safe_get_full_grad
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -348,40 +348,31 @@ def poisoned(where: str, rank: int, value: float, **case) -> dict:
     after = state(policy.actor.model)
     return {
         "error": error,
-        "steps": (steps, policy.actor.model.global_steps),
+        "steps": policy.actor.model.global_steps - steps,
         "changed": [name for name, tensor in before.items() if not torch.equal(tensor, after[name])],
-        "compared": len(before),
+        "compared": sorted({name.split()[0] for name in before if " " in name}),
     }
 
 
 def poison(policy, where: str, value: float) -> None:
+    """Add a nan or an infinity to the loss, which leaves its gradient finite, to log-probs, or to one gradient."""
     actor = policy.actor
     if where == "loss":
         backward = actor.model.backward
-        actor.model.backward = lambda loss, *args, **kwargs: backward(loss * value, *args, **kwargs)
+        actor.model.backward = lambda loss, *args, **kwargs: backward(loss + value, *args, **kwargs)
     elif where == "log_probs":
-
-        def spoil(_module, _inputs, output):
-            log_probs, *rest = output if isinstance(output, tuple) else (output,)
-            log_probs = log_probs + torch.zeros_like(log_probs).index_fill(0, torch.tensor([0]), value)
-            return (log_probs, *rest) if rest else log_probs
-
-        actor.register_forward_hook(spoil)
-    elif where == "gradient":
-        weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
-        weight.register_hook(lambda gradient: gradient * value)
+        actor.register_forward_hook(lambda _module, _inputs, output: (output[0] + value, *output[1:]))
     else:
-        raise ValueError(where)
+        weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
+        weight.register_hook(lambda gradient: gradient + value)
 
 
 def state(engine) -> dict[str, torch.Tensor]:
-    """All that training changes: parameters as the model sees them, their float32 masters, the optimizer's moments."""
-    tensors = {}
-    for name, parameter in parameters(engine).items():
-        tensors[name] = whole(parameter)
-        tensors[f"{name} master"] = safe_get_full_fp32_param(parameter).clone()
-        for key in ("exp_avg", "exp_avg_sq"):
-            tensors[f"{name} {key}"] = safe_get_full_optimizer_state(parameter, key).clone()
+    """All that a step changes: parameters as the model sees them; this rank's float32 masters and their moments."""
+    tensors = {name: whole(parameter) for name, parameter in parameters(engine).items()}
+    for index, (master, moments) in enumerate(engine.basic_optimizer.state.items()):
+        for key, value in {"master": master, **moments}.items():
+            tensors[f"{key} {index}"] = torch.as_tensor(value).detach().clone()
     return tensors
 
 
