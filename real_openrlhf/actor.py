@@ -149,6 +149,8 @@ class RealActorTrainer(ActorPPOTrainer):
             weighed = self.weigh(table)
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         if self.ema_model:
+            # Upstream's count is of micro-batches: make this call the step's last one.
+            self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
         return self.status(table, weighed, sum_over_ranks(sums.to(self.device), self.dp_group).cpu(), step, drift)
 
