@@ -239,6 +239,11 @@ def problems(args: SimpleNamespace) -> list[str]:
         f"--ds.zero_stage {args.ds.zero_stage}: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2",
     )
     refuse(
+        train.enable_ema and args.ds.zero_stage == 3,
+        "--train.enable_ema with --ds.zero_stage 3: OpenRLHF 0.11.2 does not write the average back (its pull request "
+        "1357), so the saved model would be the untrained one. Use --ds.zero_stage 2, or leave --train.enable_ema out",
+    )
+    refuse(
         args.ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0,
         "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text prompts",
     )

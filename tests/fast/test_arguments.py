@@ -37,6 +37,7 @@ UPSTREAM = {
     "train.agent_func_path": None,
     "train.batch_size": 128,
     "train.dynamic_batch_enable": False,
+    "train.enable_ema": False,
     "train.micro_batch_size": 1,
 }
 
@@ -163,6 +164,11 @@ REFUSED = {
         "--algo.dynamic_filtering_enable",
     ),
     "ZeRO 0": ("--ds.zero_stage 0", "Use --ds.zero_stage 2", "--ds.zero_stage 2"),
+    "EMA under ZeRO-3": (
+        "--train.enable_ema --ds.zero_stage 3",
+        "Use --ds.zero_stage 2, or leave --train.enable_ema out",
+        "--train.enable_ema --ds.zero_stage 2",
+    ),
     "ring attention": ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
     "images": ("--data.max_images_per_prompt 1", "text prompts", ""),
     **{
@@ -207,7 +213,11 @@ REFUSED = {
         "is read by disco_logl and disco_lratio only",
         "--algo.real.disco_kl_coef 10 --algo.real.objective disco_logl",
     ),
-    "trpa has no tau": ("--algo.real.objective trpa --algo.real.tau 0.5", "is not read by --algo.real.objective trpa", ""),
+    "trpa has no tau": (
+        "--algo.real.objective trpa --algo.real.tau 0.5",
+        "is not read by --algo.real.objective trpa",
+        "",
+    ),
     "groups in micro-batches": (
         "--algo.real.scoring micro_batch --train.micro_batch_size 4",
         "Use --train.micro_batch_size 8 or --algo.real.scoring auto",
