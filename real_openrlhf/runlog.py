@@ -3,6 +3,7 @@
 import json
 import math
 import time
+import zlib
 from pathlib import Path
 
 import torch
@@ -29,6 +30,8 @@ class RunLog:
             "rollout/solve_all": sum(all(score > 0.5 for score in group) for group in groups) / len(groups),
             "rollout/solve_none": sum(not any(score > 0.5 for score in group) for group in groups) / len(groups),
             "rollout/ignored": 1 - len(known) / len(scores),
+            # two runs that saw the same prompts in this step have the same number here
+            "rollout/prompts_crc": zlib.crc32("\n".join(sorted(s.prompts[0] for s in rollout_samples)).encode()) >> 8,
         }
 
     def log_train(self, step: int, values: dict) -> None:

@@ -19,8 +19,14 @@ def run_log(folder, group_size=4) -> RunLog:
     )
 
 
-def sampled(*scores: float | None) -> list:
-    return [SimpleNamespace(scores=None if score is None else torch.tensor([score])) for score in scores]
+def sampled(*scores: float | None, prompt: str = "1 + 1 =") -> list:
+    return [
+        SimpleNamespace(prompts=[prompt], scores=None if score is None else torch.tensor([score])) for score in scores
+    ]
+
+
+def without_prompts(stats: dict) -> dict:
+    return {name: value for name, value in stats.items() if name != "rollout/prompts_crc"}
 
 
 def lines(folder) -> list[dict]:
@@ -51,7 +57,7 @@ def test_shares_over_prompts_and_rollouts(tmp_path):
     stats = run_log(tmp_path).group_stats(
         sampled(1, 1, 1, 1) + sampled(0, 0, 0, 0) + sampled(1, 0, 0, 0) + sampled(1, 1, 1, None)
     )
-    assert stats == {
+    assert without_prompts(stats) == {
         "rollout/pass_rate": 8 / 15,  # of those with a score
         "rollout/solve_all": 1 / 4,  # not the last: one of its rollouts is not known to be right
         "rollout/solve_none": 1 / 4,
@@ -61,12 +67,23 @@ def test_shares_over_prompts_and_rollouts(tmp_path):
 
 def test_nothing_known_is_not_a_crash(tmp_path):
     stats = run_log(tmp_path, 2).group_stats(sampled(None, math.nan))
-    assert stats == {"rollout/pass_rate": 0, "rollout/solve_all": 0, "rollout/solve_none": 1, "rollout/ignored": 1}
+    assert without_prompts(stats) == {
+        "rollout/pass_rate": 0,
+        "rollout/solve_all": 0,
+        "rollout/solve_none": 1,
+        "rollout/ignored": 1,
+    }
 
 
 def test_a_short_last_batch_counts_its_own_groups(tmp_path):
     stats = run_log(tmp_path, 2).group_stats(sampled(1, 1, 0, 1, 0, 0))
     assert stats["rollout/solve_all"] == stats["rollout/solve_none"] == pytest.approx(1 / 3)
+
+
+def test_the_same_prompts_have_the_same_number_in_any_order(tmp_path):
+    log, a, b = run_log(tmp_path, 1), sampled(1, prompt="a"), sampled(0, prompt="b")
+    number = log.group_stats(a + b)["rollout/prompts_crc"]
+    assert number == log.group_stats(b + a)["rollout/prompts_crc"] != log.group_stats(a + a)["rollout/prompts_crc"]
 
 
 # Two micro-batches of different size, as upstream hands them over: (ratios pi/pi_old by token, mask, scores).
