@@ -4,8 +4,6 @@ import math
 
 import pytest
 
-STEPS = {"real": "20"}  # the others show that they run
-
 
 def finite(run) -> bool:
     return all(
@@ -105,8 +103,21 @@ def test_real_asynchronously_on_two_ranks_in_two_epochs(train):
     assert "scoring deferred" in run.log
 
 
-@pytest.mark.parametrize("algo", ["gspo", "trpa"])
-def test_other_algorithms(train, algo):
-    run = train(algo, "--algo", algo, "--max-steps", "3", "--no-eval.at_start", "--no-eval.at_end")
+@pytest.fixture(scope="module", params=["gspo", "trpa"])
+def other(request, train):
+    return request.param, train(
+        request.param, "--algo", request.param, "--max-steps", "3", "--no-eval.at_start", "--no-eval.at_end"
+    )
+
+
+def test_other_algorithms_train(other):
+    algo, run = other
     assert finite(run) and len(run.lines("train")) == 3
     assert ("ReferenceModelActor" in run.actors) == (algo == "trpa")
+
+
+def test_one_seed_gives_two_algorithms_the_same_prompts_and_first_rollouts(other, real):
+    _, run = other
+    assert run.values("rollout/prompts_crc") == real.values("rollout/prompts_crc")[:3]
+    assert len(set(run.values("rollout/prompts_crc"))) == 3  # other prompts in every step
+    assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]
