@@ -11,7 +11,7 @@ from real_openrlhf.data.prompts import load_tokenizer
 from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation import tables
 from real_openrlhf.evaluation.engines import EngineSettings, Request, generate, sample_seed
-from real_openrlhf.evaluation.grading import find_grader, grade
+from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.model import context_length, find_model, fingerprint
 from real_openrlhf.evaluation.results import summarise
 from real_openrlhf.evaluation.store import SampleStore
@@ -84,9 +84,10 @@ def run(args: argparse.Namespace) -> int:
         draw(tasks, args.k, args.seed, engine, args.data_parallel, store)
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
-    if args.think == "required" and not any("</think>" in sample.response for sample in samples.values()):
+    think = args.think if args.grader in VERIFIERS else None
+    if think == "required" and not any("</think>" in sample.response for sample in samples.values()):
         print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
-    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": args.think}
+    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
     return 0
 

@@ -7,7 +7,9 @@ import hashlib
 import multiprocessing
 import os
 import queue
-from collections.abc import Iterator
+import signal
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from real_openrlhf.errors import UserError
@@ -62,17 +64,18 @@ def generate(requests: list[Request], settings: EngineSettings, data_parallel: i
         for rank, share in enumerate(shares)
         if share
     ]
+    for worker in workers:
+        worker.start()
     try:
-        for worker in workers:
-            worker.start()
         for _ in requests:
             yield _next(results, workers)
+    except BaseException:  # a failure, Ctrl-C, or nobody wants more samples
         for worker in workers:
-            worker.join()
+            worker.terminate()
+        raise
     finally:
         for worker in workers:
-            if worker.is_alive():
-                worker.terminate()
+            worker.join()
 
 
 def _next(results, workers) -> Sample:
@@ -92,8 +95,19 @@ def _next(results, workers) -> Sample:
 _CONTINUE = "What was sampled is kept: the same command continues"
 
 
+class _Stopped(BaseException):
+    """The parent said so."""
+
+
 def _engine(results, requests: list[Request], settings: EngineSettings, devices: list[str]) -> None:
-    """The whole life of one engine process."""
+    """The whole life of one engine process. It ends in order, whatever happens, so that vLLM's processes end too."""
+
+    def stop(*_: object) -> None:
+        results.cancel_join_thread()  # nobody empties the pipe any more
+        raise _Stopped
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent decides
     if devices:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     else:
@@ -103,13 +117,15 @@ def _engine(results, requests: list[Request], settings: EngineSettings, devices:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     try:
         _run_engine(results, requests, settings, on_cpu=not devices)
+    except _Stopped:
+        return
     except Exception as error:
+        traceback.print_exc()
         results.put((str(error).strip().splitlines() or [type(error).__name__])[0])
-        raise
 
 
 def _run_engine(results, requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:
-    from vllm import LLM, SamplingParams, TokensPrompt
+    from vllm import LLM
 
     llm = LLM(
         settings.model,
@@ -119,6 +135,21 @@ def _run_engine(results, requests: list[Request], settings: EngineSettings, on_c
         enforce_eager=on_cpu,
         seed=0,
     )
+    parent = multiprocessing.parent_process()
+    try:
+        for sample in _samples(llm, requests, settings, wanted=parent.is_alive):
+            results.put(sample)
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+        if not parent.is_alive():
+            results.cancel_join_thread()
+
+
+def _samples(llm, requests: list[Request], settings: EngineSettings, wanted: Callable[[], bool]) -> Iterator[Sample]:
+    """Until all are drawn, or the parent was killed and nobody is left to write them down."""
+    from vllm import SamplingParams, TokensPrompt
+
+    prompts = [TokensPrompt(prompt_token_ids=list(request.tokens)) for request in requests]
     sampling = [
         SamplingParams(
             temperature=settings.temperature,
@@ -129,24 +160,17 @@ def _run_engine(results, requests: list[Request], settings: EngineSettings, on_c
         )
         for request in requests
     ]
-    prompts = [TokensPrompt(prompt_token_ids=list(request.tokens)) for request in requests]
     numbers = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
     waiting = {number.partition("-")[0]: request for number, request in zip(numbers, requests, strict=True)}
-    parent = multiprocessing.parent_process()
-    while waiting:
-        if not parent.is_alive():  # killed: nobody is left to write samples down, nor to empty the pipe
-            results.cancel_join_thread()
-            return
+    while waiting and wanted():
         for output in llm.llm_engine.step():
             if output.finished:
                 request, completion = waiting.pop(output.request_id), output.outputs[0]
-                results.put(
-                    Sample(
-                        id=request.identity,
-                        sample=request.sample,
-                        seed=request.seed,
-                        response=completion.text,
-                        tokens=len(completion.token_ids),
-                        truncated=completion.finish_reason == "length",
-                    )
+                yield Sample(
+                    id=request.identity,
+                    sample=request.sample,
+                    seed=request.seed,
+                    response=completion.text,
+                    tokens=len(completion.token_ids),
+                    truncated=completion.finish_reason == "length",
                 )

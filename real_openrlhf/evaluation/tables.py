@@ -37,7 +37,8 @@ def footnote(results: dict) -> str:
     return (
         f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}. k = {settings['k']} samples each, "
         f"T = {settings['temperature']}, top_p = {settings['top_p']}, max tokens = {settings['max_new_tokens']}, "
-        f"grader = {settings['grader']}, closed thinking {settings['think']}, seed {settings['seed']}."
+        f"grader = {settings['grader']}, seed {settings['seed']}."
+        + (f" A response must close its thinking: {settings['think']}." if settings["think"] else "")
         + (f" {ungraded} samples could not be graded and count as wrong." if ungraded else "")
     )
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from real_openrlhf.cli import main
@@ -57,6 +57,7 @@ def test_a_template_is_taken_off_whole(template):
     assert bare_problem(template.format(text)) == text
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.text())
 def test_the_boxed_template_comes_off_exactly_as_it_went_on(text):
     assert bare_problem(BOXED.format(text)) == text
@@ -158,6 +159,7 @@ def test_duplicates_and_conflicts_add_up():
 VOCABULARY = st.sampled_from(["a", "b", "\\frac", "\\left(", "7", "c."])
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(VOCABULARY, max_size=40), st.lists(VOCABULARY, max_size=40))
 def test_overlap_against_counting_windows_in_joined_text(benchmark, training):
     """Independent: look for every window of the benchmark's words as a substring of the training text's words."""

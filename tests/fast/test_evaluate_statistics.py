@@ -4,7 +4,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from real_openrlhf.evaluation.statistics import bootstrap, pass_at, powers_of_two, sampling_error
@@ -14,6 +14,7 @@ TABLES = st.integers(1, 6).flatmap(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(TABLES)
 def test_pass_at_k_counts_the_subsets_with_a_hit(table):
     samples = len(table[0])
