@@ -279,6 +279,12 @@ def cluster_problems(needed: int, nodes: int) -> list[str]:
                 f"({', '.join(f'{address}: {count}' for address, count in gpus)}). Add nodes with "
                 "`ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
             )
+        cores = int(sum(node["Resources"].get("CPU", 0) for node in alive))
+        if cores <= needed:
+            problems.append(
+                f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {cores}: it "
+                "would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
+            )
         check = ray.remote(num_cpus=0, max_retries=0)(_node_problem)
         asked = [
             check.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()

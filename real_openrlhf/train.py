@@ -216,7 +216,8 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         config = preflight.model_findings(model, findings, must_reach=not dry_run)
     shape = estimate.shape_of(config or estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
-        findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
+        if dry_run:
+            findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
         return
     lines, warnings = estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None)
     existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())

@@ -32,7 +32,7 @@ def cluster(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
     yield made
     made.shutdown()
 
@@ -40,9 +40,9 @@ def cluster(monkeypatch):
 def test_two_patched_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypatch):
     cluster.add_node(num_cpus=1, num_gpus=1)
     assert problems(monkeypatch, cluster.address, nodes=2, gpus=1) == []
-    (problem,) = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
-    assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in problem
-    assert "--gpus" in problem
+    gpus, cores = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
+    assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in gpus and "--gpus" in gpus
+    assert "a core with each of 8 GPUs and one more, the cluster offers 3" in cores and "--num-cpus" in cores
 
 
 def test_the_node_without_patches_is_named_with_the_fix(cluster, monkeypatch, unpatched):
