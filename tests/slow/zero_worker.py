@@ -3,6 +3,7 @@
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
+from unittest import mock
 
 import deepspeed
 import torch
@@ -13,6 +14,7 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
+from openrlhf.utils.deepspeed import deepspeed as strategy_module
 from safetensors.torch import load_file
 
 from real_openrlhf.experience import GROUP, LABEL, PLAN, ROLLOUT, RealExperienceMaker, batch_of
@@ -179,55 +181,43 @@ def real_steps(**case) -> list[dict]:
     case = Case(**case)
     policy = policy_actor(case)
     ranks = deal(policy, case)
-    policy.trainer.replay_buffer.append(batch_of(ranks[dist.get_rank()]))
+    policy.append(batch_of(ranks[dist.get_rank()]))
     every = sorted((item for rank in ranks for item in rank), key=lambda item: int(item.info[ROLLOUT]))
-    naive = NaiveReal(case)
-    records = []
+    steps_in_epoch = 1 + max(int(item.info[PLAN][0, 0]) for item in every)
+    trainer, strategy, engine, naive = policy.trainer, policy.strategy, policy.actor.model, NaiveReal(case)
+    records, forwards = [], []
+    first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
+    first_mlp.register_forward_hook(lambda *_: forwards.append(1))
+    optimizer_step, deepspeed_step = trainer.optimizer_step, strategy.optimizer_step
 
-    def recording_step(step):
-        def run(_optimizer, _actor, *args, **kwargs):
-            index = len(records)
-            epoch, position = divmod(index, len(records_per_epoch))
-            rows = [item for item in every if int(item.info[PLAN][epoch][0]) == position]
-            trained = {name: p for name, p in parameters(policy.actor.model).items() if p.requires_grad}
-            before = {name: whole(p) for name, p in parameters(policy.actor.model).items()}
-            loss, expected = naive(before, rows, [name for name in trained])
-            errors, scale = {}, max(float(g.abs().max()) for g in expected.values())
-            for name, parameter in trained.items():
-                got = safe_get_full_grad(parameter)
-                errors[name] = float((got.double() - expected[name]).abs().max()) / scale
-            norm = float(torch.cat([g.flatten() for g in expected.values()]).norm())
-            records.append(
-                {
-                    "naive_loss": loss,
-                    "naive_norm": norm,
-                    "gradient_error": max(errors.values()),
-                    "worst": max(errors, key=errors.get),
-                }
-            )
-            return step(_optimizer, _actor, *args, **kwargs)
+    def compared(*args, **kwargs) -> None:
+        epoch, step = divmod(len(records), steps_in_epoch)
+        items = [item for item in every if int(item.info[PLAN][epoch, 0]) == step]
+        values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
+        trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
+        loss, gradients = naive(values, items, list(trained))
+        norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
+        got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}
+        errors = [
+            float((got[name] - gradient).norm()) / max(float(gradient.norm()), 0.01 * norm)
+            for name, gradient in gradients.items()
+        ]
+        records.append({"naive_loss": loss, "naive_norm": norm, "gradient_error": max(errors)})
+        deepspeed_step(*args, **kwargs)
 
-        return run
+    def recorded(batches, *args, **kwargs) -> dict:
+        forwards.clear()
+        status = optimizer_step(batches, *args, **kwargs)
+        for key in ("policy_loss", "actor_grad_norm", "real/score_abs_max"):
+            records[-1][key] = status[key]
+        records[-1]["dummies"] = sum(batch.dummy for batch in batches)
+        records[-1]["micro_batches"] = len(batches)
+        records[-1]["forwards"] = len(forwards)
+        return status
 
-    records_per_epoch = range(1 + max(int(item.info[PLAN][0][0]) for item in every))
-    policy.strategy.optimizer_step = recording_step(policy.strategy.optimizer_step)
-    statuses = []
-    inner = policy.trainer.optimizer_step
-
-    def recording_status(batches, *args, **kwargs):
-        statuses.append(
-            {
-                **inner(batches, *args, **kwargs),
-                "dummies": sum(batch.dummy for batch in batches),
-                "micro_batches": len(batches),
-            }
-        )
-        return statuses[-1]
-
-    policy.trainer.optimizer_step = recording_status
-    policy.trainer.ppo_train(0.0)
-    keys = ("policy_loss", "actor_grad_norm", "dummies", "micro_batches", "real/score_abs_max")
-    return [{**record, **{key: status[key] for key in keys}} for record, status in zip(records, statuses, strict=True)]
+    strategy.optimizer_step, trainer.optimizer_step = compared, recorded
+    trainer.ppo_train(0.0)
+    return records
 
 
 class NaiveReal:
@@ -331,10 +321,11 @@ def fill(policy, case: Case) -> None:
 # the guard
 
 
-def poisoned(where: str, rank: int, value: float, **case) -> dict:
+def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **case) -> dict:
     """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
     case = Case(**case)
-    policy = policy_actor(case)
+    with nullcontext() if guarded else mock.patch.object(strategy_module, "refuse_nonfinite_gradients"):
+        policy = policy_actor(case)
     fill(policy, case)
     policy.trainer.ppo_train(0.0)
     before, steps = state(policy.actor.model), policy.actor.model.global_steps
@@ -351,6 +342,8 @@ def poisoned(where: str, rank: int, value: float, **case) -> dict:
         "steps": policy.actor.model.global_steps - steps,
         "changed": [name for name, tensor in before.items() if not torch.equal(tensor, after[name])],
         "compared": sorted({name.split()[0] for name in before if " " in name}),
+        "nan_parameters": [name for name, tensor in after.items() if " " not in name and tensor.isnan().any()],
+        "norm": policy.strategy.get_grad_norm(policy.actor),
     }
 
 
@@ -362,6 +355,9 @@ def poison(policy, where: str, value: float) -> None:
         actor.model.backward = lambda loss, *args, **kwargs: backward(loss + value, *args, **kwargs)
     elif where == "log_probs":
         actor.register_forward_hook(lambda _module, _inputs, output: (output[0] + value, *output[1:]))
+    elif where == "scores":
+        scores = policy.trainer.scores
+        policy.trainer.scores = lambda *args: scores(*args) + value
     else:
         weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
         weight.register_hook(lambda gradient: gradient + value)
@@ -424,9 +420,8 @@ def late_gathers(wait_for_all: bool):
     def all_gather_into_tensor(output, *args, async_op=False, **kwargs):
         if not async_op:
             return gather(output, *args, **kwargs)
-        result = torch.empty_like(output)
-        gather(result, *args, **kwargs)
-        running.append(LateGather(output, result))
+        # what is gathered before loading is whatever lay in memory: nan, so that it cannot be an earlier load's weights
+        running.append(LateGather(output, torch.full_like(output, torch.nan)))
         return running[-1]
 
     def broadcast_after(*args, **kwargs):

@@ -1,0 +1,55 @@
+"""A nan on one of two ranks stops both before a weight changes, in REAL's trainer and in upstream's."""
+
+import math
+
+import pytest
+
+OPTIMIZER_STATE = {"master", "exp_avg", "exp_avg_sq"}
+PLACES = {"loss": "the loss is", "log_probs": "the loss is", "gradient": "a gradient is", "scores": "the scores of"}
+
+
+def poisoned(ranks, model, **case):
+    reports = ranks("poisoned", model=model, **case)
+    for report in reports:
+        assert set(report["compared"]) >= OPTIMIZER_STATE
+    return reports
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(
+    "loss, where",
+    [(loss, where) for loss in ("real", "ppo") for where in ("loss", "log_probs", "gradient")] + [("real", "scores")],
+)
+def test_a_nan_on_one_rank_changes_nothing_on_either(two_ranks, random_model, loss, where, dtype, zero_stage):
+    for report in poisoned(
+        two_ranks, random_model, where=where, value=math.nan, loss=loss, dtype=dtype, zero_stage=zero_stage
+    ):
+        assert report["error"].startswith(PLACES[where])
+        assert "optimizer step 3: stopped before the weights changed" in report["error"]
+        assert report["changed"] == []
+        assert report["steps"] == 0
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_an_infinity_too(two_ranks, random_model, where):
+    for report in poisoned(two_ranks, random_model, where=where, value=math.inf):
+        assert report["error"].startswith(PLACES[where])
+        assert report["changed"] == []
+
+
+def test_gspo_too(two_ranks, random_model):
+    for report in poisoned(two_ranks, random_model, where="log_probs", value=math.nan, loss="gspo"):
+        assert report["error"].startswith(PLACES["log_probs"])
+        assert report["changed"] == []
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_without_the_guard_the_policy_is_destroyed(two_ranks, random_model, dtype):
+    """Why there is a guard, and when it can go. The norm that DeepSpeed reports is that of two groups masked as -1."""
+    for report in poisoned(two_ranks, random_model, where="gradient", value=math.nan, dtype=dtype, guarded=False):
+        assert report["error"] is None
+        assert report["steps"] == 2
+        assert report["changed"]
+        assert report["nan_parameters"]
+        assert report["norm"] == pytest.approx(math.sqrt(2))
