@@ -49,8 +49,11 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
 def openrlhf_parser() -> argparse.ArgumentParser:
     """The parser of the installed OpenRLHF, which the patches make importable."""
     said = io.StringIO()  # what a dozen libraries have to say when they are imported
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        from openrlhf.cli import train_ppo_ray
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            from openrlhf.cli import train_ppo_ray
+    except ImportError as error:
+        raise UserError(f"OpenRLHF cannot be imported here ({error}). Run examples/scripts/setup_env.sh.") from error
 
     if not hasattr(train_ppo_ray, "build_parser"):
         raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")

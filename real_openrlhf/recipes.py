@@ -15,11 +15,14 @@ TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}
 
 # OpenRLHF's own, where a check reads a flag that a recipe need not set.
 OPENRLHF_DEFAULTS = {
+    "--actor.num_nodes": "1",
+    "--actor.num_gpus_per_node": "8",
     "--rollout.batch_size": "1024",
     "--rollout.n_samples_per_prompt": "1",
     "--train.batch_size": "128",
     "--train.num_episodes": "1",
     "--data.max_len": "2048",
+    "--train.seed": "42",
     "--vllm.tensor_parallel_size": "1",
 }
 
@@ -426,7 +429,7 @@ class Plan:
     @property
     def layout(self) -> tuple[int, int]:
         """(nodes, GPUs a node) of the policy."""
-        return _layout(self.flags)
+        return self.number("--actor.num_nodes"), self.number("--actor.num_gpus_per_node")
 
     @property
     def needs_reference(self) -> bool:
@@ -442,10 +445,6 @@ class Plan:
         engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
         shared = "--train.colocate_actor_ref" in self.flags or not self.needs_reference
         return policy + engines + (0 if shared else policy)
-
-
-def _layout(flags: Mapping[str, Setting]) -> tuple[int, int]:
-    return int(flags["--actor.num_nodes"].text), int(flags["--actor.num_gpus_per_node"].text)
 
 
 def compose(
@@ -473,27 +472,28 @@ def compose(
             flags[flag] = after
     for flag in removed:
         changes.append(Change(flag, flags.pop(flag, None), None))
-    for flag, setting in _derived(flags, rows).items():
+    plan = Plan(flags, changes)
+    for flag, setting in _derived(plan, rows).items():
         if flag not in removed:
             flags.setdefault(flag, setting)
-    return Plan(flags, changes)
+    return plan
 
 
-def _derived(flags: Mapping[str, Setting], rows: int | None) -> dict[str, Setting]:
+def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
     """What follows from the layout, the number of steps and the size of the data."""
     derived = {}
     try:
-        nodes, gpus = _layout(flags)
+        nodes, gpus = plan.layout
         derived["--ref.num_nodes"] = _setting(DERIVED, str(nodes), "as the policy")
         derived["--ref.num_gpus_per_node"] = _setting(DERIVED, str(gpus), "as the policy")
-        engines = nodes * gpus // int(flags["--vllm.tensor_parallel_size"].text)
+        engines = nodes * gpus // plan.number("--vllm.tensor_parallel_size")
         derived["--vllm.num_engines"] = _setting(DERIVED, str(engines), "one for each tensor-parallel group of GPUs")
-        steps, prompts = int(flags["--train.max_steps"].text), int(flags["--rollout.batch_size"].text)
+        steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
         if rows and steps:
             passes = math.ceil(steps / max(rows // prompts, 1))
             derived["--train.num_episodes"] = _setting(
                 DERIVED, str(passes), f"passes over {rows:,} rows for all steps"
             )
-    except (KeyError, ValueError, ZeroDivisionError):
-        pass  # a value that is not a number is the parser's to report, with all others
+    except (ValueError, ZeroDivisionError):
+        pass  # a value that makes no sense is the parser's to report, with all others
     return derived

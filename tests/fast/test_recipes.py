@@ -219,3 +219,10 @@ def test_the_data_is_read_often_enough_for_all_steps(recipe):
 def test_a_value_that_is_no_number_is_left_to_the_parser():
     composed = plan("qwen7b", user={"--rollout.batch_size": ("many",)}, rows=1000)
     assert "--train.num_episodes" not in composed.flags
+
+
+@pytest.mark.parametrize("flag", plan("qwen7b", rows=1000).flags)
+def test_any_flag_can_be_taken_out(flag):
+    composed = plan("qwen7b", removed=[flag], rows=1000)
+    assert flag not in composed.flags
+    assert composed.gpus > 0 and composed.layout and composed.argv()
