@@ -23,7 +23,7 @@ CASES = {
     "separate, uneven groups": {**UNEVEN, "micro_batch_size": 1, "scoring": "separate"},
     "deferred, token budget": {**UNEVEN, "max_tokens": 30},
     "separate, token budget": {**UNEVEN, "max_tokens": 30, "scoring": "separate"},
-    "micro_batch, token budget": {"max_tokens": 64, "scoring": "micro_batch"},
+    "micro_batch, token budget": {"max_tokens": 64, "micro_batch_size": 4, "scoring": "micro_batch"},
     "uniform groups kept": {"uniform_groups": "keep"},
     "KL to the old policy": {"kl_old_coef": 0.1},
     "LoRA": {"lora": True},

@@ -1,4 +1,9 @@
-"""Two ZeRO ranks train as one does: the same seed and data give the same losses and gradient norms."""
+"""Two ZeRO ranks train as one does: the same seed and data give the same losses and gradient norms.
+
+float32 shows it to rounding, at a rate at which the policy moves. bf16 does so only while the updates are as small as the
+paper's: at larger rates its own rounding decides, and one rank with half the micro-batch differs from one rank as much
+as two ranks do.
+"""
 
 import pytest
 
@@ -10,11 +15,11 @@ LAYOUT = {"ppo": {"epochs": 4, "groups_per_step": 4}, "real": {"epochs": 2, "gro
 
 @pytest.mark.parametrize("loss", ["ppo", "real"])
 @pytest.mark.parametrize("zero_stage", [2, 3])
-@pytest.mark.parametrize("dtype, tolerance", [("fp32", 1e-5), ("bf16", 1e-3)])
+@pytest.mark.parametrize("dtype, rate, tolerance", [("fp32", 1e-4, 1e-5), ("bf16", 1e-6, 1e-3)])
 def test_losses_and_gradient_norms_of_four_steps(
-    one_rank, two_ranks, random_model, loss, zero_stage, dtype, tolerance
+    one_rank, two_ranks, random_model, loss, zero_stage, dtype, rate, tolerance
 ):
-    case = {"model": random_model, "loss": loss, "zero_stage": zero_stage, "dtype": dtype, "learning_rate": 1e-5}
+    case = {"model": random_model, "loss": loss, "zero_stage": zero_stage, "dtype": dtype, "learning_rate": rate}
     (one,) = one_rank("curve", **case, **LAYOUT[loss])
     first, second = two_ranks("curve", **case, **LAYOUT[loss])
     assert first == second

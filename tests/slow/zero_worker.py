@@ -187,7 +187,7 @@ def real_steps(**case) -> list[dict]:
     trainer, strategy, engine, naive = policy.trainer, policy.strategy, policy.actor.model, NaiveReal(case)
     records, forwards = [], []
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
-    first_mlp.register_forward_hook(lambda *_: forwards.append(1))
+    first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
     optimizer_step, deepspeed_step = trainer.optimizer_step, strategy.optimizer_step
 
     def compared(*args, **kwargs) -> None:
