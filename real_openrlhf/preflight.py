@@ -14,10 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf.errors import UserError
-from real_openrlhf.recipes import Plan
+from real_openrlhf.recipes import DERIVED, Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
+
+# OpenRLHF divides by these, or waits for ever, without saying which one it was.
+POSITIVE = (
+    *("--actor.num_nodes", "--actor.num_gpus_per_node", "--vllm.num_engines", "--vllm.tensor_parallel_size"),
+    *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--rollout.micro_batch_size", "--data.max_len"),
+    *("--train.batch_size", "--train.micro_batch_size", "--train.max_epochs", "--train.num_episodes"),
+    *("--eval.n_samples_per_prompt", "--logger.logging_steps"),
+)
+POSITIVE_OR_OFF = ("--eval.steps", "--ckpt.save_steps")  # -1 is off
 
 
 @dataclass
@@ -76,10 +85,14 @@ def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParse
             near = difflib.get_close_matches(flag, [*known, *ours], n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
-        elif flag in plan.flags:
+        elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # as wrong as what it follows from
             reason = _refusal(parser, flag, plan.typed(flag))
             if reason:
                 problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(known[flag])}"
+            elif flag in POSITIVE and plan.number(flag) < 1:
+                problems[flag] = f"{flag} {plan.number(flag)}: nothing can be done with that. Give 1 or more."
+            elif flag in POSITIVE_OR_OFF and plan.number(flag) < 1 and plan.number(flag) != -1:
+                problems[flag] = f"{flag} {plan.number(flag)}: give 1 or more, or -1 for never."
     return problems
 
 
@@ -116,6 +129,10 @@ def combination_problems(plan: Plan) -> list[str]:
         return str(error).split(" | ")
     except AssertionError as error:
         return [f"OpenRLHF refuses this combination: {error}"]
+    except Exception as error:  # its checks take for granted that some flags are given
+        return [
+            f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error}). See `changed by you`."
+        ]
     return []
 
 

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import glob
 import importlib.metadata
+import itertools
 import json
 import math
 import platform
@@ -31,26 +32,31 @@ def now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
+def refuse_name(folder: Path, name: str | None) -> None:
+    """A name must be one, and new."""
+    if name is None:
+        return
+    if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
+        raise UserError(f"--run-name {name!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
+    if (folder / name).exists():
+        raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
+
+
 def create(folder: Path, stem: str, name: str | None) -> Path:
     """Make the run's folder: under the name asked for, else under one that nothing else has."""
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
-        raise UserError(f"--run-name {name!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
+    refuse_name(folder, name)
     base = name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for attempt in range(1, 1000):
+        for attempt in itertools.count(1):
             path = folder / (base if attempt == 1 else f"{base}-{attempt}")
             try:
                 path.mkdir()
                 return path
             except FileExistsError:
-                if name is not None:
-                    raise UserError(
-                        f"{path} exists already. Continue it with --resume, or choose another --run-name."
-                    ) from None
+                refuse_name(folder, name)  # another process was faster
     except OSError as error:
         raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
-    raise UserError(f"{folder} has a thousand folders named {base}-*. Choose another --run-name.")
 
 
 def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:

@@ -195,6 +195,11 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     _check_size(request, place, findings)
     if request.resumed:
         _check_resumed(request, findings)
+    else:
+        try:
+            runs.refuse_name(request.args.runs_dir, request.args.run_name)
+        except UserError as error:
+            findings.problems.append(str(error))
 
 
 def _check_data(request: Request, findings: preflight.Findings) -> None:

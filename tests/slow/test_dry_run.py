@@ -112,6 +112,27 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
         assert "does not cut a rollout of 128 prompts x 8 into equal updates of whole groups. Give 256." in problem
 
 
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("--vllm.tensor_parallel_size 0", "Give 1 or more."),
+        ("--rollout.n_samples_per_prompt 0", "Give 1 or more."),
+        ("--train.batch_size 0", "Give 1 or more."),
+        ("--rollout.batch_size -4", "Give 1 or more."),
+        ("--actor.num_gpus_per_node 0", "Give 1 or more."),
+        ("--ckpt.save_steps 0", "or -1 for never"),
+        ("--train.seed", "--train.seed : expected one argument. Give it a whole number."),
+        ("--algo.kl.init_coef -1e-3", "push the policy away"),
+        ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
+        ("--run-name a/b", "use letters, digits"),
+    ],
+)
+def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
+    code, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", *words.split())
+    assert code == 2
+    assert expected in problem
+
+
 def test_steps_that_the_data_cannot_give_are_refused(capsys):
     _, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", "--train.num_episodes", "1")
     assert "end after 314 steps, not after 1000" in problem  # 40,315 rows of 128 prompts
