@@ -1,0 +1,53 @@
+"""LoRA with vLLM: the weights that vLLM is given are the base model's with the adapters added in.
+
+OpenRLHF hands every parameter over under the name that it has in training. Adapters make that PEFT's names and parts,
+which vLLM does not know (OpenRLHF issue 1349).
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+
+PEFT_PREFIX, BASE_LAYER = "base_model.model.", ".base_layer."
+
+
+class MergedWeights:
+    """(name in the base model, weight) of every parameter, one merged weight at a time; ZeRO-3 shards are gathered."""
+
+    def __init__(self, model: PeftModel) -> None:
+        adapted = {module: name for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+        self.layers = {f"{name}{BASE_LAYER}weight": layer for layer, name in adapted.items()}
+        own = {parameter for layer in adapted for parameter in layer.parameters()}
+        base = {parameter for layer in adapted for parameter in layer.get_base_layer().parameters()}
+        adapters = own - base
+        self.parameters = [(name, p) for name, p in model.named_parameters() if p not in adapters]
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in self.parameters:
+            layer = self.layers.get(name)
+            weight = parameter if layer is None else _merged(layer, parameter)
+            yield name.removeprefix(PEFT_PREFIX).replace(BASE_LAYER, "."), weight
+
+
+@torch.no_grad()
+def _merged(layer: LoraLayer, parameter: torch.Tensor) -> torch.Tensor:
+    """Added in fp32, so that an adapter's small change is rounded once; the training weights are not touched."""
+    with _gathered(layer) if hasattr(parameter, "ds_id") else contextlib.nullcontext():
+        weight = parameter.data.float()
+        for adapter in layer.active_adapters:
+            weight = weight + layer.get_delta_weight(adapter).float()
+    merged = weight.to(parameter.dtype)
+    merged.ds_shape = merged.shape  # what OpenRLHF asks a ZeRO-3 parameter for
+    return merged
+
+
+def _gathered(layer: LoraLayer) -> contextlib.AbstractContextManager:
+    import deepspeed
+
+    return deepspeed.zero.GatheredParameters(list(layer.parameters()))
