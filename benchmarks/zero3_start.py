@@ -173,16 +173,18 @@ def wait_for_all_gathers() -> None:
 
 
 def print_table(args, starts: dict) -> None:
-    print(f"| way | starts | loads | starts with a corrupted parameter | loads | which |\n|{'---|' * 6}")
+    print(
+        f"| way | starts | corrupted at once | after some load | loads | corrupted | which parameters |\n|{'---|' * 7}"
+    )
     for way, pairs in starts.items():
-        ranks_differ = sum(a != b for a, b in pairs)
         every = [wrong for first, _ in pairs for wrong in first]
         names = Counter(name.removeprefix("model.layers.") for wrong in every for name in wrong)
         which = ", ".join(f"{name} {count}" for name, count in names.most_common()) or "none"
-        bad = sum(any(wrong for report in pair for wrong in report) for pair in pairs)
-        print(f"| {way} | {len(pairs)} | {len(every)} | {bad} | {sum(map(bool, every))} | {which} |")
-        if ranks_differ:
-            print(f"in {ranks_differ} starts of `{way}` the ranks saw different parameters", file=sys.stderr)
+        at_once = sum(bool(first[0]) for first, _ in pairs)
+        some_time = sum(any(first) for first, _ in pairs)
+        print(f"| {way} | {len(pairs)} | {at_once} | {some_time} | {len(every)} | {sum(map(bool, every))} | {which} |")
+        if any(first != second for first, second in pairs):
+            print(f"with `{way}` the ranks saw different parameters", file=sys.stderr)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -44,6 +44,16 @@ def test_gspo_too(two_ranks, random_model):
         assert report["changed"] == []
 
 
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize(
+    "case", [{"zero_stage": 2, "offload": True}, {"zero_stage": 3, "offload": True}, {"zero_stage": 0}]
+)
+def test_with_the_optimizer_offloaded_and_without_zero(two_ranks, random_model, case, where):
+    for report in poisoned(two_ranks, random_model, where=where, value=math.nan, loss="ppo", dtype="bf16", **case):
+        assert report["error"].startswith(PLACES[where])
+        assert report["changed"] == []
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_without_the_guard_the_policy_is_destroyed(two_ranks, random_model, dtype):
     """Why there is a guard, and when it can go. The norm that DeepSpeed reports is that of two groups masked as -1."""
