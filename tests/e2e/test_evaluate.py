@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-K = 32
+K = 128
 BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
 
@@ -188,7 +188,9 @@ def test_an_engine_that_fails_is_one_line(folder):
 
 def test_an_interrupt_ends_every_process(folder):
     log = (folder / "interrupted.log").open("wb")
-    running = subprocess.Popen(command(folder, "interrupted"), stdout=log, stderr=log, start_new_session=True)
+    # far more samples than are drawn before the interrupt
+    endless = command(folder, "interrupted", "--k", "5000")
+    running = subprocess.Popen(endless, stdout=log, stderr=log, start_new_session=True)
     deadline = time.monotonic() + 240
     while samples_so_far(folder, "interrupted") < K:
         assert running.poll() is None and time.monotonic() < deadline, (folder / "interrupted.log").read_text()[-3000:]
