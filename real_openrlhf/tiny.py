@@ -110,7 +110,7 @@ def pretrain(config: TinyConfig, folder: Path, progress: bool) -> None:
     from tqdm import tqdm
     from transformers import get_scheduler
 
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    torch.set_num_threads(1)  # the same numbers on any machine, and no waiting for a core that is busy
     rng = random.Random(config.seed + 1)
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, config.seed)
