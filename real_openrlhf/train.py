@@ -344,7 +344,7 @@ def _train(request: Request, place: Place) -> int:
         print(f"\n{summary(path)}\n\npicture of the training curves: {_picture(path)}")
     else:
         print(f"everything it said: {path / 'train.log'}")
-        print("continue it: the same command with --resume" + (f" --run-name {path.name}" if args.run_name else ""))
+        print("continue it: the same command with --resume")
     return code
 
 
