@@ -27,6 +27,8 @@ CPU_ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",  # compiling costs half a minute and gains nothing on a tiny model
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine
+    "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "torch_extensions"),
     "REAL_RAY_DASHBOARD": "0",  # its processes take as long to start as the policy
     "VLLM_NO_USAGE_STATS": "1",
 }
