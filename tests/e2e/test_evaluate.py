@@ -190,7 +190,13 @@ def test_an_interrupt_ends_every_process(folder):
     log = (folder / "interrupted.log").open("wb")
     # far more samples than are drawn before the interrupt
     endless = command(folder, "interrupted", "--k", "5000")
-    running = subprocess.Popen(endless, stdout=log, stderr=log, start_new_session=True)
+    running = subprocess.Popen(
+        endless,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     deadline = time.monotonic() + 240
     while samples_so_far(folder, "interrupted") < K:
         assert running.poll() is None and time.monotonic() < deadline, (folder / "interrupted.log").read_text()[-3000:]
