@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf import __version__, estimate, inputs, preflight, runs
+from real_openrlhf import __version__, estimate, inputs, preflight, runs, session
 from real_openrlhf.errors import UserError
 from real_openrlhf.launch import TRAINER, Place, supervise
 from real_openrlhf.patching import assert_applied
@@ -31,7 +31,7 @@ SHORTHANDS = {
 OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
 
 
-class _PassThrough(argparse.ArgumentParser):
+class PassThrough(argparse.ArgumentParser):
     """Whatever is not ours is OpenRLHF's, and is kept in order instead of refused."""
 
     def parse_known_args(self, args=None, namespace=None):
@@ -41,7 +41,7 @@ class _PassThrough(argparse.ArgumentParser):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = _PassThrough
+    parser.__class__ = PassThrough
     parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
@@ -332,7 +332,7 @@ def _train(request: Request, place: Place) -> int:
         code, reason = 1, "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            command = place.command([*TRAINER, *plan.argv()], job)
+            command = session.command(plan.argv()) or place.command([*TRAINER, *plan.argv()], job)
             code, reason = supervise(command, place.environment(plan), lock, progress)
         finally:
             if reason and reason.startswith("interrupted"):

@@ -1,0 +1,156 @@
+"""Many trainings one after another in one Ray with one vLLM engine: a tiny run spends most of its time on starting these.
+
+OpenRLHF's own `train(args)` runs each of them; what it makes first, a placement group and the engines, it is given again.
+A training has a small process of its own, which passes the flags and its output on, and whose end ends the training.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+VARIABLE = "REAL_SESSION"  # the socket of the session in which `real-openrlhf train` shall train
+MODULE = "real_openrlhf.session"
+START_SECONDS = 300
+
+
+@contextlib.contextmanager
+def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen]:
+    """A session that listens at `path`; Ray and the engine start with its first training."""
+    with log.open("a") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, "serve", str(path)],
+            env=dict(environment),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not path.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the session did not start; what it said: {log}")
+            time.sleep(0.1)
+        yield process
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(60)
+        process.kill()
+        path.unlink(missing_ok=True)
+
+
+def command(flags: list[str]) -> list[str]:
+    """The process that trains with these flags in the session named by the environment, if one is."""
+    path = os.environ.get(VARIABLE)
+    return [sys.executable, "-m", MODULE, "run", path, *flags] if path else []
+
+
+def submit(path: str, flags: list[str]) -> int:
+    """Train in the session with our output; its exit code."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    socket.send_fds(connection, [json.dumps(flags).encode() + b"\n"], [sys.stdout.fileno()])
+    answer = connection.recv(16)
+    return int(answer or b"1")  # no answer: the session died, and said why
+
+
+def serve(path: str) -> int:
+    """Train whatever is asked for, until one fails: after that nobody knows what Ray still holds."""
+    from openrlhf.cli import train_ppo_ray
+
+    _reuse(train_ppo_ray)
+    draft = f"{path}.{os.getpid()}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(draft)
+    listener.listen()
+    os.rename(draft, path)  # it is there when it listens
+    while True:
+        connection, _ = listener.accept()
+        words, (output,), _, _ = socket.recv_fds(connection, 1 << 20, 1)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.close(output)
+        answered = threading.Event()
+        threading.Thread(target=_end_with, args=(connection, answered), daemon=True).start()
+        code = _train(train_ppo_ray, json.loads(words))
+        answered.set()
+        connection.sendall(str(code).encode())
+        if code:
+            return code
+
+
+def _train(train_ppo_ray, flags: list[str]) -> int:
+    from real_openrlhf import arguments
+
+    try:
+        args = arguments.or_exit(lambda: train_ppo_ray.parse_args(flags))
+        if not args.rollout.seeded:
+            sys.exit("a session's engine is older than the run: only --rollout.seeded makes runs alike")
+        train_ppo_ray.train(args)
+        return 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+
+
+def _end_with(connection: socket.socket, answered: threading.Event) -> None:
+    """The asking process is gone before it was answered: its training ends, and the session with it."""
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+    if not answered.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _reuse(train_ppo_ray) -> None:
+    """Give every training the first one's placement group and engines."""
+    made: dict[str, tuple] = {}
+
+    def once(name: str, key_of):
+        make = getattr(train_ppo_ray, name)
+
+        def again(*args, **kwargs):
+            key = key_of(args, kwargs)
+            if name not in made:
+                made[name] = key, make(*args, **kwargs)
+            if made[name][0] != key:
+                sys.exit("a session keeps its layout and engines: flags of vLLM, GPUs and model must stay the same")
+            return made[name][1]
+
+        setattr(train_ppo_ray, name, again)
+
+    once("placement_group", lambda args, kwargs: (args, kwargs))
+    once("create_vllm_engines", lambda args, kwargs: (args[:3] + args[4:], kwargs))  # args[3]: the seed
+
+    class Group(train_ppo_ray.RayActorGroup):
+        """An engine holds the last training's weights until the new policy hands over its own."""
+
+        def async_init_model_from_pretrained(self, *args, **kwargs):
+            refs = super().async_init_model_from_pretrained(*args, **kwargs)
+            if self.ray_actor_type is not train_ppo_ray.PolicyModelActor:
+                return refs
+            import ray
+
+            ray.get(refs)
+            return self.async_run_method("broadcast_to_vllm")
+
+    train_ppo_ray.RayActorGroup = Group
+
+
+if __name__ == "__main__":
+    command, path, *flags = sys.argv[1:]
+    sys.exit(serve(path) if command == "serve" else submit(path, flags))
