@@ -29,6 +29,7 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
         process = subprocess.Popen(
             [sys.executable, "-m", MODULE, "serve", str(path)],
             env=dict(environment),
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -73,6 +74,7 @@ def serve(path: str) -> int:
     listener.bind(draft)
     listener.listen()
     os.rename(draft, path)  # it is there when it listens
+    threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
     while True:
         connection, _ = listener.accept()
         words, (output,), _, _ = socket.recv_fds(connection, 1 << 20, 1)
@@ -80,10 +82,11 @@ def serve(path: str) -> int:
             os.dup2(output, stream)
         os.close(output)
         answered = threading.Event()
-        threading.Thread(target=_end_with, args=(connection, answered), daemon=True).start()
+        threading.Thread(target=_end_with, args=(connection.fileno(), answered), daemon=True).start()
         code = _train(train_ppo_ray, json.loads(words))
         answered.set()
         connection.sendall(str(code).encode())
+        connection.shutdown(socket.SHUT_RDWR)
         if code:
             return code
 
@@ -108,11 +111,11 @@ def _train(train_ppo_ray, flags: list[str]) -> int:
         sys.stdout.flush()
 
 
-def _end_with(connection: socket.socket, answered: threading.Event) -> None:
-    """The asking process is gone before it was answered: its training ends, and the session with it."""
+def _end_with(other_end: int, answered: threading.Event | None = None) -> None:
+    """The process that opened the session, or one that waits for an answer, is gone: so are we, whatever is trained."""
     with contextlib.suppress(OSError):
-        connection.recv(1)
-    if not answered.is_set():
+        os.read(other_end, 1)
+    if answered is None or not answered.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
 
 
