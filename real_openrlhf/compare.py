@@ -181,7 +181,7 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
 
 def publish(folders: Iterable[Path], out: Path) -> None:
     """run.json and metrics.jsonl of every run, with paths that mean something elsewhere and numbers of six digits."""
-    cache = str(inputs.tiny_folder().parent)
+    cache = str(tiny.folder_of().parent)
     for folder in folders:
         path = out / "runs" / folder.name
         path.mkdir(parents=True, exist_ok=True)

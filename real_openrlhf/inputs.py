@@ -1,7 +1,6 @@
 """The files that a run reads: sets prepared by name, the tiny task, or the user's own; and making what is missing."""
 
 import argparse
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,21 +31,15 @@ class Prepared:
             _prepare_set(self.name, self.path, model)
 
 
-def tiny_folder() -> Path:
-    """Where tiny.prepare() puts the model and its data."""
-    cache = Path(os.environ.get("REAL_CACHE", Path.home() / ".cache" / "real_openrlhf"))
-    return cache / f"tiny-{tiny.TinyConfig().key}"
-
-
 def training_set(name: str, data_dir: Path) -> Path:
     """A set by name, or any other path as it is."""
     if name == TINY:
-        return tiny_folder() / "train.jsonl"
+        return tiny.folder_of() / "train.jsonl"
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
 def validation_set(name: str, data_dir: Path) -> Path:
-    return tiny_folder() / "eval.jsonl" if name == TINY else (data_dir / f"{name}.jsonl").resolve()
+    return tiny.folder_of() / "eval.jsonl" if name == TINY else (data_dir / f"{name}.jsonl").resolve()
 
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
@@ -54,7 +47,7 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     reward = (
         Path(__file__).resolve().parent / "rewards" / f"{'tiny' if recipe.train_data == TINY else 'math'}_reward.py"
     )
-    model = str(tiny_folder() / "model") if recipe.model == TINY else recipe.model
+    model = str(tiny.folder_of() / "model") if recipe.model == TINY else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
         TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
@@ -65,8 +58,8 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
 
 def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
     """What these flags read, is not there, and can be made."""
-    known = [Prepared(TINY, tiny_folder() / "model"), Prepared(TINY, tiny_folder() / "train.jsonl")]
-    known += [Prepared(TINY, tiny_folder() / "eval.jsonl")]
+    known = [Prepared(TINY, tiny.folder_of() / "model"), Prepared(TINY, tiny.folder_of() / "train.jsonl")]
+    known += [Prepared(TINY, tiny.folder_of() / "eval.jsonl")]
     known += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
     known += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}

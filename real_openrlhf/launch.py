@@ -1,5 +1,7 @@
 """Where the training process runs, with which environment, and how it is watched until it ends."""
 
+import contextlib
+import glob
 import json
 import os
 import signal
@@ -140,6 +142,20 @@ def _answers(address: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def drop_stale_locks(folder: Path) -> list[Path]:
+    """DeepSpeed's compiler lock outlives a run that is killed meanwhile, and the next run would wait for it for ever.
+
+    Whoever compiles keeps the file open.
+    """
+    locks = {str(path): path for path in folder.glob("*/lock")}
+    for descriptor in glob.iglob("/proc/[0-9]*/fd/*") if locks else ():
+        with contextlib.suppress(OSError):
+            locks.pop(os.readlink(descriptor), None)
+    for path in locks.values():
+        path.unlink(missing_ok=True)
+    return list(locks.values())
 
 
 def supervise(

@@ -137,13 +137,16 @@ def pretrain(config: TinyConfig, folder: Path, progress: bool) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def folder_of(config: TinyConfig = TinyConfig(), cache: Path | None = None) -> Path:
+    return (cache or Path(os.environ.get("REAL_CACHE", Path.home() / ".cache" / "real_openrlhf"))) / f"tiny-{config.key}"
+
+
 def prepare(config: TinyConfig = TinyConfig(), cache: Path | None = None, progress: bool = True) -> Path:
     """The folder with `model/`, `train.jsonl` and `eval.jsonl`: from the cache, or made now."""
-    cache = cache or Path(os.environ.get("REAL_CACHE", Path.home() / ".cache" / "real_openrlhf"))
-    folder = cache / f"tiny-{config.key}"
+    folder = folder_of(config, cache)
     if folder.exists():
         return folder
-    draft = cache / f"tiny-{config.key}.making-{os.getpid()}"
+    draft = folder.with_name(f"{folder.name}.making-{os.getpid()}")
     try:
         (draft / "model").mkdir(parents=True)
         write_data(config, draft)
@@ -153,7 +156,7 @@ def prepare(config: TinyConfig = TinyConfig(), cache: Path | None = None, progre
     except OSError as error:
         if not folder.exists():  # another process may have finished the same model first
             raise UserError(
-                f"cannot write the tiny model to {cache}: {error}. Set REAL_CACHE to a folder with space"
+                f"cannot write the tiny model to {folder.parent}: {error}. Set REAL_CACHE to a folder with space"
             ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)

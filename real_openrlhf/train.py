@@ -13,7 +13,7 @@ from pathlib import Path
 
 from real_openrlhf import __version__, estimate, inputs, preflight, runs, session
 from real_openrlhf.errors import UserError
-from real_openrlhf.launch import TRAINER, Place, supervise
+from real_openrlhf.launch import TRAINER, Place, drop_stale_locks, supervise
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.progress import Progress, summary
 from real_openrlhf.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
@@ -333,7 +333,10 @@ def _train(request: Request, place: Place) -> int:
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
             command = session.command(plan.argv()) or place.command([*TRAINER, *plan.argv()], job)
-            code, reason = supervise(command, place.environment(plan), lock, progress)
+            environment = place.environment(plan)
+            if "TORCH_EXTENSIONS_DIR" in environment:
+                drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
+            code, reason = supervise(command, environment, lock, progress)
         finally:
             if reason and reason.startswith("interrupted"):
                 place.stop(job)

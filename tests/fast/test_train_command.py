@@ -339,3 +339,14 @@ def test_nohup_keeps_its_meaning(tmp_path):
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_compiler_lock_goes_with_its_owner(tmp_path):
+    held, stale = (tmp_path / name / "lock" for name in ("held", "stale"))
+    for path in (held, stale):
+        path.parent.mkdir()
+    stale.touch()
+    with held.open("w"):
+        assert launch.drop_stale_locks(tmp_path) == [stale]
+        assert held.exists() and not stale.exists()
+    assert launch.drop_stale_locks(tmp_path) == [held]
