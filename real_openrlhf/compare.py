@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = entries(args.algos, args.seeds)
     folder = (args.out / "runs").resolve()
     common = [*_task(args.skill), "--max-steps", str(args.steps), "--runs-dir", str(folder), *args.openrlhf]
-    todo = [entry for entry in wanted if not _finished(folder / entry.name, args.steps)]
+    todo = [entry for entry in wanted if not finished(folder / entry.name, args.steps)]
     print(f"{len(wanted)} runs of {args.steps} steps, {len(wanted) - len(todo)} already finished: {folder}")
     failed = _train(todo, common, args.out.resolve(), len(wanted)) if todo else []
     found, skipped = read_runs(sorted(folder.iterdir()))  # earlier comparisons in this place too
@@ -125,7 +125,7 @@ def _task(skill: float | None) -> list[str]:
     ]
 
 
-def _finished(path: Path, steps: int) -> bool:
+def finished(path: Path, steps: int) -> bool:
     if not path.exists():
         return False
     record = runs.read(path)

@@ -44,6 +44,14 @@ def test_loss_and_gradient_are_the_papers(two_ranks, random_model, case, zero_st
         assert all(step["real/score_abs_max"] > 0.01 for step in steps[1:])
 
 
+def test_the_moving_average_takes_in_every_optimizer_step_once(two_ranks, random_model):
+    """OpenRLHF counts micro-batches; here one step has four of them and moves the weights by 1e-2 or so."""
+    case = {"zero_stage": 2, "ema": True, "micro_batch_size": 1, "learning_rate": 1e-2}
+    for steps in two_ranks("real_steps", model=random_model, **TWO_EPOCHS, **case):
+        assert steps[0]["micro_batches"] == 4
+        assert max(step["ema_error"] for step in steps) < 1e-6
+
+
 def test_a_rank_without_rollouts_runs_a_dummy_micro_batch(two_ranks, random_model):
     """Seven rollouts, one a micro-batch: a rank has four and the other three and a dummy, in first and later steps."""
     case = {"group_sizes": (4, 3), "micro_batch_size": 1}

@@ -48,6 +48,7 @@ class Case:
     checkpointing: bool = False
     lora: bool = False
     offload: bool = False
+    ema: bool = False
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -85,6 +86,7 @@ def arguments(case: Case) -> SimpleNamespace:
             "--algo.real.kl_old_coef": case.kl_old_coef,
         }
     switches = ["--ds.adam_offload"] * case.offload + ["--actor.gradient_checkpointing_enable"] * case.checkpointing
+    switches += ["--train.enable_ema"] * case.ema
     args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches])
     args.ds.param_dtype = case.dtype
     if case.max_tokens:
@@ -189,6 +191,7 @@ def real_steps(**case) -> list[dict]:
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
     first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
     optimizer_step, deepspeed_step = trainer.optimizer_step, strategy.optimizer_step
+    average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def compared(*args, **kwargs) -> None:
         epoch, step = divmod(len(records), steps_in_epoch)
@@ -213,6 +216,10 @@ def real_steps(**case) -> list[dict]:
         records[-1]["dummies"] = sum(batch.dummy for batch in batches)
         records[-1]["micro_batches"] = len(batches)
         records[-1]["forwards"] = len(forwards)
+        for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
+            average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)
+        pairs = list(zip(average, trainer.ema_model.parameters(), strict=True)) if case.ema else []
+        records[-1]["ema_error"] = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
         return status
 
     strategy.optimizer_step, trainer.optimizer_step = compared, recorded

@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+from real_openrlhf import compare
+from real_openrlhf.errors import UserError
+
+
+def test_runs_are_named_after_what_they_are_seed_by_seed():
+    made = compare.entries(["grpo", "real --algo.real.tau 0.1", "real --algo.kl.use_loss --algo.kl.estimator k3"], 2)
+    assert [entry.name for entry in made] == [
+        *("grpo-s1", "real-tau-0.1-s1", "real-use_loss-estimator-k3-s1"),
+        *("grpo-s2", "real-tau-0.1-s2", "real-use_loss-estimator-k3-s2"),
+    ]
+    assert made[1].flags == ("--algo.real.tau", "0.1")
+
+
+@pytest.mark.parametrize("algos, said", [(["reel"], "not an algorithm"), (["real", "real"], "twice")])
+def test_what_cannot_be_compared_is_refused(algos, said):
+    with pytest.raises(UserError, match=said):
+        compare.entries(algos, 1)
+
+
+def record(folder, **changes):
+    folder.mkdir(parents=True)
+    flags = {"--train.max_steps": 4, "--train.run_dir": str(folder)}
+    (folder / "run.json").write_text(json.dumps({"status": "finished", "flags": flags, **changes}))
+    return folder
+
+
+def test_finished_runs_are_not_run_again_and_other_lengths_are_refused(tmp_path):
+    assert not compare.finished(tmp_path / "new", 4)
+    assert compare.finished(record(tmp_path / "done"), 4)
+    assert not compare.finished(record(tmp_path / "broken", status="failed"), 4)
+    with pytest.raises(UserError, match="a run of 4 steps, not of 8"):
+        compare.finished(tmp_path / "done", 8)
+
+
+def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = record(tmp_path / "comparison" / "runs" / "real-s1", data={str(tmp_path / "data" / "mine.jsonl"): "abc"})
+    (run / "metrics.jsonl").write_text('{"phase": "train", "step": 1, "loss": 0.123456789}\n')
+    (run / "model").mkdir()
+    compare.publish([run], tmp_path / "shared")
+    published = tmp_path / "shared" / "runs" / "real-s1"
+    assert sorted(path.name for path in published.iterdir()) == ["metrics.jsonl", "run.json"]
+    assert str(tmp_path) not in (published / "run.json").read_text()
+    assert json.loads((published / "run.json").read_text())["data"] == {"data/mine.jsonl": "abc"}
+    assert json.loads((published / "metrics.jsonl").read_text()) == {"phase": "train", "step": 1, "loss": 0.123457}
