@@ -1,76 +1,89 @@
 """How long a step takes with REAL, beside GRPO with and without its reference model, on the CPU stack.
 
-Runs alternate (A B C A B C ...), each on the whole stack through `real-openrlhf train`; the first steps of a run are
-left out. Prints the median seconds of a step and its ratios to the two baselines, with the quartiles of the run medians.
+All runs share one Ray and one vLLM engine and alternate (A B C ... A B C ...). The learning rate is next to nothing and
+the rollouts are seeded, so that every variant samples, scores and trains on the same responses; a step is compared with
+the same step of the baseline in the same round. The first steps of a run are left out.
 
-    python benchmarks/step_time.py --rounds 3 --steps 14 --updates 4
+    python benchmarks/step_time.py --rounds 3 --steps 20 --updates 4
 """
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from real_openrlhf import cli, session
+from real_openrlhf.compare import environment_of
+
 WARM_UP = 3
+SAMPLES = 256
 GRPO, GRPO_NO_KL = "grpo", "grpo without KL"
-NO_KL = ["--algo", "grpo", "--algo.kl.init_coef", "0", "--no-algo.kl.use_loss"]
 VARIANTS = {
     GRPO: ["--algo", "grpo"],
-    GRPO_NO_KL: NO_KL,
+    GRPO_NO_KL: ["--algo", "grpo", "--algo.kl.init_coef", "0", "--no-algo.kl.use_loss"],
     "real, separate": ["--algo", "real", "--algo.real.scoring", "separate"],
     "real, deferred": ["--algo", "real", "--algo.real.scoring", "deferred"],
     "real, micro_batch": ["--algo", "real", "--algo.real.scoring", "micro_batch"],
 }
+PARTS = ("step_total", "generation", "make_experience", "ppo_train", "broadcast")
+COMMON = [
+    *("--recipe", "cpu", "--actor.adam.lr", "1e-9", "--ckpt.save_steps", "-1"),
+    *("--no-eval.at_start", "--no-eval.at_end", "--eval.steps", "1000"),
+]
 
 
-def step_times(variant: str, args, runs: Path, name: str) -> dict[str, list[float]]:
-    flags = [
-        "--recipe", "cpu", "--runs-dir", str(runs), "--run-name", name, "--max-steps", str(args.steps),
-        "--no-eval.at_start", "--no-eval.at_end", "--eval.steps", "1000", "--ckpt.save_steps", "-1",
-        "--train.batch_size", str(256 // args.updates), *VARIANTS[variant], *args.flags,
-    ]  # fmt: skip
-    subprocess.run([sys.executable, "-m", "real_openrlhf.cli", "train", *flags], check=True, stdout=subprocess.DEVNULL)
+def step_times(variant: str, args, runs: Path, name: str) -> list[dict[str, float]]:
+    """Seconds of every step after the first ones, by part."""
+    flags = ["--runs-dir", str(runs), "--run-name", name, "--max-steps", str(args.steps)]
+    flags += ["--train.batch_size", str(SAMPLES // args.updates), *VARIANTS[variant], *args.flags]
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        code = cli.main(["train", *COMMON, *flags])
+    if code:
+        raise SystemExit(f"{variant} failed: {(runs / name / 'train.log').read_text()[-3000:]}")
     lines = [json.loads(line) for line in (runs / name / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["phase"] == "train"][WARM_UP:]
-    return {key: [step[f"timing/{key}"] for step in steps] for key in ("step_total", "ppo_train", "make_experience")}
+    return [{part: step[f"timing/{part}"] for part in PARTS} for step in steps]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=14)
-    parser.add_argument("--updates", type=int, default=4, help="optimizer steps per rollout of 256 samples")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--updates", type=int, default=4, help=f"optimizer steps per rollout of {SAMPLES} samples")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     args, args.flags = parser.parse_known_args()
-    times: dict[str, dict[str, list[list[float]]]] = {variant: {} for variant in args.variants}
+    times: dict[str, list[dict[str, float]]] = {variant: [] for variant in args.variants}
     with tempfile.TemporaryDirectory() as folder:
-        for round_ in range(args.rounds):
-            for number, variant in enumerate(args.variants):
-                measured = step_times(variant, args, Path(folder), f"{round_}-{number}")
-                for key, values in measured.items():
-                    times[variant].setdefault(key, []).append(values)
-                print(f"round {round_ + 1}, {variant}: {statistics.median(measured['step_total']):.3f} s", flush=True)
+        socket, log = Path(folder) / "session", Path(folder) / "session.log"
+        with session.opened(socket, environment_of(COMMON), log):
+            os.environ[session.VARIABLE] = str(socket)
+            for round_ in range(args.rounds):
+                for number, variant in enumerate(args.variants):
+                    steps = step_times(variant, args, Path(folder) / "runs", f"{round_}-{number}")
+                    times[variant] += steps
+                    seconds = statistics.median(step["step_total"] for step in steps)
+                    print(f"round {round_ + 1}, {variant}: {seconds:.3f} s", flush=True)
+    show(times, args)
 
-    print(
-        f"\n{args.updates} updates per rollout, {args.rounds} rounds of {args.steps - WARM_UP} steps; seconds, medians"
-    )
-    print(f"{'':20} {'step':>8} {'training':>9} {'log-probs':>10}   ratio to {GRPO}   ratio to {GRPO_NO_KL}")
-    medians = {
-        variant: {key: statistics.median(sum(rounds, [])) for key, rounds in keys.items()}
-        for variant, keys in times.items()
-    }
-    for variant, row in medians.items():
-        ratios = [
-            f"{row['step_total'] / medians[base]['step_total']:.3f}" if base in medians else "-"
-            for base in (GRPO, GRPO_NO_KL)
-        ]
-        print(
-            f"{variant:20} {row['step_total']:8.3f} {row['ppo_train']:9.3f} {row['make_experience']:10.3f}   "
-            f"{ratios[0]:>13}   {ratios[1]:>21}"
-        )
+
+def show(times: dict[str, list[dict[str, float]]], args) -> None:
+    print(f"\n{args.updates} updates per rollout, {args.rounds} rounds of {args.steps - WARM_UP} steps")
+    bases = [base for base in (GRPO, GRPO_NO_KL) if base in times]
+    print("median seconds of a step and its parts; ratio of the sums, [quartiles of the ratios of single steps]")
+    print(f"{'':18}" + "".join(f"{part:>16}" for part in PARTS) + "".join(f"   to {base:26}" for base in bases))
+    for variant, steps in times.items():
+        row = [statistics.median(step[part] for step in steps) for part in PARTS]
+        ratios = [ratio(steps, times[base]) for base in bases]
+        print(f"{variant:18}" + "".join(f"{value:16.3f}" for value in row) + "".join(f"   {text:29}" for text in ratios))
+
+
+def ratio(steps: list[dict[str, float]], base: list[dict[str, float]]) -> str:
+    ours, theirs = ([step["step_total"] for step in run] for run in (steps, base))
+    low, middle, high = statistics.quantiles((a / b for a, b in zip(ours, theirs, strict=True)), n=4)
+    return f"{sum(ours) / sum(theirs):.3f} [{low:.3f} {middle:.3f} {high:.3f}]"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """real-openrlhf: one command line, one module a subcommand, imported only when called."""
 
 import argparse
+import errno
 import importlib
 import sys
 
@@ -37,6 +38,11 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"real-openrlhf {args.command}: error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"real-openrlhf {args.command}: error: {error}. Free some space and try again.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

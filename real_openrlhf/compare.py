@@ -139,7 +139,7 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) 
     """Every run in turn; those that failed, with their exit codes."""
     failed, spent, rest = [], [], list(todo)
     out.mkdir(parents=True, exist_ok=True)
-    environment = _environment(["--algo", todo[0].algo, *common])
+    environment = environment_of(["--algo", todo[0].algo, *common])
     while rest:  # a failed run ends its session, the next one opens another
         with session.opened(out / f".session-{os.getpid()}", environment, out / "session.log") as server:
             while rest and server.poll() is None:
@@ -169,7 +169,7 @@ def _left(spent: Sequence[float], count: int) -> str:
     return f", {duration(sum(spent) / len(spent) * count)} left" if spent else ""
 
 
-def _environment(words: Sequence[str]) -> dict[str, str]:
+def environment_of(words: Sequence[str]) -> dict[str, str]:
     parser = argparse.ArgumentParser()
     train.configure(parser)
     request = train.Request.of(parser.parse_args(["--recipe", RECIPE, *words]))

@@ -9,7 +9,10 @@ import difflib
 import io
 import json
 import re
+import shutil
+import socket
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from real_openrlhf.recipes import DERIVED, Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
+
+LEAST_MB, LEAST_PORTS = 300, 64
 
 # OpenRLHF divides by these, or waits for ever, without saying which one it was.
 POSITIVE = (
@@ -279,6 +284,29 @@ def local_gpus() -> tuple[int, float | None]:
     count = torch.cuda.device_count()
     sizes = [torch.cuda.get_device_properties(index).total_memory / 1e9 for index in range(count)]
     return count, min(sizes, default=None)
+
+
+def room_problems(folder: Path) -> list[str]:
+    """A run on this machine dies, or waits for minutes, without room for its files and ports for its processes."""
+    problems = []
+    places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
+    for place, other in places.items():
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        free = shutil.disk_usage(existing).free / 1e6
+        if free < LEAST_MB:
+            problems.append(
+                f"{existing} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
+            )
+    with contextlib.ExitStack() as stack:
+        try:
+            for _ in range(LEAST_PORTS):
+                stack.enter_context(socket.socket()).bind(("", 0))
+        except OSError as error:
+            problems.append(
+                f"Ray and the engines need {LEAST_PORTS} free TCP ports, and there are fewer ({error.strerror}). End what "
+                "holds them (`ss -tan`), or widen net.ipv4.ip_local_port_range."
+            )
+    return problems
 
 
 def cluster_problems(needed: int, nodes: int) -> list[str]:

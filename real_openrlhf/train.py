@@ -19,6 +19,7 @@ from real_openrlhf.progress import Progress, summary
 from real_openrlhf.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 
 ASSUMED_GPU_GB = 80.0
+FULL_BYTES = 1 << 20
 SECRET, HIDDEN = "--logger.wandb.key", "***"
 SHORTHANDS = {
     "model": inputs.MODEL,
@@ -191,6 +192,8 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
         findings.notes += machine  # a dry run is for a machine without GPUs too
     else:
         findings.problems += machine
+    if not dry_run and place.address is None:
+        findings.problems += preflight.room_problems(request.args.runs_dir)
     _check_data(request, findings)
     _check_size(request, place, findings)
     if request.resumed:
@@ -340,6 +343,8 @@ def _train(request: Request, place: Place) -> int:
         finally:
             if reason and reason.startswith("interrupted"):
                 place.stop(job)
+            if code and shutil.disk_usage(path).free < FULL_BYTES:
+                reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
             ending = {"status": "failed" if code else "finished", "reason": reason, "finished": runs.now()}
             runs.write(path, record | ending)
     print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")

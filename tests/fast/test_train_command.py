@@ -1,8 +1,10 @@
 """The command line, the checks that need no OpenRLHF, and a run's life: with another program in the trainer's place."""
 
 import argparse
+import errno
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -11,7 +13,7 @@ import time
 
 import pytest
 
-from real_openrlhf import launch, preflight, train
+from real_openrlhf import cli, launch, preflight, train
 from real_openrlhf.errors import UserError
 from real_openrlhf.launch import CPU_ENVIRONMENT, Place
 from real_openrlhf.progress import Progress
@@ -350,3 +352,29 @@ def test_a_compiler_lock_goes_with_its_owner(tmp_path):
         assert launch.drop_stale_locks(tmp_path) == [stale]
         assert held.exists() and not stale.exists()
     assert launch.drop_stale_locks(tmp_path) == [held]
+
+
+def test_too_little_room_is_refused_before_anything_starts(tmp_path, monkeypatch):
+    assert preflight.room_problems(tmp_path / "runs") == []
+    monkeypatch.setattr(preflight, "LEAST_MB", 1 << 40)
+    assert "Free some space, or another --runs-dir" in preflight.room_problems(tmp_path / "runs")[0]
+
+
+def test_too_few_ports_are_refused_before_anything_starts(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (60, hard))  # another way to have fewer than it needs
+    try:
+        (problem,) = preflight.room_problems(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "64 free TCP ports" in problem and "ip_local_port_range" in problem
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
+    def full(args):
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/run.json")
+
+    monkeypatch.setattr("real_openrlhf.train.run", full)
+    assert cli.main(["train"]) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device" in said and "Free some space" in said and "Traceback" not in said
