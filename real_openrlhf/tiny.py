@@ -117,7 +117,8 @@ def pretrain(config: TinyConfig, folder: Path, progress: bool) -> None:
     steps = config.sure_steps + config.unsure_steps
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.01)
     schedule = get_scheduler("linear", optimizer, num_warmup_steps=steps // 10, num_training_steps=steps)
-    bar = tqdm(range(steps), desc="pre-training the tiny model", disable=not progress, file=sys.stderr)
+    rarely = 0.1 if sys.stderr.isatty() else 15  # seconds; a log needs no hundred lines of it
+    bar = tqdm(range(steps), "pre-training the tiny model", disable=not progress, file=sys.stderr, mininterval=rarely)
     for step in bar:
         skill = 1.0 if step < config.sure_steps else config.skill
         batch = [text(rng, skill) + EOS for _ in range(config.batch_size)]
@@ -132,7 +133,7 @@ def pretrain(config: TinyConfig, folder: Path, progress: bool) -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        bar.set_postfix(loss=f"{loss.item():.3f}")
+        bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

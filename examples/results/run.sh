@@ -24,7 +24,7 @@ hard) # the same task, but most groups are all wrong at first
         --algos real 'real --algo.real.uniform_groups keep' real_constant grpo "$@"
     ;;
 rate) # five times the learning rate: do the weights matter once scores move?
-    compare --steps 40 --seeds 3 --actor.adam.lr 5e-4 --algos real real_constant grpo dapo gspo "$@"
+    compare --steps 40 --seeds 3 --actor.adam.lr 5e-4 --algos real real_constant grpo "$@"
     ;;
 more) # the other algorithms, one seed: they train
     compare --steps 40 --seeds 1 --algos trpa disco_logl disco_lratio "$@"

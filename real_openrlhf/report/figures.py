@@ -300,7 +300,7 @@ def _draw_spread(means: dict[str, Series], look: Look) -> Callable[[Axes], None]
         _over_steps(axes)
         if (spread := means.get("weight_cv")) is not None:
             _line(axes, spread.steps, spread.values, look)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
         else:
             _say(axes, "not logged")
 

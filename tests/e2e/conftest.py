@@ -87,3 +87,10 @@ def train(tmp_path_factory):
         return run
 
     return start
+
+
+@pytest.fixture(scope="session")
+def real(train):
+    return train(
+        "real", "--algo", "real", "--seed", "1", "--max-steps", "20", "--ckpt.save_steps", "10", "--eval.steps", "10"
+    )

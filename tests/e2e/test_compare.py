@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-ALGOS = ("real", "gspo", "real_bce")
+ALGOS = ("gspo", "real", "real_bce")
 TIMES = ("time", "timing/")
 
 
@@ -28,8 +28,9 @@ def status(out, name):
 
 
 def metrics(folder):
-    """Every logged number but the times."""
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    """Every logged number but the times, of the evaluation before the first step and of the steps."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if line["phase"] == "train" or line["step"] == 0]
     return [{key: value for key, value in line.items() if not key.startswith(TIMES)} for line in lines]
 
 
@@ -55,12 +56,18 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(out, interrupted):
     assert not psutil.wait_procs(below, timeout=60)[1]  # no Ray, no engine is left
 
 
-def test_a_run_in_a_session_is_the_run_that_it_is_alone(out, interrupted, train):
+def test_a_run_in_a_session_is_the_run_that_it_is_alone(out, interrupted, real):
     """The same seed gives the same numbers, bit for bit, whatever the engine has served before."""
-    alone = train("alone", "--algo", "gspo", "--seed", "1", "--max-steps", "2")
-    together = metrics(out / "runs" / "gspo-s1")
-    assert len(together) == 4  # both evaluations and two steps
-    assert metrics(alone.folder) == together
+    together = metrics(out / "runs" / "real-s1")
+    assert len(together) == 3
+    assert together == metrics(real.folder)[:3]
+
+
+def test_one_seed_gives_two_algorithms_the_same_prompts_and_first_rollouts(out, interrupted):
+    real, gspo = (metrics(out / "runs" / f"{name}-s1")[1:] for name in ("real", "gspo"))
+    assert [line["rollout/prompts_crc"] for line in real] == [line["rollout/prompts_crc"] for line in gspo]
+    assert real[0]["rollout/pass_rate"] == gspo[0]["rollout/pass_rate"]
+    assert real[1]["rollout/pass_rate"] != gspo[1]["rollout/pass_rate"]  # then they are other policies
 
 
 def test_the_same_command_goes_on_and_reports(out, interrupted):

@@ -11,11 +11,6 @@ def finite(run) -> bool:
     )
 
 
-@pytest.fixture(scope="module")
-def real(train):
-    return train("real", "--algo", "real", "--max-steps", "20", "--ckpt.save_steps", "10", "--eval.steps", "10")
-
-
 def test_real_learns(real):
     assert finite(real) and len(real.lines("train")) == 20
     steps, scores = zip(*((line["step"], line["eval_reverse_pass1"]) for line in real.lines("eval")), strict=True)
@@ -46,9 +41,8 @@ def test_a_run_leaves_its_folder(real):
 
 
 def test_resume_continues_where_the_run_ended(real, train):
-    resumed = train(
-        "real", "--algo", "real", "--max-steps", "22", "--resume", "--ckpt.save_steps", "10", "--eval.steps", "10"
-    )
+    seed = ("--seed", "1", "--resume")
+    resumed = train("real", "--algo", "real", *seed, "--max-steps", "22", "--ckpt.save_steps", "10", "--eval.steps", "10")
     assert [line["step"] for line in resumed.lines("train")] == [*range(1, 23)]
     before, after = resumed.values("rollout/pass_rate")[19:21]
     assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with
@@ -103,21 +97,10 @@ def test_real_asynchronously_on_two_ranks_in_two_epochs(train):
     assert "scoring deferred" in run.log
 
 
-@pytest.fixture(scope="module", params=["gspo", "trpa"])
-def other(request, train):
-    return request.param, train(
-        request.param, "--algo", request.param, "--max-steps", "3", "--no-eval.at_start", "--no-eval.at_end"
-    )
-
-
-def test_other_algorithms_train(other):
-    algo, run = other
+def test_trpa_trains_with_a_reference_on_the_prompts_and_first_rollouts_of_real(train, real):
+    run = train("trpa", "--algo", "trpa", "--seed", "1", "--max-steps", "3", "--no-eval.at_start", "--no-eval.at_end")
     assert finite(run) and len(run.lines("train")) == 3
-    assert ("ReferenceModelActor" in run.actors) == (algo == "trpa")
-
-
-def test_one_seed_gives_two_algorithms_the_same_prompts_and_first_rollouts(other, real):
-    _, run = other
+    assert "ReferenceModelActor" in run.actors
     assert run.values("rollout/prompts_crc") == real.values("rollout/prompts_crc")[:3]
     assert len(set(run.values("rollout/prompts_crc"))) == 3  # other prompts in every step
     assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]

@@ -1,0 +1,41 @@
+"""README.md and docs/results.md say what the committed runs say."""
+
+import json
+import math
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "examples" / "results"
+
+
+def test_tables_and_pages_are_those_of_the_committed_runs():
+    done = subprocess.run([sys.executable, RESULTS / "refresh.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("algo, label", [("real", "REAL"), ("grpo", "GRPO"), ("real_constant", "REAL, constant weights")])
+def test_the_readmes_scores_recomputed(algo, label):
+    """Mean and standard error of the last evaluation, from the logged lines, in a few lines of arithmetic."""
+    scores = []
+    for path in sorted((RESULTS / "mixed" / "runs").glob(f"{algo}-s*/metrics.jsonl")):
+        lines = map(json.loads, path.read_text().splitlines())
+        scores.append([line["eval_reverse_pass1"] for line in lines if line["phase"] == "eval"][-1])
+    assert len(scores) >= 5
+    mean, error = statistics.mean(scores), statistics.stdev(scores) / math.sqrt(len(scores))
+    row = re.search(rf"^\| {label} \| \**([\d.]+) ± ([\d.]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert (row[1], row[2]) == (f"{mean:.3f}", f"{error:.3f}")
+
+
+def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
+    records = sorted(RESULTS.glob("*/runs/*/run.json"))
+    assert len(records) >= 50
+    for path in records:
+        record = json.loads(path.read_text())
+        assert record["status"] == "finished" and record["code_version"] and record["seed"] >= 1
+        assert not re.search(r'"/(?!dev)', path.read_text()), path  # no absolute path
