@@ -20,7 +20,7 @@ from real_openrlhf.guard import NonFiniteError
 from real_openrlhf.loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
 from real_openrlhf.metrics import group_metrics, over_steps, ratio_metrics, ratio_table, token_gradients
 from real_openrlhf.objective import GroupLoss, ObjectiveSettings, count_valid, score_weights
-from real_openrlhf.scoring import choose_scoring
+from real_openrlhf.scoring import choose_scoring, scored_at_once
 
 # Token sums of a step that ranks add up for the log, in this order, before the ratio table.
 SUMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")
@@ -48,8 +48,8 @@ class Forward:
 
     log_probs: Tensor
     scores: Tensor
-    entropy: Tensor | None
-    aux_loss: Tensor | None
+    entropy: Tensor | None = None
+    aux_loss: Tensor | None = None
 
 
 @dataclass
@@ -78,6 +78,7 @@ class RealActorTrainer(ActorPPOTrainer):
         self.dp_size = dist.get_world_size(self.dp_group)
         config = self.engine.module.config.get_text_config()
         self.scoring, why = choose_scoring(self.args, self.dp_size, config, self.over_ranks(free_bytes(), "MIN"))
+        self.scored_at_once = scored_at_once(self.args)
         self.strategy.print(f"REAL: {real.objective}, tau {self.settings.tau:g}, scoring {self.scoring}: {why}")
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
@@ -158,8 +159,25 @@ class RealActorTrainer(ActorPPOTrainer):
         """Forwards that make the scores: kept for a deferred backward, or without gradient; none where not needed."""
         if first or self.scoring == "micro_batch":
             return [None] * len(batches)
-        with torch.set_grad_enabled(self.scoring == "deferred"):
+        if self.scoring == "deferred":
             return [self.forward(batch) for batch in batches]
+        starts = range(0, len(batches), self.scored_at_once)
+        return [known for start in starts for known in self.score(batches[start : start + self.scored_at_once])]
+
+    @torch.no_grad()
+    def score(self, batches: list[MicroBatch]) -> list[Forward]:
+        """One forward for several micro-batches: without gradients more fits."""
+        columns = []
+        for name in ("sequences", "action_mask", "attention_mask"):
+            parts = [getattr(batch.experience, name) for batch in batches]
+            width = max(part.shape[1] for part in parts)
+            columns.append(torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts]))
+        sequences, action_mask, attention_mask = columns
+        log_probs, _ = self.actor(sequences, action_mask, attention_mask=attention_mask, return_output=True)
+        shapes = [batch.experience.action_mask.shape for batch in batches]
+        rows = log_probs.split([count for count, _ in shapes])
+        own = [row[:, :width] for row, (_, width) in zip(rows, shapes, strict=True)]
+        return [Forward(one, self.scores(one, batch)) for one, batch in zip(own, batches, strict=True)]
 
     def status(
         self, table: ScoreTable, weighed: GroupLoss, sums: Tensor, step: StepConstants, drift: float

@@ -29,6 +29,13 @@ def updates_per_rollout(args: SimpleNamespace) -> int:
     return max(rollouts // args.train.batch_size, 1) * args.train.max_epochs
 
 
+def scored_at_once(args: SimpleNamespace) -> int:
+    """Training micro-batches that one forward without gradient takes: OpenRLHF has limits of their own for such."""
+    limit = "max_tokens_per_gpu" if args.train.dynamic_batch_enable else "micro_batch_size"
+    training, without_gradient = getattr(args.train, limit), getattr(args.rollout, limit)
+    return max((without_gradient or training) // training, 1)
+
+
 def graph_bytes_per_token(config: SimpleNamespace, checkpointing: bool) -> int:
     """What a forward keeps for its backward: fp32 logits, their softmax and gradient, and the layers' activations."""
     hidden, intermediate = config.hidden_size, getattr(config, "intermediate_size", 4 * config.hidden_size)

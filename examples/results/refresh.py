@@ -22,7 +22,6 @@ REPORTS = {
     "mixed": ["mixed/runs"],
     "knobs": ["knobs/runs", *(f"mixed/runs/real-s{seed}" for seed in (1, 2, 3))],
     "hard": ["hard/runs"],
-    "rate": ["rate/runs"],
     "more": ["more/runs"],
 }
 BLOCK = re.compile(r"(<!-- table: (?P<path>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs one of the experiments of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh mixed|knobs|hard|rate|more [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh mixed|knobs|hard|more [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. Interrupted, the same command goes on. A run is the same, bit for bit, on one machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-name="${1:?which experiment? mixed, knobs, hard, rate or more}"
+name="${1:?which experiment? mixed, knobs, hard or more}"
 shift
 compare() {
     bash examples/scripts/compare_cpu.sh --out "comparison/$name" --publish "examples/results/$name" --eval.steps 10 "$@"
@@ -23,14 +23,11 @@ hard) # the same task, but most groups are all wrong at first
     compare --steps 60 --seeds 3 --skill 0.05 \
         --algos real 'real --algo.real.uniform_groups keep' real_constant grpo "$@"
     ;;
-rate) # five times the learning rate: do the weights matter once scores move?
-    compare --steps 40 --seeds 3 --actor.adam.lr 5e-4 --algos real real_constant grpo "$@"
-    ;;
 more) # the other algorithms, one seed: they train
     compare --steps 40 --seeds 1 --algos trpa disco_logl disco_lratio "$@"
     ;;
 *)
-    echo "no experiment $name: mixed, knobs, hard, rate or more" >&2
+    echo "no experiment $name: mixed, knobs, hard or more" >&2
     exit 2
     ;;
 esac

@@ -148,11 +148,9 @@ def _deviation(run: Run) -> tuple[str, ...]:
     """Where a run leaves its method's own flags."""
     own = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
     flags = _flags(run)
-    return tuple(
-        WORDS.get(flag, flag.removeprefix("--") + " {}").format(_plain(flags[flag]))
-        for flag, setting in own.items()
-        if flag in flags and flags[flag] != json_value(setting.words)
-    )
+    left = [flag for flag, setting in own.items() if flag in flags and flags[flag] != json_value(setting.words)]
+    added = [flag for flag in WORDS if flag not in own and flags.get(flag)] if own else []
+    return tuple(WORDS.get(flag, flag.removeprefix("--") + " {}").format(_plain(flags[flag])) for flag in left + added)
 
 
 def _plain(value: Any) -> str:

@@ -270,10 +270,12 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
         lab.write_run(tmp_path, "real", seed, flags={"--algo.real.tau": 0.1}, name=f"cold-{seed}")
         lab.write_run(tmp_path, "real", seed, flags={"--algo.real.uniform_groups": "keep"}, name=f"keep-{seed}")
         lab.write_run(tmp_path, "grpo", seed)
+    lab.write_run(tmp_path, "real", 1, flags={"--algo.real.kl_old_coef": 0.001}, name="near-1")
     lab.write_run(tmp_path, "grpo", 1, flags={"--actor.adam.lr": 2e-4}, name="fast-1")
     task = comparison(tmp_path)
     assert {setting.label: len(setting.runs) for setting in task.settings} == {
         "REAL": 2,
+        "REAL, KL to old policy 0.001": 1,
         "REAL, τ = 0.1": 2,
         "REAL, uniform groups: keep": 2,
         "GRPO, actor.adam.lr 0.0001": 2,
@@ -281,7 +283,8 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
     }
     ablations = {row["Setting"]: row["Our runs"] for row in rows(tables.ablations(task))}
     assert ablations["τ = 0.1"] == "2 runs" and ablations["REAL, uniform groups: keep"] == "2 runs"
-    assert ablations["τ = 1.0"] == ablations["KL w/ old policy"] == "no run"
+    assert ablations["KL w/ old policy"] == "1 run"
+    assert ablations["τ = 1.0"] == ablations["KL w/ reference model"] == "no run"
 
 
 def test_different_tasks_never_share_a_figure(tmp_path):

@@ -4,7 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.scoring import choose_scoring, graph_bytes_per_token, updates_per_rollout, whole_groups
+from real_openrlhf.scoring import (
+    choose_scoring,
+    graph_bytes_per_token,
+    scored_at_once,
+    updates_per_rollout,
+    whole_groups,
+)
 
 # Qwen2.5-Math-7B's config.json
 QWEN_7B = SimpleNamespace(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, vocab_size=152064)
@@ -113,3 +119,17 @@ def test_the_estimate_is_what_a_forward_keeps():
     assert graph_bytes_per_token(QWEN_7B, False) == 28 * (16 * 3584 + 4 * 18944) * 2 + logits
     no_mlp_size = SimpleNamespace(hidden_size=10, num_hidden_layers=1, vocab_size=0)
     assert graph_bytes_per_token(no_mlp_size, False) == (16 * 10 + 4 * 40) * 2
+
+
+@pytest.mark.parametrize(
+    "training, without_gradient, together",
+    [
+        ({"micro_batch_size": 2}, {"micro_batch_size": 8}, 4),
+        ({"micro_batch_size": 8}, {"micro_batch_size": 4}, 1),
+        ({"max_tokens_per_gpu": 9216}, {"max_tokens_per_gpu": 18432}, 2),
+        ({"max_tokens_per_gpu": 9216}, {"max_tokens_per_gpu": None}, 1),
+    ],
+)
+def test_a_forward_without_gradient_takes_what_openrlhf_lets_it(training, without_gradient, together):
+    train = SimpleNamespace(dynamic_batch_enable="max_tokens_per_gpu" in training, **training)
+    assert scored_at_once(SimpleNamespace(train=train, rollout=SimpleNamespace(**without_gradient))) == together

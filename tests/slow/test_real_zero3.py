@@ -13,6 +13,7 @@ UNEVEN = {"group_sizes": (3, 2, 5, 4, 1, 6), "groups_per_step": 2}
 CASES = {
     "deferred": {},
     "separate": {"scoring": "separate"},
+    "separate, each micro-batch by itself": {"scoring": "separate", "rollout_micro_batch_size": 2},
     "micro_batch": {"scoring": "micro_batch", "micro_batch_size": 4},
     "deferred, one rollout in a micro-batch": {"micro_batch_size": 1},
     "deferred, the whole step in a micro-batch": {"micro_batch_size": 4},
@@ -68,10 +69,10 @@ def test_a_rank_without_rollouts_runs_a_dummy_micro_batch(two_ranks, random_mode
     "scoring, size, checkpointing, forwards",
     [
         ("deferred", 2, False, [1, 1]),
-        ("separate", 2, False, [1, 2]),
+        ("separate", 2, False, [1, 1.5]),  # two micro-batches are scored at once
         ("micro_batch", 4, False, [1, 1]),
         ("deferred", 2, True, [2, 2]),
-        ("separate", 2, True, [2, 3]),
+        ("separate", 2, True, [2, 2.5]),
         ("micro_batch", 4, True, [2, 2]),
     ],
 )

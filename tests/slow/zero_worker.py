@@ -41,6 +41,7 @@ class Case:
     groups_per_step: int = 2
     epochs: int = 1
     micro_batch_size: int = 2
+    rollout_micro_batch_size: int = 4
     max_tokens: int | None = None  # token-budget micro-batches instead
     scoring: str = "deferred"
     uniform_groups: str = "drop"
@@ -73,6 +74,7 @@ def arguments(case: Case) -> SimpleNamespace:
         "--train.micro_batch_size": case.micro_batch_size,
         "--train.max_epochs": case.epochs,
         "--rollout.batch_size": len(case.group_sizes),
+        "--rollout.micro_batch_size": case.rollout_micro_batch_size,
         "--rollout.n_samples_per_prompt": GROUP_SIZE,
         "--data.max_len": 32,
         "--vllm.sync_backend": "gloo",
