@@ -101,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     todo = [entry for entry in wanted if not finished(folder / entry.name, args.steps)]
     print(f"{len(wanted)} runs of {args.steps} steps, {len(wanted) - len(todo)} already finished: {folder}")
     failed = _train(todo, common, args.out.resolve(), len(wanted)) if todo else []
-    found, skipped = read_runs(sorted(folder.iterdir()))  # earlier comparisons in this place too
+    if failed and failed[-1][1] == REFUSED:  # and has said why
+        return REFUSED
+    found, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
     if found:
         print(f"report: {write(found, skipped, args.out / 'report')}")
         if args.publish:

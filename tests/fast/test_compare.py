@@ -1,4 +1,7 @@
+import argparse
+import contextlib
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +22,19 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
 def test_what_cannot_be_compared_is_refused(algos, said):
     with pytest.raises(UserError, match=said):
         compare.entries(algos, 1)
+
+
+def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
+    """Every other run would be refused as well."""
+    asked = []
+    monkeypatch.setattr(compare.session, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None)))
+    monkeypatch.setattr(compare, "environment_of", lambda words: {})
+    monkeypatch.setattr(compare.cli, "main", lambda words: asked.append(words) or 2)
+    parser = argparse.ArgumentParser()
+    compare.configure(parser)
+    args = parser.parse_args(["--algos", "real", "grpo", "--out", str(tmp_path), "--actor.adam.lr", "fast"])
+    assert compare.run(args) == 2
+    assert len(asked) == 1 and asked[0][-2:] == ["--actor.adam.lr", "fast"]
 
 
 def record(folder, **changes):
