@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,9 @@ def run(args: argparse.Namespace) -> int:
     folder = (args.out / "runs").resolve()
     common = [*_task(args.skill), "--max-steps", str(args.steps), "--runs-dir", str(folder), *args.openrlhf]
     todo = [entry for entry in wanted if not finished(folder / entry.name, args.steps)]
+    for entry in wanted:
+        if (folder / entry.name).exists():
+            refuse_other_flags(folder / entry.name, request_of(_words(entry, common)))
     print(f"{len(wanted)} runs of {args.steps} steps, {len(wanted) - len(todo)} already finished: {folder}")
     failed = _train(todo, common, args.out.resolve(), len(wanted)) if todo else []
     if failed and failed[-1][1] == REFUSED:  # and has said why
@@ -137,18 +141,30 @@ def finished(path: Path, steps: int) -> bool:
     return record["status"] == "finished"
 
 
+def refuse_other_flags(path: Path, request: train.Request) -> None:
+    """A run that was made with other flags must not stand in a comparison under this name."""
+    made, asked = runs.read(path)["flags"], train.recorded_flags(request.plan(path))
+    other = sorted(flag for flag in {*made, *asked} - train.PLACES if made.get(flag) != asked.get(flag))
+    if other:
+        said = "; ".join(f"{flag} {made.get(flag)}, not {asked.get(flag)}" for flag in other)
+        raise UserError(f"{path} was made with {said}. Choose another --out.")
+
+
 def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) -> list[tuple[Entry, int]]:
     """Every run in turn; those that failed, with their exit codes."""
     failed, spent, rest = [], [], list(todo)
     out.mkdir(parents=True, exist_ok=True)
     environment = environment_of(["--algo", todo[0].algo, *common])
     while rest:  # a failed run ends its session, the next one opens another
-        with session.opened(out / f".session-{os.getpid()}", environment, out / "session.log") as server:
+        with (
+            tempfile.TemporaryDirectory() as short,  # a socket's path has at most 107 letters
+            session.opened(Path(short) / "session", environment, out / "session.log") as server,
+        ):
             while rest and server.poll() is None:
                 entry = rest.pop(0)
                 print(f"\n--- {entry.name}, run {total - len(rest)} of {total}{_left(spent, len(rest) + 1)}", flush=True)
                 started = time.monotonic()
-                code = _one(entry, common, out / f".session-{os.getpid()}")
+                code = _one(entry, common, Path(short) / "session")
                 if code == REFUSED or code in INTERRUPTED:
                     return [*failed, (entry, code)]
                 if code:
@@ -158,11 +174,15 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) 
     return failed
 
 
-def _one(entry: Entry, common: Sequence[str], path: Path) -> int:
+def _words(entry: Entry, common: Sequence[str]) -> list[str]:
     own = ["--recipe", RECIPE, "--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
+    return [*own, *common, *entry.flags]
+
+
+def _one(entry: Entry, common: Sequence[str], path: Path) -> int:
     os.environ[session.VARIABLE] = str(path)
     try:
-        return cli.main(["train", *own, *common, *entry.flags])
+        return cli.main(["train", *_words(entry, common)])
     finally:
         del os.environ[session.VARIABLE]
 
@@ -171,14 +191,17 @@ def _left(spent: Sequence[float], count: int) -> str:
     return f", {duration(sum(spent) / len(spent) * count)} left" if spent else ""
 
 
-def environment_of(words: Sequence[str]) -> dict[str, str]:
+def request_of(words: Sequence[str]) -> train.Request:
     parser = argparse.ArgumentParser()
     train.configure(parser)
-    request = train.Request.of(parser.parse_args(["--recipe", RECIPE, *words]))
+    return train.Request.of(parser.parse_args(words))
+
+
+def environment_of(words: Sequence[str]) -> dict[str, str]:
     place = Place.of(RECIPES[RECIPE], None)
     if place.takes_jobs:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
-    return place.environment(request.plan())
+    return place.environment(request_of(["--recipe", RECIPE, *words]).plan())
 
 
 def publish(folders: Iterable[Path], out: Path) -> None:

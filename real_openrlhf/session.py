@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from real_openrlhf.errors import UserError
+
 VARIABLE = "REAL_SESSION"  # the socket of the session in which `real-openrlhf train` shall train
 MODULE = "real_openrlhf.session"
 START_SECONDS = 300
@@ -38,7 +40,7 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
         deadline = time.monotonic() + START_SECONDS
         while not path.exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the session did not start; what it said: {log}")
+                raise UserError(f"the session did not start. What it said: {log}; `real-openrlhf doctor` checks the machine.")
             time.sleep(0.1)
         yield process
     finally:

@@ -29,6 +29,8 @@ SHORTHANDS = {
     "gpus": "--actor.num_gpus_per_node",
     "nodes": "--actor.num_nodes",
 }
+# Where a run is and how it was continued; these may differ between runs of one setting.
+PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
 
 
@@ -247,7 +249,7 @@ def _check_resumed(request: Request, findings: preflight.Findings) -> None:
             f"{request.resumed} is a run of {runs.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
-    now = _recorded_flags(request.plan())
+    now = recorded_flags(request.plan())
     for flag in sorted({*now, *record["flags"]} - {"--ckpt.load_enable"}):
         before, after = record["flags"].get(flag), now.get(flag)
         if before != after:
@@ -299,7 +301,7 @@ def _said(flag: str, setting: Setting | None) -> str:
     return value if setting.origin == USER else f"{value} ({setting.origin})"
 
 
-def _recorded_flags(plan: Plan) -> dict:
+def recorded_flags(plan: Plan) -> dict:
     return {flag: HIDDEN if flag == SECRET else runs.json_value(s.words) for flag, s in plan.flags.items()}
 
 
@@ -324,7 +326,7 @@ def _train(request: Request, place: Place) -> int:
             "started": runs.now(),
             "finished": None,
             "command": _typed(),
-            "flags": _recorded_flags(plan),
+            "flags": recorded_flags(plan),
             **runs.provenance(inputs.local_files(plan.flags)),
         }
         if request.resumed:

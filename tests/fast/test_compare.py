@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf import compare
+from real_openrlhf import compare, train
 from real_openrlhf.errors import UserError
 
 
@@ -50,6 +50,16 @@ def test_finished_runs_are_not_run_again_and_other_lengths_are_refused(tmp_path)
     assert not compare.finished(record(tmp_path / "broken", status="failed"), 4)
     with pytest.raises(UserError, match="a run of 4 steps, not of 8"):
         compare.finished(tmp_path / "done", 8)
+
+
+def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
+    words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
+    request = compare.request_of(words)
+    record(tmp_path / "real-s1", flags=train.recorded_flags(request.plan(tmp_path / "real-s1")))
+    compare.refuse_other_flags(tmp_path / "real-s1", request)
+    faster = compare.request_of([*words, "--resume", "--actor.adam.lr", "5e-4"])
+    with pytest.raises(UserError, match=r"--actor.adam.lr 0.0001, not 0.0005. Choose another --out"):
+        compare.refuse_other_flags(tmp_path / "real-s1", faster)
 
 
 def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, monkeypatch):
