@@ -15,8 +15,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from real_openrlhf import cli, session
-from real_openrlhf.compare import environment_of
+from real_openrlhf import cli
+from real_openrlhf.comparison.command import environment_of
+from real_openrlhf.training import shared_ray
 
 WARM_UP = 3
 SAMPLES = 256
@@ -58,8 +59,8 @@ def main() -> None:
     times: dict[str, list[dict[str, float]]] = {variant: [] for variant in args.variants}
     with tempfile.TemporaryDirectory() as folder:
         socket, log = Path(folder) / "session", Path(folder) / "session.log"
-        with session.opened(socket, environment_of(COMMON), log):
-            os.environ[session.VARIABLE] = str(socket)
+        with shared_ray.opened(socket, environment_of(COMMON), log):
+            os.environ[shared_ray.VARIABLE] = str(socket)
             for round_ in range(args.rounds):
                 for number, variant in enumerate(args.variants):
                     steps = step_times(variant, args, Path(folder) / "runs", f"{round_}-{number}")

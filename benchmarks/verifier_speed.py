@@ -21,8 +21,8 @@ import statistics
 import time
 from pathlib import Path
 
-from real_openrlhf.rewards import verifier
-from real_openrlhf.rewards.label import golds_of
+from real_openrlhf.rewards.verifier import verdict as verifier
+from real_openrlhf.rewards.verifier.golds import golds_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SENTENCES = (
@@ -113,7 +113,7 @@ def speed(golds: list[str], count: int) -> None:
     milliseconds.sort()
     characters = statistics.mean(len(response) for response, _ in items)
     print(
-        f"{count} responses, {characters:,.0f} characters on average, {scores.count(1.0)} right; {verifier.counts()}"
+        f"{count} responses, {characters:,.0f} characters on average, {scores.count(1.0)} right; {verdict.counts()}"
     )
     at = {share: milliseconds[int(share * (count - 1))] for share in (0.5, 0.95, 0.99, 1.0)}
     print(

@@ -8,7 +8,7 @@ __all__ = ["OPENRLHF_VERSION", "__version__", "real_policy_loss"]
 
 def __getattr__(name: str):
     if name == "real_policy_loss":  # on first use, so that importing the package does not import torch
-        from real_openrlhf.loss import real_policy_loss
+        from real_openrlhf.algorithm.policy_loss import real_policy_loss
 
         return real_policy_loss
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,11 +10,11 @@ from real_openrlhf.errors import UserError
 
 # name -> (module with configure(parser) and run(args) -> exit code, help)
 COMMANDS = {
-    "train": ("real_openrlhf.train", "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag"),
-    "compare": ("real_openrlhf.compare", "algorithms x seeds on the CPU stack, then the report"),
-    "eval": ("real_openrlhf.evaluate", "pass@1 over k samples on the benchmarks, with standard errors"),
-    "data": ("real_openrlhf.data.prepare", "training sets and benchmarks as OpenRLHF's JSONL"),
-    "grade": ("real_openrlhf.rewards.grade", "verify the answers in a JSONL file"),
+    "train": ("real_openrlhf.training.command", "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag"),
+    "compare": ("real_openrlhf.comparison.command", "algorithms x seeds on the CPU stack, then the report"),
+    "eval": ("real_openrlhf.evaluation.command", "pass@1 over k samples on the benchmarks, with standard errors"),
+    "data": ("real_openrlhf.data.command", "training sets and benchmarks as OpenRLHF's JSONL"),
+    "grade": ("real_openrlhf.rewards.command", "verify the answers in a JSONL file"),
     "report": ("real_openrlhf.report.command", "figures and tables from run folders"),
     "patch": ("real_openrlhf.patching", "apply, revert or show the patches to OpenRLHF"),
     "doctor": ("real_openrlhf.doctor", "check this machine: versions, patches, devices, Ray, vLLM"),

@@ -15,10 +15,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from hypothesis import strategies as st
 
-from real_openrlhf.exchange import ScoreTable, gather_table, sum_over_ranks
-from real_openrlhf.loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
-from real_openrlhf.objective import OBJECTIVES, ObjectiveSettings, count_valid, rollout_scores, score_weights
-from real_openrlhf.schedule import micro_batches, schedule
+from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, count_valid, rollout_scores, score_weights
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
+from real_openrlhf.algorithm.schedule import micro_batches, schedule
+from real_openrlhf.algorithm.score_table import ScoreTable, gather_table, sum_over_ranks
 
 VOCABULARY, HIDDEN = 5, 3
 SCORINGS = ("micro_batch", "deferred", "separate")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from real_openrlhf.report.command import write
-from real_openrlhf.report.runs import read_runs
+from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.tables import results, to_markdown
 

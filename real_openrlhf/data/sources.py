@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.data.files import sha256
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import sha256
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
 

@@ -33,7 +33,7 @@ def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], gra
 
 
 def _verified(pairs: list[tuple[Task, Sample]], think: str, grader: str) -> Iterator[tuple[float, str]]:
-    from real_openrlhf.rewards.verifier import verify_many
+    from real_openrlhf.rewards.verifier.verdict import verify_many
 
     return verify_many(((sample.response, task.label) for task, sample in pairs), think, grader)
 

@@ -4,9 +4,9 @@ import hashlib
 import json
 from pathlib import Path
 
-from real_openrlhf.data.files import sha256
 from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.files import sha256
 
 SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # weights, configuration, tokenizer
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.evaluation.statistics import bootstrap, pass_at, powers_of_two, sampling_error
+from real_openrlhf.evaluation.pass_rates import bootstrap, pass_at, powers_of_two, sampling_error
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 

@@ -12,7 +12,7 @@ from real_openrlhf.errors import UserError
 
 if TYPE_CHECKING:
     from real_openrlhf.report.figures import Picture
-    from real_openrlhf.report.runs import Run
+    from real_openrlhf.report.read_runs import Run
     from real_openrlhf.report.tables import Table
 
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from real_openrlhf.report.runs import read_runs
+    from real_openrlhf.report.read_runs import read_runs
 
     runs, skipped = read_runs(args.runs)
     if not runs:

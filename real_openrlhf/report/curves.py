@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from real_openrlhf.report.runs import Run
+from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Setting
 from real_openrlhf.report.statistics import Band, Estimate, Series, band, estimate, final, windowed
 

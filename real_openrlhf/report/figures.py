@@ -20,7 +20,7 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Metric, curve, series
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.methods import METHODS, REAL_FAMILY, method
-from real_openrlhf.report.runs import Run, UnreadableRun, read_run
+from real_openrlhf.report.read_runs import Run, UnreadableRun, read_run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Series, band, gaps, window_length, windowed
 from real_openrlhf.report.weights import bound, clip_edges, figure_one
@@ -309,7 +309,7 @@ def _draw_spread(means: dict[str, Series], look: Look) -> Callable[[Axes], None]
 
 def gradient_magnitude() -> Picture:
     """The paper's Figure 1, drawn from the weights that training uses."""
-    from real_openrlhf.objective import NEGATIVE, POSITIVE
+    from real_openrlhf.algorithm.objective import NEGATIVE, POSITIVE
 
     ways = {name: Look(METHODS[name].colour, METHODS[name].line, METHODS[name].marker) for name in ("grpo", "real")}
     rows: list[tuple] = []

@@ -12,7 +12,7 @@ from real_openrlhf.report import published
 from real_openrlhf.report.curves import ENTROPY, LENGTH, REWARD, SOLVE_ALL, VALIDATION, Final, Metric, at_end
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.methods import REAL_FAMILY
-from real_openrlhf.report.runs import Run
+from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
 

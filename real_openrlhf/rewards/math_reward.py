@@ -13,7 +13,7 @@ REAL_VERIFIER_MEMORY_MB  address space of each (2048)
 import math
 import os
 
-from real_openrlhf.rewards.verifier import FAILED, Verdict, start_workers, verify
+from real_openrlhf.rewards.verifier.verdict import FAILED, Verdict, start_workers, verify
 
 _THINK = os.environ.get("REAL_THINK", "auto")
 _GRADER = os.environ.get("REAL_GRADER", "robust")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from real_openrlhf import patching
-from real_openrlhf.launch import Place
-from real_openrlhf.recipes import ALGORITHMS, RECIPES, compose
+from real_openrlhf.training.launch import Place
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
 
 PACKAGE = Path(patching.__file__).parents[1]
 

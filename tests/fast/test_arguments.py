@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf import arguments
 from real_openrlhf.errors import UserError
+from real_openrlhf.hooks import arguments
 
 # Upstream's flags that the checks read, with upstream's defaults; test_dry_run.py asks the patched parser itself.
 UPSTREAM = {
@@ -297,7 +297,7 @@ def test_every_flag_says_what_it_is_its_default_and_where_it_is_from():
 
 
 def test_the_objectives_are_those_there_are():
-    from real_openrlhf import objective
+    from real_openrlhf.algorithm import objective
 
     (flag,) = [action for action in own_actions() if action.dest == "algo.real.objective"]
     assert flag.choices == list(objective.OBJECTIVES)
@@ -306,7 +306,7 @@ def test_the_objectives_are_those_there_are():
 
 
 def test_the_default_temperature_in_the_help_is_the_objectives():
-    from real_openrlhf.objective import OBJECTIVES
+    from real_openrlhf.algorithm.objective import OBJECTIVES
 
     (tau,) = [action for action in own_actions() if action.dest == "algo.real.tau"]
     said = dict(re.findall(r"for (\w+) ([\d.]+)", tau.help))

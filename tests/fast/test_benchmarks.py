@@ -9,7 +9,7 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.errors import UserError
-from real_openrlhf.rewards.verifier import verify
+from real_openrlhf.rewards.verifier.verdict import verify
 
 ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 needs_originals = pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")

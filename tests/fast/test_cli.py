@@ -21,19 +21,19 @@ def loaded_by(module: str) -> set[str]:
     "module",
     [
         "real_openrlhf",
-        "real_openrlhf.arguments",
+        "real_openrlhf.hooks.arguments",
         "real_openrlhf.cli",
         "real_openrlhf.patching",
-        "real_openrlhf.recipes",
-        "real_openrlhf.schedule",
-        "real_openrlhf.tiny",
+        "real_openrlhf.training.recipes",
+        "real_openrlhf.algorithm.schedule",
+        "real_openrlhf.training.tiny_task",
     ],
 )
 def test_these_import_nothing_heavy(module):
     assert HEAVY & loaded_by(module) == set()
 
 
-@pytest.mark.parametrize("module", ["real_openrlhf.recipes", "real_openrlhf.schedule", "real_openrlhf.patching"])
+@pytest.mark.parametrize("module", ["real_openrlhf.training.recipes", "real_openrlhf.algorithm.schedule", "real_openrlhf.patching"])
 def test_these_need_the_standard_library_only(module):
     """They run where an environment is only half built."""
     assert loaded_by(module) - {"real_openrlhf", "__main__"} - loaded_by("sys") <= set(sys.stdlib_module_names)
@@ -41,7 +41,7 @@ def test_these_need_the_standard_library_only(module):
 
 def test_the_loss_needs_torch_only():
     loaded = HEAVY & loaded_by(
-        "real_openrlhf.objective, real_openrlhf.loss, real_openrlhf.metrics, real_openrlhf.exchange"
+        "real_openrlhf.algorithm.objective, real_openrlhf.algorithm.policy_loss, real_openrlhf.algorithm.metrics, real_openrlhf.algorithm.score_table"
     )
     assert "torch" in loaded and loaded <= {"torch", "sympy"}  # torch may bring sympy
 
@@ -109,7 +109,7 @@ def test_control_c_is_no_traceback(monkeypatch, capsys):
 
 def test_the_public_function_is_at_the_top_and_only_on_demand():
     import real_openrlhf
-    from real_openrlhf.loss import real_policy_loss
+    from real_openrlhf.algorithm.policy_loss import real_policy_loss
 
     assert real_openrlhf.real_policy_loss is real_policy_loss
     with pytest.raises(AttributeError, match="no_such_thing"):

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf import compare, train
+from real_openrlhf.comparison import command
 from real_openrlhf.errors import UserError
 
 
 def test_runs_are_named_after_what_they_are_seed_by_seed():
-    made = compare.entries(["grpo", "real --algo.real.tau 0.1", "real --algo.kl.use_loss --algo.kl.estimator k3"], 2)
+    made = command.entries(["grpo", "real --algo.real.tau 0.1", "real --algo.kl.use_loss --algo.kl.estimator k3"], 2)
     assert [entry.name for entry in made] == [
         *("grpo-s1", "real-tau-0.1-s1", "real-use_loss-estimator-k3-s1"),
         *("grpo-s2", "real-tau-0.1-s2", "real-use_loss-estimator-k3-s2"),
@@ -21,19 +21,19 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
 @pytest.mark.parametrize("algos, said", [(["reel"], "not an algorithm"), (["real", "real"], "twice")])
 def test_what_cannot_be_compared_is_refused(algos, said):
     with pytest.raises(UserError, match=said):
-        compare.entries(algos, 1)
+        command.entries(algos, 1)
 
 
 def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
     """Every other run would be refused as well."""
     asked = []
-    monkeypatch.setattr(compare.session, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None)))
-    monkeypatch.setattr(compare, "environment_of", lambda words: {})
-    monkeypatch.setattr(compare.cli, "main", lambda words: asked.append(words) or 2)
+    monkeypatch.setattr(command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None)))
+    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    monkeypatch.setattr(command.cli, "main", lambda words: asked.append(words) or 2)
     parser = argparse.ArgumentParser()
-    compare.configure(parser)
+    command.configure(parser)
     args = parser.parse_args(["--algos", "real", "grpo", "--out", str(tmp_path), "--actor.adam.lr", "fast"])
-    assert compare.run(args) == 2
+    assert command.run(args) == 2
     assert len(asked) == 1 and asked[0][-2:] == ["--actor.adam.lr", "fast"]
 
 
@@ -45,21 +45,21 @@ def record(folder, **changes):
 
 
 def test_finished_runs_are_not_run_again_and_other_lengths_are_refused(tmp_path):
-    assert not compare.finished(tmp_path / "new", 4)
-    assert compare.finished(record(tmp_path / "done"), 4)
-    assert not compare.finished(record(tmp_path / "broken", status="failed"), 4)
+    assert not command.finished(tmp_path / "new", 4)
+    assert command.finished(record(tmp_path / "done"), 4)
+    assert not command.finished(record(tmp_path / "broken", status="failed"), 4)
     with pytest.raises(UserError, match="a run of 4 steps, not of 8"):
-        compare.finished(tmp_path / "done", 8)
+        command.finished(tmp_path / "done", 8)
 
 
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
-    request = compare.request_of(words)
-    record(tmp_path / "real-s1", flags=train.recorded_flags(request.plan(tmp_path / "real-s1")))
-    compare.refuse_other_flags(tmp_path / "real-s1", request)
-    faster = compare.request_of([*words, "--resume", "--actor.adam.lr", "5e-4"])
+    request = command.request_of(words)
+    record(tmp_path / "real-s1", flags=train_command.recorded_flags(request.plan(tmp_path / "real-s1")))
+    command.refuse_other_flags(tmp_path / "real-s1", request)
+    faster = command.request_of([*words, "--resume", "--actor.adam.lr", "5e-4"])
     with pytest.raises(UserError, match=r"--actor.adam.lr 0.0001, not 0.0005. Choose another --out"):
-        compare.refuse_other_flags(tmp_path / "real-s1", faster)
+        command.refuse_other_flags(tmp_path / "real-s1", faster)
 
 
 def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, monkeypatch):
@@ -67,7 +67,7 @@ def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, mo
     run = record(tmp_path / "comparison" / "runs" / "real-s1", data={str(tmp_path / "data" / "mine.jsonl"): "abc"})
     (run / "metrics.jsonl").write_text('{"phase": "train", "step": 1, "loss": 0.123456789}\n')
     (run / "model").mkdir()
-    compare.publish([run], tmp_path / "shared")
+    command.publish([run], tmp_path / "shared")
     published = tmp_path / "shared" / "runs" / "real-s1"
     assert sorted(path.name for path in published.iterdir()) == ["metrics.jsonl", "run.json"]
     assert str(tmp_path) not in (published / "run.json").read_text()

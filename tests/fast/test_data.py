@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning
 from real_openrlhf.data.contamination import NGRAM, BenchmarkIndex, words
-from real_openrlhf.data.files import write_jsonl
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.prompts import BOXED, bare_problem, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import write_jsonl
 
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form "

@@ -2,10 +2,10 @@
 
 import pytest
 
-from real_openrlhf import estimate
-from real_openrlhf.recipes import ALGORITHMS, RECIPES, compose
+from real_openrlhf.training import memory_estimate
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
 
-QWEN_1_5B, QWEN_7B = estimate.KNOWN_CONFIGS
+QWEN_1_5B, QWEN_7B = memory_estimate.KNOWN_CONFIGS
 GPU = 80e9
 
 
@@ -15,8 +15,8 @@ def plan(recipe, algo="real", user=None, removed=()):
 
 def memory(recipe, algo="real", user=None, removed=()):
     found = plan(recipe, algo, user, removed)
-    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
-    return shape, estimate.states(shape, estimate.layout_of(found))
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
+    return shape, memory_estimate.states(shape, memory_estimate.layout_of(found))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -34,7 +34,7 @@ def test_parameters_are_counted_as_transformers_builds_them(family, tied):
         tie_word_embeddings=tied,
     )
     model = getattr(transformers, f"{family}ForCausalLM")(config)
-    shape = estimate.shape_of(config.to_dict())
+    shape = memory_estimate.shape_of(config.to_dict())
     extra = 3 * 2 * 16 if family == "Qwen3" else 0  # its norms of q and k, too few to be in the sums
     assert shape.parameters + extra == sum(p.numel() for p in model.parameters())
 
@@ -48,18 +48,18 @@ def test_adapters_are_counted_as_peft_builds_them():
     model = transformers.Qwen2ForCausalLM(config)
     adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    assert estimate.shape_of(config.to_dict()).adapter_parameters(8) == trained
+    assert memory_estimate.shape_of(config.to_dict()).adapter_parameters(8) == trained
 
 
 def test_the_known_models_have_their_published_sizes():
-    sizes = {name: estimate.shape_of(config).parameters for name, config in estimate.KNOWN_CONFIGS.items()}
+    sizes = {name: memory_estimate.shape_of(config).parameters for name, config in memory_estimate.KNOWN_CONFIGS.items()}
     assert sizes[QWEN_1_5B] == 1_777_088_000
     assert sizes[QWEN_7B] == 7_615_616_512
 
 
 @pytest.mark.parametrize("config", [{}, {"hidden_size": 8, "num_hidden_layers": 2, "num_experts": 8}])
 def test_no_guess_about_models_that_the_sums_do_not_describe(config):
-    assert estimate.shape_of(config) is None
+    assert memory_estimate.shape_of(config) is None
 
 
 def test_zero_stages_shard_what_they_shard():
@@ -95,10 +95,10 @@ def test_only_methods_with_a_reference_model_hold_one():
 
 
 def test_logits_are_the_largest_moment_and_grow_with_the_token_budget():
-    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
     budgets = (9216, 18432)
     found = [
-        estimate.moments(shape, estimate.layout_of(plan("qwen7b", user={"--train.max_tokens_per_gpu": (str(n),)})))
+        memory_estimate.moments(shape, memory_estimate.layout_of(plan("qwen7b", user={"--train.max_tokens_per_gpu": (str(n),)})))
         for n in budgets
     ]
     name = "activations at their largest: the logits"
@@ -108,17 +108,17 @@ def test_logits_are_the_largest_moment_and_grow_with_the_token_budget():
 
 
 def test_generation_holds_vllms_share_and_what_sleeps_not():
-    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
-    found = estimate.generation_memory(shape, estimate.layout_of(plan("qwen7b", "grpo")), GPU)
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
+    found = memory_estimate.generation_memory(shape, memory_estimate.layout_of(plan("qwen7b", "grpo")), GPU)
     assert found["vLLM, 70% of the GPU"] == 0.7 * GPU
     assert found["resident: weights (bf16)"] == found["resident: reference model (bf16)"] == shape.parameters / 4
 
 
 def test_disk_counts_what_is_kept_and_what_is_never_rotated():
-    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
 
     def total(user):
-        return estimate.disk_bytes(shape, plan("qwen7b", user=user))
+        return memory_estimate.disk_bytes(shape, plan("qwen7b", user=user))
 
     checkpoint, model = 14 * shape.parameters, 2 * shape.parameters
     assert total({}) == 2 * checkpoint + model
@@ -131,14 +131,14 @@ def test_disk_counts_what_is_kept_and_what_is_never_rotated():
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_gpu_recipe_is_estimated_to_fit_80_gb(recipe, algo):
     found = plan(recipe, algo)
-    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
-    lines, warnings = estimate.report(shape, found, 80, measured=False)
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
+    lines, warnings = memory_estimate.report(shape, found, 80, measured=False)
     assert warnings == []
     assert any("8,388,608 generated tokens" in line for line in lines)  # 128 x 8 x 8,192
 
 
 def test_a_run_that_does_not_fit_is_told_what_to_do():
     found = plan("qwen7b", user={"--actor.num_gpus_per_node": ("1",), "--actor.num_nodes": ("1",)})
-    shape = estimate.shape_of(estimate.KNOWN_CONFIGS[QWEN_7B])
-    _, warnings = estimate.report(shape, found, 80, measured=False)
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
+    _, warnings = memory_estimate.report(shape, found, 80, measured=False)
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)

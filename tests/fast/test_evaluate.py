@@ -10,7 +10,7 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation import tables
+from real_openrlhf.evaluation import result_tables
 from real_openrlhf.evaluation.engines import sample_seed
 from real_openrlhf.evaluation.results import Graded, per_problem, summarise
 from real_openrlhf.evaluation.store import Sample, SampleStore
@@ -186,7 +186,7 @@ def paper_results():
 
 
 def test_markdown_in_the_layout_of_the_paper(paper_results):
-    header, _, row, _, note = tables.markdown(paper_results).splitlines()
+    header, _, row, _, note = result_tables.markdown(paper_results).splitlines()
     assert header == "| Model | AIME24 | AIME25 | MATH500 | AMC23 | Minerva | O-Bench | Avg. |"
     cells = row.strip("| ").split(" | ")
     assert cells[0] == "real_1.5b" and len(cells) == 8
@@ -204,7 +204,7 @@ def test_markdown_in_the_layout_of_the_paper(paper_results):
 
 
 def test_latex_in_the_layout_of_the_paper(paper_results):
-    text = tables.latex(paper_results)
+    text = result_tables.latex(paper_results)
     assert "Model & AIME24 & AIME25 & MATH500 & AMC23 & Minerva & O-Bench & Avg. \\\\" in text
     assert "\\begin{tabular}{lccccccc}" in text and "real\\_1.5b & 0.750 {\\scriptsize$\\pm$" in text
     for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"):
@@ -249,7 +249,7 @@ def sampled(evaluate, tmp_path, monkeypatch):
         for one in requests:
             yield Sample(one.identity, one.sample, one.seed, said[one.identity][one.sample], 5, False)
 
-    monkeypatch.setattr("real_openrlhf.evaluate.generate", answers)
+    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)
     assert evaluate() == 0
     monkeypatch.undo()
     return json.loads((tmp_path / "out" / "results.json").read_text())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from real_openrlhf.metrics import (
+from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     RATIO_METRICS,
     group_metrics,
@@ -14,7 +14,7 @@ from real_openrlhf.metrics import (
     ratio_table,
     token_gradients,
 )
-from real_openrlhf.objective import OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, score_weights
 
 
 def measure(scores, labels, groups, truncated=None, score_drift=0.0, num_groups=None, **options):

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf import objective
-from real_openrlhf.objective import (
+from real_openrlhf.algorithm import objective
+from real_openrlhf.algorithm.objective import (
     IGNORED,
     NEGATIVE,
     OBJECTIVES,
@@ -273,7 +273,7 @@ def test_adding_an_objective(request):
     import torch
 
     from real_openrlhf import real_policy_loss
-    from real_openrlhf.objective import OBJECTIVES, Objective
+    from real_openrlhf.algorithm.objective import OBJECTIVES, Objective
 
     def hinge(scores, groups, settings):
         """Ask every score to be beyond a margin of tau on its own side of 0."""
@@ -304,8 +304,8 @@ def test_adding_an_objective(request):
 def test_the_maths_imports_torch_only_and_the_package_not_even_that():
     script = (
         "import sys, real_openrlhf; assert 'torch' not in sys.modules\n"
-        "import real_openrlhf.schedule; assert 'torch' not in sys.modules\n"
-        "real_openrlhf.real_policy_loss; import real_openrlhf.exchange\n"
+        "import real_openrlhf.algorithm.schedule; assert 'torch' not in sys.modules\n"
+        "real_openrlhf.real_policy_loss; import real_openrlhf.algorithm.score_table\n"
         "heavy = {'openrlhf', 'ray', 'vllm', 'deepspeed', 'transformers', 'sympy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

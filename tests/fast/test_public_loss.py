@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from real_openrlhf import real_policy_loss
-from real_openrlhf.loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
-from real_openrlhf.metrics import GROUP_METRICS
-from real_openrlhf.objective import OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.metrics import GROUP_METRICS
+from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 
 NAN = math.nan
 

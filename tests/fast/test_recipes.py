@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.recipes import (
+from real_openrlhf.training.recipes import (
     ALGORITHMS,
     METHOD_FLAGS,
     PAPER,

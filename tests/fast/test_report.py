@@ -17,14 +17,14 @@ import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.errors import UserError
-from real_openrlhf.recipes import ALGORITHMS
 from real_openrlhf.report import figures, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
-from real_openrlhf.report.runs import guess_algo, guess_seed, read_run, read_runs
+from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import Estimate, Series, band, clear_winner, windowed
 from real_openrlhf.report.weights import figure_one, proposition_5_1
+from real_openrlhf.training.recipes import ALGORITHMS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 lab = importlib.import_module("report_lab")

@@ -7,8 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from real_openrlhf.metrics import RATIO_METRICS, over_steps, ratio_metrics, ratio_metrics_from_densities, ratio_table
-from real_openrlhf.runlog import RunLog, ratio_densities_of
+from real_openrlhf.algorithm.metrics import (
+    RATIO_METRICS,
+    over_steps,
+    ratio_metrics,
+    ratio_metrics_from_densities,
+    ratio_table,
+)
+from real_openrlhf.hooks.run_log import RunLog, ratio_densities_of
 
 
 def run_log(folder, group_size=4) -> RunLog:

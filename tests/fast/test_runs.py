@@ -9,24 +9,24 @@ import threading
 
 import pytest
 
-from real_openrlhf import runs
 from real_openrlhf.errors import UserError
+from real_openrlhf.training import run_folder
 
 
 def record(path, started="2026-01-01T00:00:00+00:00", **changes):
     path.mkdir(parents=True, exist_ok=True)
     base = {"recipe": "cpu", "algo": "real", "seed": 42, "status": "failed", "started": started}
-    runs.write(path, base | changes)
+    run_folder.write(path, base | changes)
     return path
 
 
 def test_a_name_says_recipe_algorithm_seed_and_time(tmp_path):
-    path = runs.create(tmp_path / "runs", runs.run_stem("cpu", "grpo", "7"), None)
+    path = run_folder.create(tmp_path / "runs", run_folder.run_stem("cpu", "grpo", "7"), None)
     assert re.fullmatch(r"cpu-grpo-s7-\d{8}-\d{6}", path.name)
 
 
 def _create_many(folder, names):
-    names.extend([runs.create(folder, "cpu-real-s1", None).name for _ in range(20)])
+    names.extend([run_folder.create(folder, "cpu-real-s1", None).name for _ in range(20)])
 
 
 def test_names_never_collide_even_in_the_same_second_from_many_processes(tmp_path):
@@ -45,20 +45,20 @@ def test_a_named_folder_that_exists_is_refused_and_left_as_it_is(tmp_path):
     path = record(tmp_path / "mine")
     before = (path / "run.json").read_bytes()
     with pytest.raises(UserError, match="exists already.*--resume"):
-        runs.create(tmp_path, "cpu-real-s1", "mine")
+        run_folder.create(tmp_path, "cpu-real-s1", "mine")
     assert (path / "run.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "two words"])
 def test_a_name_is_not_a_path(tmp_path, name):
     with pytest.raises(UserError, match="--run-name"):
-        runs.create(tmp_path, "cpu-real-s1", name)
+        run_folder.create(tmp_path, "cpu-real-s1", name)
 
 
 def test_a_place_that_cannot_be_written_is_a_users_mistake(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="--runs-dir"):
-        runs.create(tmp_path / "file", "cpu-real-s1", None)
+        run_folder.create(tmp_path / "file", "cpu-real-s1", None)
 
 
 def test_resume_takes_the_newest_unfinished_run_of_the_same_recipe_algorithm_and_seed(tmp_path):
@@ -67,34 +67,34 @@ def test_resume_takes_the_newest_unfinished_run_of_the_same_recipe_algorithm_and
     record(tmp_path / "cpu-real-s42-3", started="2026-01-03T00:00:00+00:00", status="finished")
     record(tmp_path / "cpu-real-s421-4", started="2026-01-04T00:00:00+00:00", seed=421)
     record(tmp_path / "cpu-real-s42-x-5", started="2026-01-05T00:00:00+00:00", algo="grpo")
-    assert runs.to_resume(tmp_path, "cpu-real-s42", None) == newest
-    assert runs.to_resume(tmp_path, "cpu-real-s1", None) is None
-    assert runs.to_resume(tmp_path / "not there", "cpu-real-s42", None) is None
+    assert run_folder.to_resume(tmp_path, "cpu-real-s42", None) == newest
+    assert run_folder.to_resume(tmp_path, "cpu-real-s1", None) is None
+    assert run_folder.to_resume(tmp_path / "not there", "cpu-real-s42", None) is None
 
 
 def test_resume_by_name_starts_anew_where_there_is_nothing(tmp_path):
     path = record(tmp_path / "mine", status="finished")
-    assert runs.to_resume(tmp_path, "cpu-real-s42", "mine") == path
-    assert runs.to_resume(tmp_path, "cpu-real-s42", "yours") is None
+    assert run_folder.to_resume(tmp_path, "cpu-real-s42", "mine") == path
+    assert run_folder.to_resume(tmp_path, "cpu-real-s42", "yours") is None
 
 
 def test_one_training_at_a_time(tmp_path):
-    with runs.only_one(tmp_path):
+    with run_folder.only_one(tmp_path):
         with pytest.raises(UserError, match="is being trained right now"):
-            with runs.only_one(tmp_path):
+            with run_folder.only_one(tmp_path):
                 pass
-    with runs.only_one(tmp_path):
+    with run_folder.only_one(tmp_path):
         pass
 
 
 def test_the_lock_lives_as_long_as_the_training_process(tmp_path):
-    with runs.only_one(tmp_path) as lock:
+    with run_folder.only_one(tmp_path) as lock:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,))
     with pytest.raises(UserError):
-        with runs.only_one(tmp_path):
+        with run_folder.only_one(tmp_path):
             pass
     child.communicate(b"\n")
-    with runs.only_one(tmp_path):
+    with run_folder.only_one(tmp_path):
         pass
 
 
@@ -122,20 +122,20 @@ def test_a_folder_without_a_readable_run_json_is_not_a_run(tmp_path, content):
     if content:
         (tmp_path / "run.json").write_text(content)
     with pytest.raises(UserError, match="run.json"):
-        runs.read(tmp_path)
+        run_folder.read(tmp_path)
 
 
 def test_flags_are_kept_as_json_values():
     words = {"switch": (), "whole": ("8",), "rate": ("2e-6",), "pair": ("0.2", "0.28"), "name": ("k3",)}
-    found = {name: runs.json_value(value) for name, value in words.items()}
+    found = {name: run_folder.json_value(value) for name, value in words.items()}
     assert found == {"switch": True, "whole": 8, "rate": 2e-6, "pair": [0.2, 0.28], "name": "k3"}
-    assert json.loads(json.dumps(runs.json_value(("inf", "nan")))) == ["inf", "nan"]
+    assert json.loads(json.dumps(run_folder.json_value(("inf", "nan")))) == ["inf", "nan"]
 
 
 def test_provenance_has_versions_code_patches_and_data_hashes(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_bytes(b"abc")
-    found = runs.provenance([data])
+    found = run_folder.provenance([data])
     assert found["data"] == {str(data): "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
     assert re.fullmatch("[0-9a-f]{64}", found["patches"]["sha256"])
     assert found["patches"]["series"] == "openrlhf-0.11.2"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.schedule import micro_batches, schedule
+from real_openrlhf.algorithm.schedule import micro_batches, schedule
 
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
@@ -62,7 +62,7 @@ def test_seed_step_and_epoch_each_change_the_order_and_nothing_else_does():
     }
     assert len(plans) == 27
     script = (
-        "from real_openrlhf.schedule import schedule; "
+        "from real_openrlhf.algorithm.schedule import schedule; "
         "print(schedule([10] * 64, [str(i // 4) for i in range(64)], 4, 2, 7, rollout_step=3, epoch=1))"
     )
     here = str(schedule([10] * 64, [str(i // 4) for i in range(64)], 4, 2, 7, rollout_step=3, epoch=1))

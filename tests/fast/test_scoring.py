@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.scoring import (
+from real_openrlhf.algorithm.scoring import (
     choose_scoring,
     graph_bytes_per_token,
     scored_at_once,

@@ -13,16 +13,17 @@ import time
 
 import pytest
 
-from real_openrlhf import cli, launch, preflight, train
+from real_openrlhf import cli
 from real_openrlhf.errors import UserError
-from real_openrlhf.launch import CPU_ENVIRONMENT, Place
-from real_openrlhf.progress import Progress
-from real_openrlhf.recipes import ALGORITHMS, RECIPES, compose
+from real_openrlhf.training import command, launch, preflight
+from real_openrlhf.training.launch import CPU_ENVIRONMENT, Place
+from real_openrlhf.training.progress import Progress
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
 
 
 def parse(*words) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    train.configure(parser)
+    command.configure(parser)
     return parser.parse_args(words)
 
 
@@ -61,7 +62,7 @@ def test_abbreviations_are_not_guessed():
 def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = "--recipe qwen7b --model /m --data dapo17k --seed 7 --max-steps 3 --gpus 4 --nodes 2".split()
-    request = train.Request.of(parse(*words))
+    request = command.Request.of(parse(*words))
     assert request.user == {
         "--actor.model_name_or_path": ("/m",),
         "--data.prompt_dataset": (str(tmp_path / "data/dapo17k.jsonl"),),
@@ -75,7 +76,7 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
 
 def test_saying_one_thing_twice_is_refused():
     with pytest.raises(UserError, match="--seed and --train.seed say the same thing"):
-        train.Request.of(parse("--seed", "1", "--train.seed", "2"))
+        command.Request.of(parse("--seed", "1", "--train.seed", "2"))
 
 
 @pytest.mark.parametrize("words", ["--seed x", "--max-steps -1", "--gpus 1.5", "--recipe nope", "--algo nope"])
@@ -97,7 +98,7 @@ def test_help_names_every_recipe_and_algorithm(capsys):
 
 
 def test_on_one_machine_the_command_is_openrlhfs_own():
-    assert place().command([*train.TRAINER]) == [sys.executable, "-m", "openrlhf.cli.train_ppo_ray"]
+    assert place().command([*command.TRAINER]) == [sys.executable, "-m", "openrlhf.cli.train_ppo_ray"]
 
 
 def test_over_http_the_command_is_a_ray_job(tmp_path):
@@ -172,7 +173,7 @@ def parser():
 def test_each_wrong_flag_is_told_with_its_fix(parser, flag, words, expected):
     composed = plan(user={flag: tuple(words.split())})
     only = type(composed)({flag: composed.flags[flag]}, [])
-    found = preflight.flag_problems(only, [], parser, train.OPTIONS)
+    found = preflight.flag_problems(only, [], parser, command.OPTIONS)
     assert found == ({flag: expected} if expected else {})
 
 
@@ -203,7 +204,7 @@ def request_for(tmp_path, monkeypatch):
 
     def make(*words):
         files = ["--data", "rows.jsonl", "--eval.dataset", str(tmp_path / "rows.jsonl")]
-        return train.Request.of(parse(*files, "--max-steps", "1", *words))
+        return command.Request.of(parse(*files, "--max-steps", "1", *words))
 
     return make
 
@@ -219,7 +220,7 @@ with open(f"{folder}/metrics.jsonl", "a") as file:
 
 def play(monkeypatch, program):
     """Put another program in the trainer's place; it gets the flags as its arguments, and logs two steps."""
-    monkeypatch.setattr(train, "TRAINER", ("-c", METRICS + program))
+    monkeypatch.setattr(command, "TRAINER", ("-c", METRICS + program))
 
 
 def read(folder):
@@ -229,7 +230,7 @@ def read(folder):
 def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypatch, capfd):
     play(monkeypatch, "json.dump(sys.argv[1:], open('argv.json', 'w'))")
     monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
-    code = train._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True))
+    code = command._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True))
     assert code == 0
     record = read(tmp_path / "runs/mine")
     assert (record["name"], record["algo"], record["recipe"], record["seed"]) == ("mine", "real", "cpu", 42)
@@ -256,7 +257,7 @@ def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypat
 )
 def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, capfd, program, code, reason):
     play(monkeypatch, program)
-    assert train._train(request_for("--run-name", "mine"), place(on_cpu=True)) == code
+    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == code
     record = read(tmp_path / "runs/mine")
     assert (record["status"], record["reason"]) == ("failed", reason)
     assert record["finished"]
@@ -267,7 +268,7 @@ def test_the_trainers_words_go_to_the_runs_log_and_the_steps_to_the_terminal(
     request_for, tmp_path, monkeypatch, capfd
 ):
     play(monkeypatch, "print('a word')")
-    train._train(request_for("--run-name", "mine"), place(on_cpu=True))
+    command._train(request_for("--run-name", "mine"), place(on_cpu=True))
     shown = capfd.readouterr().out
     assert (tmp_path / "runs/mine/train.log").read_text() == "a word\n"
     assert "step    2/1" in shown and "loss 0.5000" in shown and "a word" not in shown
@@ -275,11 +276,11 @@ def test_the_trainers_words_go_to_the_runs_log_and_the_steps_to_the_terminal(
 
 def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
     play(monkeypatch, "sys.exit('--ckpt.load_enable' not in sys.argv)")
-    assert train._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
+    assert command._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
     (folder,) = (tmp_path / "runs").iterdir()
     first = read(folder) | {"started": "2026-01-01T00:00:00+00:00"}
     (folder / "run.json").write_text(json.dumps(first))
-    assert train._train(request_for("--resume"), place(on_cpu=True)) == 0
+    assert command._train(request_for("--resume"), place(on_cpu=True)) == 0
     assert [folder] == list((tmp_path / "runs").iterdir())
     assert read(folder)["status"] == "finished"
     assert read(folder)["started"] == first["started"]
@@ -287,12 +288,12 @@ def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for
 
 def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(request_for, monkeypatch):
     play(monkeypatch, "raise SystemExit(1)")
-    train._train(request_for("--run-name", "mine"), place(on_cpu=True))
+    command._train(request_for("--run-name", "mine"), place(on_cpu=True))
     findings = preflight.Findings()
-    train._check_resumed(request_for("--run-name", "mine", "--resume", "--algo", "grpo"), findings)
+    command._check_resumed(request_for("--run-name", "mine", "--resume", "--algo", "grpo"), findings)
     assert "is a run of cpu-real-s42, not of cpu-grpo-s42" in findings.problems[0]
     findings = preflight.Findings()
-    train._check_resumed(request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4"), findings)
+    command._check_resumed(request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4"), findings)
     assert findings.problems == []
     assert findings.notes == ["since this run began --actor.adam.lr has changed from 0.0001 to 0.0003"]
 
@@ -300,8 +301,8 @@ def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(requ
 SUPERVISED = """
 import os, sys
 from pathlib import Path
-from real_openrlhf.launch import supervise
-from real_openrlhf.progress import Progress
+from real_openrlhf.training.launch import supervise
+from real_openrlhf.training.progress import Progress
 folder = Path(sys.argv[1])
 lock = os.open(folder, os.O_RDONLY)
 progress = Progress(folder, 1, folder / "train.log")
@@ -374,7 +375,7 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
     def full(args):
         raise OSError(errno.ENOSPC, "No space left on device", "runs/run.json")
 
-    monkeypatch.setattr("real_openrlhf.train.run", full)
+    monkeypatch.setattr("real_openrlhf.training.command.run", full)
     assert cli.main(["train"]) == 1
     said = capsys.readouterr().err
     assert "No space left on device" in said and "Free some space" in said and "Traceback" not in said

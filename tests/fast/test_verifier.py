@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.rewards import verifier
-from real_openrlhf.rewards.verifier import FAILED, RIGHT, WRONG, verify
+from real_openrlhf.rewards.verifier import verdict
+from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, WRONG, verify
 
 PAIRS = [
     json.loads(line)
@@ -73,11 +73,11 @@ def test_never_an_exception_whatever_it_is_given():
 
 
 def test_every_reason_is_documented_and_counted():
-    before = Counter(verifier.counts())
+    before = Counter(verdict.counts())
     for response in (boxed("7"), boxed("8"), "7", "<think>"):
         verify(response, "7")
-    assert Counter(verifier.counts()) - before == Counter(exact=1, different=1, no_answer=1, unfinished_thinking=1)
-    assert set(verifier.counts()) <= {*RIGHT, *WRONG, *FAILED}
+    assert Counter(verdict.counts()) - before == Counter(exact=1, different=1, no_answer=1, unfinished_thinking=1)
+    assert set(verdict.counts()) <= {*RIGHT, *WRONG, *FAILED}
 
 
 def test_the_disco_grader_follows_the_rules_of_the_baselines():

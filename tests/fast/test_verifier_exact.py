@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.rewards import exact, screen
-from real_openrlhf.rewards.extract import after_thinking, boxed_answer
-from real_openrlhf.rewards.label import golds_of
-from real_openrlhf.rewards.normalise import normalise
+from real_openrlhf.rewards.verifier import exact, screen
+from real_openrlhf.rewards.verifier.extract import after_thinking, boxed_answer
+from real_openrlhf.rewards.verifier.golds import golds_of
+from real_openrlhf.rewards.verifier.normalise import normalise
 
 INTEGERS = st.integers(0, 999)
 

@@ -37,11 +37,11 @@ def random_model(tmp_path_factory) -> str:
     """The tiny model with random weights and biases: as good as a trained one where only numbers are compared."""
     import torch
 
-    from real_openrlhf import tiny
+    from real_openrlhf.training import tiny_task
 
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = tiny.make_tokenizer()
-    model = tiny.make_model(tokenizer, seed=0)
+    tokenizer = tiny_task.make_tokenizer()
+    model = tiny_task.make_model(tokenizer, seed=0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

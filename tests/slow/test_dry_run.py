@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from real_openrlhf import preflight
 from real_openrlhf.cli import main
-from real_openrlhf.recipes import ALGORITHMS, RECIPES
+from real_openrlhf.training import preflight
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
 def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    from real_openrlhf.recipes import compose
+    from real_openrlhf.training.recipes import compose
 
     plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
     args = parse_args([*plan.argv(), "--reward.remote_url", "reward.py"])

@@ -13,7 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 
-from real_openrlhf.experience import (
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.hooks.experience_maker import (
     CARRIED,
     GROUP,
     LABEL,
@@ -23,7 +24,6 @@ from real_openrlhf.experience import (
     label_of,
     label_rollouts,
 )
-from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 
 PAD = 0
 
@@ -396,7 +396,7 @@ def test_micro_batches_of_the_ranks_run_side_by_side():
 
 
 def test_the_plan_is_not_logged_as_a_metric():
-    from real_openrlhf import actor
+    from real_openrlhf.hooks import actor_trainer
 
-    assert set(CARRIED) == {ROLLOUT, GROUP, LABEL, PLAN} == set(actor.CARRIED)
+    assert set(CARRIED) == {ROLLOUT, GROUP, LABEL, PLAN} == set(actor_trainer.CARRIED)
     assert len(set(itertools.chain(CARRIED))) == 4

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from real_openrlhf.cli import main
-from real_openrlhf.report.runs import read_run
+from real_openrlhf.report.read_runs import read_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 lab = importlib.import_module("report_lab")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.rewards.label import golds_of
-from real_openrlhf.rewards.verifier import verify
+from real_openrlhf.rewards.verifier.golds import golds_of
+from real_openrlhf.rewards.verifier.verdict import verify
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 BENCHMARKS = {"aime": 30, "aime25": 30, "amc": 83, "math": 500, "minerva": 272, "olympiad_bench": 675}

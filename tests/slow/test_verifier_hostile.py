@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.rewards import symbolic, verifier
+from real_openrlhf.rewards.verifier import verdict as verifier
+from real_openrlhf.rewards.verifier import worker_pool
 
 SPEC = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "data" / "hostile_inputs.py")
 hostile_inputs = importlib.util.module_from_spec(SPEC)
@@ -20,7 +21,7 @@ RIGHT_BY_RULE = ("signs", "right to left", "dotless numerals", "10,000 boxes")  
 @pytest.fixture(scope="module")
 def verdicts():
     """Every hostile input asked in turn by a process whose event loop serves others."""
-    pool = symbolic.WorkerPool(2, symbolic.Limits(deadline=2.0, memory=MEMORY))
+    pool = worker_pool.WorkerPool(2, worker_pool.Limits(deadline=2.0, memory=MEMORY))
     while pool._ready.qsize() < 2:
         time.sleep(0.05)
     before, verifier._workers = verifier._workers, pool
@@ -49,7 +50,7 @@ def verdicts():
     verifier._workers = before
 
 
-def _peak_memory(pool: symbolic.WorkerPool) -> float:
+def _peak_memory(pool: worker_pool.WorkerPool) -> float:
     peaks = []
     for worker in pool._ready.queue:
         status = Path(f"/proc/{worker.process.pid}/status").read_text()

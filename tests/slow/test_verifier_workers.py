@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.rewards import symbolic, verifier
-from real_openrlhf.rewards.verifier import verify
+from real_openrlhf.rewards.verifier import verdict, worker_pool
+from real_openrlhf.rewards.verifier.verdict import verify
 
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
 
@@ -23,9 +23,9 @@ def pool(monkeypatch):
 
     def start(fault: str = "", deadline: float = 1.0, memory: int = 1024, size: int = 1):
         monkeypatch.setenv("REAL_VERIFIER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
-        workers = symbolic.WorkerPool(size, symbolic.Limits(deadline, memory))
-        monkeypatch.setattr(verifier, "_workers", workers)
-        verifier._ask.cache_clear()
+        workers = worker_pool.WorkerPool(size, worker_pool.Limits(deadline, memory))
+        monkeypatch.setattr(verdict, "_workers", workers)
+        verdict._ask.cache_clear()
         return workers
 
     return start
@@ -107,10 +107,10 @@ def test_workers_that_cannot_start_are_no_verdict(pool, monkeypatch):
 
 def test_workers_die_with_the_process_that_asked():
     script = (
-        "from real_openrlhf.rewards import verifier\n"
+        "from real_openrlhf.rewards.verifier import verdict\n"
         "import os, sys\n"
-        "assert verifier.verify(r'\\boxed{5\\sqrt{2}}', r'\\sqrt{50}').score == 1.0\n"
-        "print(verifier._pool()._ready.queue[0].process.pid, flush=True)\n"
+        "assert verdict.verify(r'\\boxed{5\\sqrt{2}}', r'\\sqrt{50}').score == 1.0\n"
+        "print(verdict._pool()._ready.queue[0].process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

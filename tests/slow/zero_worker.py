@@ -17,9 +17,9 @@ from openrlhf.utils import utils
 from openrlhf.utils.deepspeed import deepspeed as strategy_module
 from safetensors.torch import load_file
 
-from real_openrlhf.experience import GROUP, LABEL, PLAN, ROLLOUT, RealExperienceMaker, batch_of
-from real_openrlhf.guard import NonFiniteError
-from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.hooks.experience_maker import GROUP, LABEL, PLAN, ROLLOUT, RealExperienceMaker, batch_of
+from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 
 GROUP_SIZE = 4  # what the flags say; the groups of a case may be uneven
 PROMPT_LENGTH, VOCABULARY = 5, 15

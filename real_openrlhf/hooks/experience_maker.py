@@ -7,9 +7,9 @@ import torch
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
-from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.schedule import micro_batches, schedule
-from real_openrlhf.scoring import whole_groups
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.schedule import micro_batches, schedule
+from real_openrlhf.algorithm.scoring import whole_groups
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from tqdm import tqdm
 from real_openrlhf import __version__
 from real_openrlhf.data import cleaning, contamination
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
-from real_openrlhf.data.files import sha256, write_json, write_jsonl
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.prompts import chat, load_tokenizer, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import sha256, write_json, write_jsonl
 
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
@@ -137,7 +137,7 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
 
 def _verifier() -> Callable:
     """Imported late, with the computer algebra behind it."""
-    from real_openrlhf.rewards.verifier import verify
+    from real_openrlhf.rewards.verifier.verdict import verify
 
     return verify
 

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from real_openrlhf.rewards import disco, extract, leaf, screen, structure
-from real_openrlhf.rewards.extract import Think
-from real_openrlhf.rewards.label import golds_of
-from real_openrlhf.rewards.normalise import normalise
-from real_openrlhf.rewards.symbolic import Limits, NoVerdict, WorkerPool
+from real_openrlhf.rewards.verifier import disco_rules, extract, leaf, screen, structure
+from real_openrlhf.rewards.verifier.extract import Think
+from real_openrlhf.rewards.verifier.golds import golds_of
+from real_openrlhf.rewards.verifier.normalise import normalise
+from real_openrlhf.rewards.verifier.worker_pool import Limits, NoVerdict, WorkerPool
 
 logger = logging.getLogger("real_openrlhf.verifier")
 
@@ -124,12 +124,12 @@ def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
     golds = golds_of(label)
     if not golds:
         raise NoVerdict("no_gold")
-    text = disco.final_text(response)
+    text = disco_rules.final_text(response)
     if text is None:
         if think == "required" or "<think>" in response:
             return Verdict(0.0, "unfinished_thinking")
         text = response
-    boxed = disco.boxed_text(text)
+    boxed = disco_rules.boxed_text(text)
     if boxed is None:
         return Verdict(0.0, "no_answer")
     return _ask("disco", golds, boxed)

@@ -41,14 +41,14 @@ class Worker:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(__file__).resolve().parents[3])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "real_openrlhf.rewards.worker", str(limits.deadline), str(limits.memory)],
+            [sys.executable, "-m", "real_openrlhf.rewards.verifier.worker", str(limits.deadline), str(limits.memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,

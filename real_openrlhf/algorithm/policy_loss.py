@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from real_openrlhf.metrics import group_metrics
-from real_openrlhf.objective import (
+from real_openrlhf.algorithm.metrics import group_metrics
+from real_openrlhf.algorithm.objective import (
     IGNORED,
     NEGATIVE,
     POSITIVE,

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf import preflight
-from real_openrlhf.progress import Progress, last_error
-from real_openrlhf.recipes import Plan, Recipe
+from real_openrlhf.training import preflight
+from real_openrlhf.training.progress import Progress, last_error
+from real_openrlhf.training.recipes import Plan, Recipe
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
@@ -113,7 +113,7 @@ class Place:
     def _ask_cluster(self, nodes: int, needed: int) -> list[str]:
         if not _answers(self.address):
             return [f"nothing answers at RAY_ADDRESS {self.address}. Start the cluster there, or unset RAY_ADDRESS."]
-        question = ["-m", "real_openrlhf.preflight", str(nodes), str(needed)]
+        question = ["-m", "real_openrlhf.training.preflight", str(nodes), str(needed)]
         command = self.command(question, job=f"preflight-{time.time_ns()}")
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)

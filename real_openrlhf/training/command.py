@@ -11,19 +11,20 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from real_openrlhf import __version__, estimate, inputs, preflight, runs, session
+from real_openrlhf import __version__
 from real_openrlhf.errors import UserError
-from real_openrlhf.launch import TRAINER, Place, drop_stale_locks, supervise
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.progress import Progress, summary
-from real_openrlhf.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
+from real_openrlhf.training import memory_estimate, preflight, run_folder, run_inputs, shared_ray
+from real_openrlhf.training.launch import TRAINER, Place, drop_stale_locks, supervise
+from real_openrlhf.training.progress import Progress, summary
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
 SECRET, HIDDEN = "--logger.wandb.key", "***"
 SHORTHANDS = {
-    "model": inputs.MODEL,
-    "data": inputs.TRAINING,
+    "model": run_inputs.MODEL,
+    "data": run_inputs.TRAINING,
     "seed": "--train.seed",
     "max-steps": "--train.max_steps",
     "gpus": "--actor.num_gpus_per_node",
@@ -108,29 +109,29 @@ class Request:
             if value is not None and flag in flags:
                 raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
             if value is not None:
-                user[flag] = (str(inputs.training_set(value, args.data_dir)) if name == "data" else value,)
+                user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else value,)
         user |= flags
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
-        stem = runs.run_stem(recipe.name, args.algo, seed[0])
-        resumed = runs.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
+        stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
+        resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
         return cls(args, recipe, user, removed, stem, resumed)
 
     def plan(self, folder: Path | None = None) -> Plan:
         """The flags; without a folder, those of a run that has no name yet."""
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
-        given = inputs.settings(self.recipe, self.args.data_dir)
+        given = run_inputs.settings(self.recipe, self.args.data_dir)
         launcher = {**given, **_folder_flags(folder.resolve(), self.resumed is not None)}
-        data = {inputs.TRAINING: Setting(self.user.get(inputs.TRAINING, given[inputs.TRAINING].words), "")}
+        data = {run_inputs.TRAINING: Setting(self.user.get(run_inputs.TRAINING, given[run_inputs.TRAINING].words), "")}
         algorithm = ALGORITHMS[self.args.algo]
-        return compose(self.recipe, algorithm, self.user, self.removed, launcher, inputs.rows(data))
+        return compose(self.recipe, algorithm, self.user, self.removed, launcher, run_inputs.rows(data))
 
     def without(self, wrong: Container[str]) -> "Request":
         """Wrong flags are told once; the other checks go on with the recipe's values."""
         user = {flag: words for flag, words in self.user.items() if flag not in wrong}
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 
-    def missing(self) -> list[inputs.Prepared]:
-        return inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
+    def missing(self) -> list[run_inputs.Prepared]:
+        return run_inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
 
 
 def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
@@ -202,36 +203,36 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
         _check_resumed(request, findings)
     else:
         try:
-            runs.refuse_name(request.args.runs_dir, request.args.run_name)
+            run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
         except UserError as error:
             findings.problems.append(str(error))
 
 
 def _check_data(request: Request, findings: preflight.Findings) -> None:
     plan, missing = request.plan(), {str(file.path) for file in request.missing()}
-    for flag in (inputs.TRAINING, inputs.VALIDATION):
+    for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
             preflight.data_findings(plan, flag, findings)
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    findings.problems += preflight.step_problems(plan, inputs.rows(plan.flags))
+    findings.problems += preflight.step_problems(plan, run_inputs.rows(plan.flags))
 
 
 def _check_size(request: Request, place: Place, findings: preflight.Findings) -> None:
     """Does the model exist, and will it fit; the sums are printed in a dry run, their warnings always."""
     plan, dry_run = request.plan(), request.args.dry_run
-    model = plan.text(inputs.MODEL)
+    model = plan.text(run_inputs.MODEL)
     config = None
     if all(str(file.path) != model for file in request.missing()):
         config = preflight.model_findings(model, findings, must_reach=not dry_run)
-    shape = estimate.shape_of(config or estimate.KNOWN_CONFIGS.get(model, {}))
+    shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if dry_run:
             findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
         return
-    lines, warnings = estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None)
+    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None)
     existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
-    free, wanted = shutil.disk_usage(existing).free, estimate.disk_bytes(shape, plan)
+    free, wanted = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
     if wanted > free:
         warnings.append(
             f"the run folder will take {wanted / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
@@ -243,10 +244,10 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
 
 
 def _check_resumed(request: Request, findings: preflight.Findings) -> None:
-    record = runs.read(request.resumed)
-    if runs.stem_of(record) != request.stem:
+    record = run_folder.read(request.resumed)
+    if run_folder.stem_of(record) != request.stem:
         findings.problems.append(
-            f"{request.resumed} is a run of {runs.stem_of(record)}, not of {request.stem}. Resume it with its own "
+            f"{request.resumed} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
     now = recorded_flags(request.plan())
@@ -257,7 +258,7 @@ def _check_resumed(request: Request, findings: preflight.Findings) -> None:
 
 
 def _prepare(request: Request) -> None:
-    model = request.plan().text(inputs.MODEL)
+    model = request.plan().text(run_inputs.MODEL)
     for file in request.missing():
         if not file.path.exists():  # the tiny task's files are made together
             file.make(model)
@@ -302,7 +303,7 @@ def _said(flag: str, setting: Setting | None) -> str:
 
 
 def recorded_flags(plan: Plan) -> dict:
-    return {flag: HIDDEN if flag == SECRET else runs.json_value(s.words) for flag, s in plan.flags.items()}
+    return {flag: HIDDEN if flag == SECRET else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
 
 
 def _typed() -> list[str]:
@@ -313,9 +314,9 @@ def _typed() -> list[str]:
 
 def _train(request: Request, place: Place) -> int:
     args = request.args
-    path = (request.resumed or runs.create(args.runs_dir, request.stem, args.run_name)).resolve()
+    path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
     plan = request.plan(path)
-    with runs.only_one(path) as lock:
+    with run_folder.only_one(path) as lock:
         record = {
             "name": path.name,
             "algo": args.algo,
@@ -323,21 +324,21 @@ def _train(request: Request, place: Place) -> int:
             "seed": plan.number("--train.seed"),
             "status": "running",
             "reason": None,
-            "started": runs.now(),
+            "started": run_folder.now(),
             "finished": None,
             "command": _typed(),
             "flags": recorded_flags(plan),
-            **runs.provenance(inputs.local_files(plan.flags)),
+            **run_folder.provenance(run_inputs.local_files(plan.flags)),
         }
         if request.resumed:
-            record["started"] = runs.read(path)["started"]
-        runs.write(path, record)
+            record["started"] = run_folder.read(path)["started"]
+        run_folder.write(path, record)
         print(f"run folder: {path}\n", flush=True)
         job = f"{path.name}-{time.time_ns()}"
         code, reason = 1, "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            command = session.command(plan.argv()) or place.command([*TRAINER, *plan.argv()], job)
+            command = shared_ray.command(plan.argv()) or place.command([*TRAINER, *plan.argv()], job)
             environment = place.environment(plan)
             if "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
@@ -347,8 +348,8 @@ def _train(request: Request, place: Place) -> int:
                 place.stop(job)
             if code and shutil.disk_usage(path).free < FULL_BYTES:
                 reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
-            ending = {"status": "failed" if code else "finished", "reason": reason, "finished": runs.now()}
-            runs.write(path, record | ending)
+            ending = {"status": "failed" if code else "finished", "reason": reason, "finished": run_folder.now()}
+            run_folder.write(path, record | ending)
     print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")
     if not code:
         print(f"\n{summary(path)}\n\npicture of the training curves: {_picture(path)}")

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf import tiny
-from real_openrlhf.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
+from real_openrlhf.training import tiny_task
+from real_openrlhf.training.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
 
 MODEL, TRAINING, VALIDATION, REWARD = (
     "--actor.model_name_or_path",
@@ -26,7 +26,7 @@ class Prepared:
 
     def make(self, model: str) -> None:
         if self.name == TINY:
-            tiny.prepare()
+            tiny_task.prepare()
         else:
             _prepare_set(self.name, self.path, model)
 
@@ -34,20 +34,20 @@ class Prepared:
 def training_set(name: str, data_dir: Path) -> Path:
     """A set by name, or any other path as it is."""
     if name == TINY:
-        return tiny.folder_of() / "train.jsonl"
+        return tiny_task.folder_of() / "train.jsonl"
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
 def validation_set(name: str, data_dir: Path) -> Path:
-    return tiny.folder_of() / "eval.jsonl" if name == TINY else (data_dir / f"{name}.jsonl").resolve()
+    return tiny_task.folder_of() / "eval.jsonl" if name == TINY else (data_dir / f"{name}.jsonl").resolve()
 
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
     reward = (
-        Path(__file__).resolve().parent / "rewards" / f"{'tiny' if recipe.train_data == TINY else 'math'}_reward.py"
+        Path(__file__).resolve().parents[1] / "rewards" / f"{'tiny' if recipe.train_data == TINY else 'math'}_reward.py"
     )
-    model = str(tiny.folder_of() / "model") if recipe.model == TINY else recipe.model
+    model = str(tiny_task.folder_of() / "model") if recipe.model == TINY else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
         TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
@@ -58,8 +58,8 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
 
 def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
     """What these flags read, is not there, and can be made."""
-    known = [Prepared(TINY, tiny.folder_of() / "model"), Prepared(TINY, tiny.folder_of() / "train.jsonl")]
-    known += [Prepared(TINY, tiny.folder_of() / "eval.jsonl")]
+    known = [Prepared(TINY, tiny_task.folder_of() / "model"), Prepared(TINY, tiny_task.folder_of() / "train.jsonl")]
+    known += [Prepared(TINY, tiny_task.folder_of() / "eval.jsonl")]
     known += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
     known += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
@@ -72,7 +72,7 @@ def rows(flags: Mapping[str, Setting]) -> int | None:
     if path.is_file():
         with open(path, "rb") as lines:
             return sum(1 for _ in lines)
-    return tiny.TinyConfig().train_prompts if path == training_set(TINY, Path()) else TRAINING_ROWS.get(path.stem)
+    return tiny_task.TinyConfig().train_prompts if path == training_set(TINY, Path()) else TRAINING_ROWS.get(path.stem)
 
 
 def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
@@ -84,9 +84,9 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
 
 def _prepare_set(name: str, path: Path, model: str) -> None:
     """As `real-openrlhf data NAME --out PATH` does it."""
-    from real_openrlhf.data import prepare
+    from real_openrlhf.data import command
 
     parser = argparse.ArgumentParser()
-    prepare.configure(parser)
+    command.configure(parser)
     tokenizer = ["--tokenizer", model] if name in TRAINING_ROWS else []
-    prepare.run(parser.parse_args([name, "--out", str(path), *tokenizer]))
+    command.run(parser.parse_args([name, "--out", str(path), *tokenizer]))

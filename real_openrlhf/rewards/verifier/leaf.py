@@ -3,8 +3,8 @@
 import re
 from fractions import Fraction
 
-from real_openrlhf.rewards import exact
-from real_openrlhf.rewards.normalise import tokens
+from real_openrlhf.rewards.verifier import exact
+from real_openrlhf.rewards.verifier.normalise import tokens
 
 
 class Undecided(Exception):

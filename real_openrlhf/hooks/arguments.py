@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
+from real_openrlhf.algorithm.scoring import step_before_gradient
 from real_openrlhf.errors import UserError
-from real_openrlhf.scoring import step_before_gradient
 
 # Settings that only some objectives read.
 READ_BY = {
@@ -20,7 +20,7 @@ READ_BY = {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
-    from real_openrlhf.objective import OBJECTIVES  # torch, which the parser's other users can do without
+    from real_openrlhf.algorithm.objective import OBJECTIVES  # torch, which the parser's other users can do without
 
     real = parser.add_argument_group("REAL (Rewards as Labels)", "used with --actor.policy_loss_type real")
     real.add_argument(

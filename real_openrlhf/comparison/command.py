@@ -15,12 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf import cli, inputs, runs, session, tiny, train
-from real_openrlhf.data.files import write_json
+from real_openrlhf import cli
 from real_openrlhf.errors import UserError
-from real_openrlhf.launch import Place
-from real_openrlhf.progress import duration
-from real_openrlhf.recipes import ALGORITHMS, RECIPES
+from real_openrlhf.files import write_json
+from real_openrlhf.training import command as train_command
+from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_task
+from real_openrlhf.training.launch import Place
+from real_openrlhf.training.progress import duration
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
 
 RECIPE = "cpu"
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
@@ -57,7 +59,7 @@ def entries(algos: Iterable[str], seeds: int) -> list[Entry]:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = train.PassThrough
+    parser.__class__ = train_command.PassThrough
     parser.allow_abbrev = False
     parser.usage = "%(prog)s [--algos NAME ...] [--seeds N] [--steps N] [--out DIR] [any OpenRLHF flag]"
     parser.add_argument(
@@ -73,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--skill",
         type=float,
         metavar="P",
-        help=f"pass rate to start from; lower is harder (default: {tiny.TinyConfig.skill})",
+        help=f"pass rate to start from; lower is harder (default: {tiny_task.TinyConfig.skill})",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("comparison"), metavar="DIR", help="runs and report (%(default)s)"
@@ -94,7 +96,7 @@ def _positive(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report.command import write
-    from real_openrlhf.report.runs import read_runs
+    from real_openrlhf.report.read_runs import read_runs
 
     wanted = entries(args.algos, args.seeds)
     folder = (args.out / "runs").resolve()
@@ -124,27 +126,27 @@ def run(args: argparse.Namespace) -> int:
 def _task(skill: float | None) -> list[str]:
     if skill is None:
         return []
-    folder = tiny.prepare(tiny.TinyConfig(skill=skill))
+    folder = tiny_task.prepare(tiny_task.TinyConfig(skill=skill))
     return [
         *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl")),
-        *(inputs.VALIDATION, str(folder / "eval.jsonl")),
+        *(run_inputs.VALIDATION, str(folder / "eval.jsonl")),
     ]
 
 
 def finished(path: Path, steps: int) -> bool:
     if not path.exists():
         return False
-    record = runs.read(path)
+    record = run_folder.read(path)
     made = record["flags"].get("--train.max_steps")
     if made != steps:
         raise UserError(f"{path} is a run of {made} steps, not of {steps}. Choose another --out.")
     return record["status"] == "finished"
 
 
-def refuse_other_flags(path: Path, request: train.Request) -> None:
+def refuse_other_flags(path: Path, request: train_command.Request) -> None:
     """A run that was made with other flags must not stand in a comparison under this name."""
-    made, asked = runs.read(path)["flags"], train.recorded_flags(request.plan(path))
-    other = sorted(flag for flag in {*made, *asked} - train.PLACES if made.get(flag) != asked.get(flag))
+    made, asked = run_folder.read(path)["flags"], train_command.recorded_flags(request.plan(path))
+    other = sorted(flag for flag in {*made, *asked} - train_command.PLACES if made.get(flag) != asked.get(flag))
     if other:
         said = "; ".join(f"{flag} {made.get(flag)}, not {asked.get(flag)}" for flag in other)
         raise UserError(f"{path} was made with {said}. Choose another --out.")
@@ -158,7 +160,7 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) 
     while rest:  # a failed run ends its session, the next one opens another
         with (
             tempfile.TemporaryDirectory() as short,  # a socket's path has at most 107 letters
-            session.opened(Path(short) / "session", environment, out / "session.log") as server,
+            shared_ray.opened(Path(short) / "session", environment, out / "session.log") as server,
         ):
             while rest and server.poll() is None:
                 entry = rest.pop(0)
@@ -180,21 +182,21 @@ def _words(entry: Entry, common: Sequence[str]) -> list[str]:
 
 
 def _one(entry: Entry, common: Sequence[str], path: Path) -> int:
-    os.environ[session.VARIABLE] = str(path)
+    os.environ[shared_ray.VARIABLE] = str(path)
     try:
         return cli.main(["train", *_words(entry, common)])
     finally:
-        del os.environ[session.VARIABLE]
+        del os.environ[shared_ray.VARIABLE]
 
 
 def _left(spent: Sequence[float], count: int) -> str:
     return f", {duration(sum(spent) / len(spent) * count)} left" if spent else ""
 
 
-def request_of(words: Sequence[str]) -> train.Request:
+def request_of(words: Sequence[str]) -> train_command.Request:
     parser = argparse.ArgumentParser()
-    train.configure(parser)
-    return train.Request.of(parser.parse_args(words))
+    train_command.configure(parser)
+    return train_command.Request.of(parser.parse_args(words))
 
 
 def environment_of(words: Sequence[str]) -> dict[str, str]:
@@ -206,7 +208,7 @@ def environment_of(words: Sequence[str]) -> dict[str, str]:
 
 def publish(folders: Iterable[Path], out: Path) -> None:
     """run.json and metrics.jsonl of every run, with paths that mean something elsewhere and numbers of six digits."""
-    cache = str(tiny.folder_of().parent)
+    cache = str(tiny_task.folder_of().parent)
     for folder in folders:
         path = out / "runs" / folder.name
         path.mkdir(parents=True, exist_ok=True)

@@ -14,13 +14,13 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.exchange import ScoreTable, gather_table, sum_over_ranks
-from real_openrlhf.experience import CARRIED, GROUP, LABEL, PLAN, ROLLOUT, batch_of
-from real_openrlhf.guard import NonFiniteError
-from real_openrlhf.loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
-from real_openrlhf.metrics import group_metrics, over_steps, ratio_metrics, ratio_table, token_gradients
-from real_openrlhf.objective import GroupLoss, ObjectiveSettings, count_valid, score_weights
-from real_openrlhf.scoring import choose_scoring, scored_at_once
+from real_openrlhf.algorithm.metrics import group_metrics, over_steps, ratio_metrics, ratio_table, token_gradients
+from real_openrlhf.algorithm.objective import GroupLoss, ObjectiveSettings, count_valid, score_weights
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
+from real_openrlhf.algorithm.score_table import ScoreTable, gather_table, sum_over_ranks
+from real_openrlhf.algorithm.scoring import choose_scoring, scored_at_once
+from real_openrlhf.hooks.experience_maker import CARRIED, GROUP, LABEL, PLAN, ROLLOUT, batch_of
+from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 
 # Token sums of a step that ranks add up for the log, in this order, before the ratio table.
 SUMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from real_openrlhf.rewards.normalise import tokens
+from real_openrlhf.rewards.verifier.normalise import tokens
 
 LeafEqual = Callable[[str, str], bool]
 _MAX_ALTERNATIVES = 64

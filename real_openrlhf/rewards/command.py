@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from real_openrlhf.rewards.verifier import FAILED, RIGHT, verify_many
+    from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, verify_many
 
     if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, GroupLoss, ObjectiveSettings
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, GroupLoss, ObjectiveSettings
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.

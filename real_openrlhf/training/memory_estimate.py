@@ -7,7 +7,7 @@ NCCL and fragmentation add is one line of its own. Nobody has held them against 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from real_openrlhf.recipes import Plan
+from real_openrlhf.training.recipes import Plan
 
 GB = 1e9
 RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from real_openrlhf.metrics import ratio_densities, ratio_metrics_from_densities, token_gradients
-from real_openrlhf.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.metrics import ratio_densities, ratio_metrics_from_densities, token_gradients
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
 
 
 class RunLog:

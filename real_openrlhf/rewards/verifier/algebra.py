@@ -13,7 +13,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
-from real_openrlhf.rewards import exact, leaf
+from real_openrlhf.rewards.verifier import exact, leaf
 
 # Units are off: math-verify would drop the `t` of `3t` as a unit. leaf.value_and_unit has done that job.
 _LATEX = [

@@ -63,7 +63,7 @@ def _answer(request: dict, seconds: float) -> dict:
 
 
 def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str) -> dict:
-    from real_openrlhf.rewards.algebra import GoldUnparsed
+    from real_openrlhf.rewards.verifier.algebra import GoldUnparsed
 
     unparsed = None
     for gold in golds:
@@ -76,15 +76,15 @@ def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str
 
 
 def _robust(gold: str, answer: str) -> bool:
-    from real_openrlhf.rewards import algebra, structure
+    from real_openrlhf.rewards.verifier import algebra, structure
 
     return structure.equal(structure.parse(gold), structure.parse(answer), algebra.same)
 
 
 def _disco(gold: str, answer: str) -> bool:
-    from real_openrlhf.rewards import disco
+    from real_openrlhf.rewards.verifier import disco_rules
 
-    return disco.same(gold, answer)
+    return disco_rules.same(gold, answer)
 
 
 _GRADERS = {"robust": _robust, "disco": _disco}
@@ -97,7 +97,7 @@ def _import_libraries() -> None:
 
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
-    from real_openrlhf.rewards import algebra
+    from real_openrlhf.rewards.verifier import algebra
 
     for text in _FIRST_FORMULAS:  # the parser learns its grammar as it goes
         algebra.formula(text)

@@ -20,7 +20,7 @@ from pathlib import Path
 from real_openrlhf.errors import UserError
 
 VARIABLE = "REAL_SESSION"  # the socket of the session in which `real-openrlhf train` shall train
-MODULE = "real_openrlhf.session"
+MODULE = "real_openrlhf.training.shared_ray"
 START_SECONDS = 300
 
 
@@ -94,7 +94,7 @@ def serve(path: str) -> int:
 
 
 def _train(train_ppo_ray, flags: list[str]) -> int:
-    from real_openrlhf import arguments
+    from real_openrlhf.hooks import arguments
 
     try:
         args = arguments.or_exit(lambda: train_ppo_ray.parse_args(flags))

@@ -1,6 +1,6 @@
 """Everything that can be known to be wrong before a model is loaded; all of it at once, each with its fix.
 
-`python -m real_openrlhf.preflight NODES GPUS` is what only a Ray cluster can answer, and runs inside it.
+`python -m real_openrlhf.training.preflight NODES GPUS` is what only a Ray cluster can answer, and runs inside it.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf.errors import UserError
-from real_openrlhf.recipes import DERIVED, Plan
+from real_openrlhf.training.recipes import DERIVED, Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job

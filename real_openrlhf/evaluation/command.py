@@ -6,17 +6,17 @@ from pathlib import Path
 from tqdm import tqdm
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.data.files import write_json, write_jsonl, write_text
 from real_openrlhf.data.prompts import load_tokenizer
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation import tables
+from real_openrlhf.evaluation import result_tables
 from real_openrlhf.evaluation.engines import EngineSettings, Request, generate, sample_seed
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.model import context_length, find_model, fingerprint
 from real_openrlhf.evaluation.results import summarise
 from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
-from real_openrlhf.runs import code_version, versions
+from real_openrlhf.files import write_json, write_jsonl, write_text
+from real_openrlhf.training.run_folder import code_version, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +121,6 @@ def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
     }
     write_jsonl(out / "per_problem.jsonl", problems)
     write_json(out / "results.json", results)
-    write_text(out / "table.md", [tables.markdown(results)])
-    write_text(out / "table.tex", [tables.latex(results)])
-    print(tables.markdown(results))
+    write_text(out / "table.md", [result_tables.markdown(results)])
+    write_text(out / "table.tex", [result_tables.latex(results)])
+    print(result_tables.markdown(results))

@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.data.files import sha256, write_json
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import sha256, write_json
 from real_openrlhf.patching import load_series
 
 PACKAGES = (
@@ -141,7 +141,7 @@ def versions() -> dict[str, str]:
 
 def code_version() -> str:
     """`git describe` where the package runs from its own checkout, else the package's version."""
-    checkout = Path(__file__).resolve().parent.parent
+    checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return __version__
     try:

@@ -1,0 +1,1 @@
+"""Many runs in one Ray with one engine, then the report."""

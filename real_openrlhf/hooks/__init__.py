@@ -1,0 +1,1 @@
+"""What the patches call: one module a seam. The only folder that may import OpenRLHF."""

@@ -1,0 +1,1 @@
+"""From a recipe to a supervised process in a run folder."""
