@@ -1,6 +1,6 @@
 """How long the report takes on ten runs of the paper's length. The bar: 60 s, start of Python included.
 
-    python benchmarks/report_speed.py
+python benchmarks/report_speed.py
 """
 
 import importlib

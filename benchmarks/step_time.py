@@ -78,7 +78,9 @@ def show(times: dict[str, list[dict[str, float]]], args) -> None:
     for variant, steps in times.items():
         row = [statistics.median(step[part] for step in steps) for part in PARTS]
         ratios = [ratio(steps, times[base]) for base in bases]
-        print(f"{variant:18}" + "".join(f"{value:16.3f}" for value in row) + "".join(f"   {text:29}" for text in ratios))
+        print(
+            f"{variant:18}" + "".join(f"{value:16.3f}" for value in row) + "".join(f"   {text:29}" for text in ratios)
+        )
 
 
 def ratio(steps: list[dict[str, float]], base: list[dict[str, float]]) -> str:

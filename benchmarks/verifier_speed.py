@@ -112,9 +112,7 @@ def speed(golds: list[str], count: int) -> None:
         scores.append(verdict.score)
     milliseconds.sort()
     characters = statistics.mean(len(response) for response, _ in items)
-    print(
-        f"{count} responses, {characters:,.0f} characters on average, {scores.count(1.0)} right; {verdict.counts()}"
-    )
+    print(f"{count} responses, {characters:,.0f} characters on average, {scores.count(1.0)} right; {verdict.counts()}")
     at = {share: milliseconds[int(share * (count - 1))] for share in (0.5, 0.95, 0.99, 1.0)}
     print(
         f"ms per verdict: mean {statistics.mean(milliseconds):.2f} (bar 5), p50 {at[0.5]:.2f}, p95 {at[0.95]:.1f}, "

@@ -10,7 +10,10 @@ from real_openrlhf.errors import UserError
 
 # name -> (module with configure(parser) and run(args) -> exit code, help)
 COMMANDS = {
-    "train": ("real_openrlhf.training.command", "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag"),
+    "train": (
+        "real_openrlhf.training.command",
+        "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag",
+    ),
     "compare": ("real_openrlhf.comparison.command", "algorithms x seeds on the CPU stack, then the report"),
     "eval": ("real_openrlhf.evaluation.command", "pass@1 over k samples on the benchmarks, with standard errors"),
     "data": ("real_openrlhf.data.command", "training sets and benchmarks as OpenRLHF's JSONL"),

@@ -1,7 +1,7 @@
 """Everything in README.md and docs/results.md that was measured comes from the runs in this folder, by this command:
 
-    python examples/results/refresh.py            # reports from the runs, then the tables between the markers
-    python examples/results/refresh.py --check    # changes nothing; exit 1 if a page says something else
+python examples/results/refresh.py            # reports from the runs, then the tables between the markers
+python examples/results/refresh.py --check    # changes nothing; exit 1 if a page says something else
 """
 
 import argparse

@@ -70,7 +70,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"with flags of its own in quotes: 'real --algo.real.tau 0.1' (default: {' '.join(DEFAULT_ALGOS)})",
     )
     parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 1 to N (default: %(default)s)")
-    parser.add_argument("--steps", type=_positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=_positive, default=40, metavar="N", help="rollout steps (default: %(default)s)"
+    )
     parser.add_argument(
         "--skill",
         type=float,
@@ -164,7 +166,9 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) 
         ):
             while rest and server.poll() is None:
                 entry = rest.pop(0)
-                print(f"\n--- {entry.name}, run {total - len(rest)} of {total}{_left(spent, len(rest) + 1)}", flush=True)
+                print(
+                    f"\n--- {entry.name}, run {total - len(rest)} of {total}{_left(spent, len(rest) + 1)}", flush=True
+                )
                 started = time.monotonic()
                 code = _one(entry, common, Path(short) / "session")
                 if code == REFUSED or code in INTERRUPTED:

@@ -230,7 +230,9 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         if dry_run:
             findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
         return
-    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None)
+    lines, warnings = memory_estimate.report(
+        shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None
+    )
     existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
     free, wanted = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
     if wanted > free:

@@ -45,7 +45,9 @@ def validation_set(name: str, data_dir: Path) -> Path:
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
     reward = (
-        Path(__file__).resolve().parents[1] / "rewards" / f"{'tiny' if recipe.train_data == TINY else 'math'}_reward.py"
+        Path(__file__).resolve().parents[1]
+        / "rewards"
+        / f"{'tiny' if recipe.train_data == TINY else 'math'}_reward.py"
     )
     model = str(tiny_task.folder_of() / "model") if recipe.model == TINY else recipe.model
     return {

@@ -40,7 +40,9 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
         deadline = time.monotonic() + START_SECONDS
         while not path.exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise UserError(f"the session did not start. What it said: {log}; `real-openrlhf doctor` checks the machine.")
+                raise UserError(
+                    f"the session did not start. What it said: {log}; `real-openrlhf doctor` checks the machine."
+                )
             time.sleep(0.1)
         yield process
     finally:

@@ -139,7 +139,9 @@ def pretrain(config: TinyConfig, folder: Path, progress: bool) -> None:
 
 
 def folder_of(config: TinyConfig = TinyConfig(), cache: Path | None = None) -> Path:
-    return (cache or Path(os.environ.get("REAL_CACHE", Path.home() / ".cache" / "real_openrlhf"))) / f"tiny-{config.key}"
+    return (
+        cache or Path(os.environ.get("REAL_CACHE", Path.home() / ".cache" / "real_openrlhf"))
+    ) / f"tiny-{config.key}"
 
 
 def prepare(config: TinyConfig = TinyConfig(), cache: Path | None = None, progress: bool = True) -> Path:

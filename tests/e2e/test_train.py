@@ -42,7 +42,9 @@ def test_a_run_leaves_its_folder(real):
 
 def test_resume_continues_where_the_run_ended(real, train):
     seed = ("--seed", "1", "--resume")
-    resumed = train("real", "--algo", "real", *seed, "--max-steps", "22", "--ckpt.save_steps", "10", "--eval.steps", "10")
+    resumed = train(
+        "real", "--algo", "real", *seed, "--max-steps", "22", "--ckpt.save_steps", "10", "--eval.steps", "10"
+    )
     assert [line["step"] for line in resumed.lines("train")] == [*range(1, 23)]
     before, after = resumed.values("rollout/pass_rate")[19:21]
     assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with

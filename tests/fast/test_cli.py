@@ -33,7 +33,9 @@ def test_these_import_nothing_heavy(module):
     assert HEAVY & loaded_by(module) == set()
 
 
-@pytest.mark.parametrize("module", ["real_openrlhf.training.recipes", "real_openrlhf.algorithm.schedule", "real_openrlhf.patching"])
+@pytest.mark.parametrize(
+    "module", ["real_openrlhf.training.recipes", "real_openrlhf.algorithm.schedule", "real_openrlhf.patching"]
+)
 def test_these_need_the_standard_library_only(module):
     """They run where an environment is only half built."""
     assert loaded_by(module) - {"real_openrlhf", "__main__"} - loaded_by("sys") <= set(sys.stdlib_module_names)

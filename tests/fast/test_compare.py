@@ -7,6 +7,7 @@ import pytest
 
 from real_openrlhf.comparison import command
 from real_openrlhf.errors import UserError
+from real_openrlhf.training import command as train_command
 
 
 def test_runs_are_named_after_what_they_are_seed_by_seed():
@@ -27,7 +28,9 @@ def test_what_cannot_be_compared_is_refused(algos, said):
 def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
     """Every other run would be refused as well."""
     asked = []
-    monkeypatch.setattr(command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None)))
+    monkeypatch.setattr(
+        command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
+    )
     monkeypatch.setattr(command, "environment_of", lambda words: {})
     monkeypatch.setattr(command.cli, "main", lambda words: asked.append(words) or 2)
     parser = argparse.ArgumentParser()

@@ -52,7 +52,9 @@ def test_adapters_are_counted_as_peft_builds_them():
 
 
 def test_the_known_models_have_their_published_sizes():
-    sizes = {name: memory_estimate.shape_of(config).parameters for name, config in memory_estimate.KNOWN_CONFIGS.items()}
+    sizes = {
+        name: memory_estimate.shape_of(config).parameters for name, config in memory_estimate.KNOWN_CONFIGS.items()
+    }
     assert sizes[QWEN_1_5B] == 1_777_088_000
     assert sizes[QWEN_7B] == 7_615_616_512
 
@@ -98,7 +100,9 @@ def test_logits_are_the_largest_moment_and_grow_with_the_token_budget():
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
     budgets = (9216, 18432)
     found = [
-        memory_estimate.moments(shape, memory_estimate.layout_of(plan("qwen7b", user={"--train.max_tokens_per_gpu": (str(n),)})))
+        memory_estimate.moments(
+            shape, memory_estimate.layout_of(plan("qwen7b", user={"--train.max_tokens_per_gpu": (str(n),)}))
+        )
         for n in budgets
     ]
     name = "activations at their largest: the logits"

@@ -19,7 +19,9 @@ def test_tables_and_pages_are_those_of_the_committed_runs():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("algo, label", [("real", "REAL"), ("grpo", "GRPO"), ("real_constant", "REAL, constant weights")])
+@pytest.mark.parametrize(
+    "algo, label", [("real", "REAL"), ("grpo", "GRPO"), ("real_constant", "REAL, constant weights")]
+)
 def test_the_readmes_scores_recomputed(algo, label):
     """Mean and standard error of the last evaluation, from the logged lines, in a few lines of arithmetic."""
     scores = []

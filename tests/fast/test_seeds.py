@@ -8,7 +8,9 @@ from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
 def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:
     params = [SimpleNamespace(seed=seeds.next(prompt)) for prompt in prompts]
     return {
-        (prompt, i): seeded_by_index(p, i).seed for prompt, p in zip(prompts, params, strict=True) for i in range(count)
+        (prompt, i): seeded_by_index(p, i).seed
+        for prompt, p in zip(prompts, params, strict=True)
+        for i in range(count)
     }
 
 

@@ -53,7 +53,9 @@ def test_pretraining_lines_are_right_as_often_as_skill_says():
         lines = [tiny_task.text(rng, skill) for _ in range(4000)]
         prompts = [line[: tiny_task.PROMPT_LENGTH] for line in lines]
         said = [line[tiny_task.PROMPT_LENGTH :] for line in lines]
-        right = sum(answer.lstrip(".") == tiny_task.answer(prompt) for prompt, answer in zip(prompts, said, strict=True))
+        right = sum(
+            answer.lstrip(".") == tiny_task.answer(prompt) for prompt, answer in zip(prompts, said, strict=True)
+        )
         assert right / len(lines) == pytest.approx(skill, abs=0.02)  # 3.5 standard errors
         assert all(len(answer) + 1 <= tiny_task.RESPONSE_LENGTH for answer in said)
         assert {len(answer) - tiny_task.DIGITS for answer in said} == set(range(tiny_task.MAX_DOTS + 1))
