@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.algorithm.lookup import absolute, file_of
 from real_openrlhf.training import tiny_task
 from real_openrlhf.training.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
 
@@ -14,6 +15,7 @@ MODEL, TRAINING, VALIDATION, REWARD = (
     "--eval.dataset",
     "--reward.remote_url",
 )
+OBJECTIVE = "--algo.real.objective"
 TINY = "tiny"
 
 
@@ -68,6 +70,11 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
     return list({file.path: file for file in known if str(file.path) in read and not file.path.exists()}.values())
 
 
+def objective(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The user's own objective by absolute path."""
+    return tuple(map(absolute, words))
+
+
 def rows(flags: Mapping[str, Setting]) -> int | None:
     """Rows to train on: counted where the file is there, else as published."""
     path = Path(flags[TRAINING].text) if TRAINING in flags else Path()
@@ -82,6 +89,12 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     for flag in (TRAINING, VALIDATION):
         if flag in flags:
             yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
+
+
+def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
+    """The user's own objective, whose hash a run keeps too."""
+    path = file_of(flags[OBJECTIVE].text) if OBJECTIVE in flags else None
+    return [path] if path is not None and path.is_file() else []
 
 
 def _prepare_set(name: str, path: Path, model: str) -> None:

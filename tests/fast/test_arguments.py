@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.errors import UserError
 from real_openrlhf.hooks import arguments
 
@@ -77,7 +78,7 @@ def resolve(flags: str) -> SimpleNamespace:
 def refusals(flags: str) -> list[str]:
     with pytest.raises(UserError) as refused:
         resolve(f"{REAL} {flags}")
-    return str(refused.value).split(" | ")
+    return refused.value.problems
 
 
 def test_real_needs_one_flag_beside_what_grpo_has():
@@ -205,18 +206,19 @@ REFUSED = {
     ),
     "a setting of bce": (
         "--algo.real.bce_reduction mean",
-        "--algo.real.bce_reduction mean is read by bce only, not by --algo.real.objective real. Leave it out",
+        "--algo.real.bce_reduction mean is not read by --algo.real.objective real, which reads --algo.real.tau. Leave it "
+        "out, or use an objective that reads it: bce",
         "--algo.real.bce_reduction mean --algo.real.objective bce",
     ),
     "a setting of disco": (
         "--algo.real.disco_kl_coef 10",
-        "is read by disco_logl and disco_lratio only",
+        "use an objective that reads it: disco_logl, disco_lratio",
         "--algo.real.disco_kl_coef 10 --algo.real.objective disco_logl",
     ),
     "trpa has no tau": (
         "--algo.real.objective trpa --algo.real.tau 0.5",
-        "is not read by --algo.real.objective trpa",
-        "",
+        "is not read by --algo.real.objective trpa, which reads --algo.real.trpa_beta. Leave it out",
+        "--algo.real.objective trpa",
     ),
     "groups in micro-batches": (
         "--algo.real.scoring micro_batch --train.micro_batch_size 4",
@@ -267,13 +269,15 @@ def test_a_negative_step_limit_is_refused_for_every_method():
             resolve(f"{flags} --train.max_steps=-1")
 
 
-def test_the_scripts_refusal_is_one_line_and_exit_code_2(capsys):
+def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as exit:
-        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0"))
+        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.trpa_beta 0"))
     assert exit.value.code == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
-    ]
+    zero, beta, unread = capsys.readouterr().err.splitlines()
+    assert zero == "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    assert beta.startswith("error: --algo.real.trpa_beta 0.0: ") and unread.startswith(
+        "error: --algo.real.trpa_beta 0.0 "
+    )
 
 
 def own_actions() -> list[argparse.Action]:
@@ -296,22 +300,36 @@ def test_every_flag_says_what_it_is_its_default_and_where_it_is_from():
     assert "no unit" in actions["algo.real.tau"].help and "nats per token" in actions["algo.real.disco_kl_delta"].help
 
 
-def test_the_objectives_are_those_there_are():
-    from real_openrlhf.algorithm import objective
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_help_names_every_objective_its_source_and_its_own_temperature(name):
+    actions = {action.dest: action for action in own_actions()}
+    assert f"{name} ({OBJECTIVES[name].source})" in actions["algo.real.objective"].help
+    if "tau" in OBJECTIVES[name].reads:
+        said = dict(re.findall(r"for (\w+) ([\d.]+)", actions["algo.real.tau"].help))
+        assert OBJECTIVES[name].tau == float(said.get(name, 0.5))
 
-    (flag,) = [action for action in own_actions() if action.dest == "algo.real.objective"]
-    assert flag.choices == list(objective.OBJECTIVES)
-    for read in arguments.READ_BY.values():
-        assert set(read) <= set(objective.OBJECTIVES)
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
+    """Each setting of `SETTINGS` by itself: taken, or refused with the objectives that read it."""
+    for setting, value in {
+        "tau": 0.3,
+        "bce_reduction": "mean",
+        "trpa_beta": 7,
+        "disco_kl_coef": 7,
+        "disco_kl_delta": 7,
+    }.items():
+        flags = f"--algo.real.objective {name} --algo.real.{setting} {value}"
+        if setting in OBJECTIVES[name].reads:
+            resolve(f"{REAL} {flags}")
+        else:
+            (refusal,) = refusals(flags)
+            assert f"--algo.real.{setting} {value}" in refusal and readers(setting)[0] in refusal
 
 
-def test_the_default_temperature_in_the_help_is_the_objectives():
-    from real_openrlhf.algorithm.objective import OBJECTIVES
-
-    (tau,) = [action for action in own_actions() if action.dest == "algo.real.tau"]
-    said = dict(re.findall(r"for (\w+) ([\d.]+)", tau.help))
-    for name, objective in OBJECTIVES.items():
-        assert objective.tau == float(said.get(name, 0.5))
+def test_settings_of_some_objectives_have_their_flags_and_defaults():
+    defaults = {action.dest.removeprefix("algo.real."): action.default for action in own_actions()}
+    assert {name: defaults[name] for name in SETTINGS} == SETTINGS
 
 
 @pytest.mark.skipif(importlib.util.find_spec("openrlhf") is None, reason="OpenRLHF is not installed")
