@@ -113,6 +113,27 @@ def test_trpa_gets_its_reference_model_without_a_kl_loss():
     assert args.algo.real.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
 
 
+def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from real_openrlhf.algorithm.objective import Objective\n"
+        "def pull(scores, groups, settings):\n"
+        "    return -groups.mean(scores, groups.positive)\n"
+        "against_reference = Objective(pull, score='log_ratio_ref', reads=('trpa_beta',))\n"
+    )
+    args = resolve(f"{REAL} --algo.real.objective mine.py:pull --algo.real.tau 0.3")
+    assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.algo.real.reference
+    args = resolve(f"{REAL} --algo.real.objective mine.py:against_reference --algo.real.trpa_beta 7")
+    assert args.algo.real.reference and args.algo.kl.use_loss
+    (refusal,) = refusals("--algo.real.objective mine.py:against_reference --algo.real.tau 0.3")
+    assert f"is not read by --algo.real.objective {tmp_path}/mine.py:against_reference" in refusal
+    (refusal,) = refusals("--algo.real.objective mine.py:push")
+    assert refusal.startswith(f"--algo.real.objective {tmp_path}/mine.py:push: {tmp_path}/mine.py defines no 'push'")
+    (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
+    (refusal,) = refusals("--algo.real.objective mine.py:pull")
+    assert "pull: it returns shape (11,), not one loss for each group" in refusal
+
+
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
 REFUSED = {
     "a critic": ("--algo.advantage.estimator gae", "would start a critic", "--algo.advantage.estimator group_norm"),
@@ -231,6 +252,11 @@ REFUSED = {
         "gives each of 16 ranks whole groups, but an optimizer step has 8. Use --algo.real.scoring auto",
         "--train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable --actor.num_gpus_per_node 16",
     ),
+    "an objective that there is not": (
+        "--algo.real.objective reel",
+        "--algo.real.objective reel: unknown objective 'reel': choose one of real, ",
+        "--algo.real.objective real",
+    ),
     "disco's constraint": (
         "--algo.real.objective disco_logl --algo.real.scoring micro_batch --train.micro_batch_size 8",
         "the KL constraint of disco_logl needs the whole step's before any gradient. Use --algo.real.scoring auto",
@@ -247,7 +273,7 @@ def test_what_makes_no_sense_is_refused_with_the_fix(name):
     for refusal in found:
         assert "\n" not in refusal
         assert re.search(r"--[a-z]|text prompts", refusal)  # what is wrong by name,
-        assert re.search(r"\b(Use|Leave|Give|Change|use) ", refusal)  # and what to do
+        assert re.search(r"\b(Use|Leave|Give|Change|use|choose) ", refusal)  # and what to do
     resolve(f"{REAL} {fix}")  # what the message says is then accepted
 
 
