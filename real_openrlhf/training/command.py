@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf import __version__
+from real_openrlhf.algorithm.lookup import absolute
 from real_openrlhf.errors import UserError
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import memory_estimate, preflight, run_folder, run_inputs, shared_ray
 from real_openrlhf.training.launch import TRAINER, Place, drop_stale_locks, supervise
+from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.progress import Progress, summary
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 
@@ -111,8 +113,8 @@ class Request:
             if value is not None:
                 user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else value,)
         user |= flags
-        if run_inputs.OBJECTIVE in user:
-            user[run_inputs.OBJECTIVE] = run_inputs.objective(user[run_inputs.OBJECTIVE])
+        if OBJECTIVE in user:
+            user[OBJECTIVE] = tuple(map(absolute, user[OBJECTIVE]))
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.algorithm.lookup import absolute, file_of
+from real_openrlhf.algorithm.lookup import file_of
 from real_openrlhf.training import tiny_task
+from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
 
 MODEL, TRAINING, VALIDATION, REWARD = (
@@ -15,7 +16,6 @@ MODEL, TRAINING, VALIDATION, REWARD = (
     "--eval.dataset",
     "--reward.remote_url",
 )
-OBJECTIVE = "--algo.real.objective"
 TINY = "tiny"
 
 
@@ -68,11 +68,6 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
     known += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
     return list({file.path: file for file in known if str(file.path) in read and not file.path.exists()}.values())
-
-
-def objective(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The user's own objective by absolute path."""
-    return tuple(map(absolute, words))
 
 
 def rows(flags: Mapping[str, Setting]) -> int | None:
