@@ -104,6 +104,13 @@ def constant(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return (positives.log1p() - pull) + (negatives.log1p() + push)
 
 
+def balanced(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """log(1 + mean_P exp(-s/tau)) + log(1 + mean_N exp(s/tau))"""
+    positives = groups.logmeanexp(-scores / settings.tau, groups.positive)
+    negatives = groups.logmeanexp(scores / settings.tau, groups.negative)
+    return softplus(positives) + softplus(negatives)
+
+
 def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-mean log sigmoid(a beta (s_w - s_l)) over pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
     preferred, other = groups.pairs()
@@ -145,6 +152,12 @@ OBJECTIVES: dict[str, Objective] = {
         constant,
         label="REAL, constant weights",
         about="control: REAL's weights frozen at score 0, what is left of it when scores stay small",
+        source="not in the paper",
+    ),
+    "balanced": Objective(
+        balanced,
+        label="REAL, balanced",
+        about="REAL with means for sums: at score 0 the right and the wrong of a group weigh the same, however many",
         source="not in the paper",
     ),
     "trpa": Objective(

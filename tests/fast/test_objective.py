@@ -170,6 +170,43 @@ def test_constant_is_reals_tangent_at_0():
     assert constant.loss.item() == pytest.approx(tangent, abs=1e-15)
 
 
+@quick
+@given(
+    st.lists(score, min_size=1, max_size=63),
+    st.lists(score, min_size=1, max_size=63),
+    st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_balanced_closed_form_and_bound(positives, negatives, tau):
+    """|W| = 1/tau / (1 + C exp(+-s/tau)) as in Proposition 5.1, with C = P + sum of the others' exponentials.
+
+    The mean is sum/P, so log(1 + mean) = log(P + sum) - log P: the anchor's 1 has become P. Hence |W| < 1/tau, and a
+    whole side, 1/tau * mean/(1 + mean), stays below it too.
+    """
+    weights = weigh(
+        positives + negatives, [1] * len(positives) + [0] * len(negatives), name="balanced", tau=tau
+    ).weights
+    sides = (weights[: len(positives)], positives, -1), (weights[len(positives) :], negatives, 1)
+    for side, scores, sign in sides:
+        for k, s in enumerate(scores):
+            c = len(scores) + sum(math.exp(sign * other / tau) for i, other in enumerate(scores) if i != k)
+            assert side[k].item() == pytest.approx(
+                sign / tau / (1 + c * math.exp(-sign * s / tau)), rel=1e-10, abs=1e-14
+            )
+        mean = sum(math.exp(sign * s / tau) for s in scores) / len(scores)
+        assert side.sum().item() == pytest.approx(sign / tau * mean / (1 + mean), rel=1e-10, abs=1e-14)
+        # strict, until 1 / mean is lost in float64's last digits
+        assert side.abs().sum().item() < 1 / tau or (tau == 0.1 and side.abs().sum().item() < (1 + 1e-14) / tau)
+
+
+def test_balanced_weighs_both_sides_alike_at_score_0_and_reaches_its_bound_far_out():
+    for positives in range(1, 8):
+        weights = weigh([0.0] * 8, [1] * positives + [0] * (8 - positives), name="balanced").weights.tolist()
+        expected = [-1 / positives] * positives + [1 / (8 - positives)] * (8 - positives)  # 1 / (2 tau) a side
+        assert weights == pytest.approx(expected, abs=1e-15)
+    hardest = weigh([-40.0, 0.3, 0.1, 0.2], [1, 1, 0, 0], name="balanced").weights[0]
+    assert hardest.item() == pytest.approx(-1 / TAU, rel=1e-12)
+
+
 def test_trpa_pairs_by_hand():
     # correct > wrong > unparsable: three pairs, 2.5 where the winner is correct
     correct, wrong, unparsable = 0.4, 0.1, -0.3
