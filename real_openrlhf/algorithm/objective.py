@@ -31,16 +31,14 @@ SCORES: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "log_prob": lambda new, old, ref: new,
     "ratio_old": lambda new, old, ref: (new - old).exp(),
 }
+# Those that are known without a forward pass while the policy still is the old one.
+KNOWN_AT_OLD = {"log_ratio_old": 0.0, "ratio_old": 1.0}
 
 
 def rollout_scores(
     kind: str, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor | None, action_mask: Tensor
 ) -> Tensor:
-    """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0.
-
-    In the first optimizer step after a rollout the policy still is the old one: with `log_probs=old_log_probs` this
-    gives that step's scores without a forward pass.
-    """
+    """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0."""
     if kind == "log_ratio_ref" and ref_log_probs is None:
         raise ValueError("score kind log_ratio_ref needs ref_log_probs, the reference policy's log-probabilities")
     mask = action_mask.bool()
