@@ -1,7 +1,7 @@
 """REAL's loss and gradient on real DeepSpeed engines are the paper's: one-graph autograd of the formula, in float32.
 
 The trainer is the package's, in OpenRLHF's policy actor, on two ranks; the formula is written out naively in
-`zero_worker.NaiveReal`: every rollout alone, then groups. Rollouts are ragged, one group in four is uniform, one has an
+`zero_jobs.NaiveReal`: every rollout alone, then groups. Rollouts are ragged, one group in four is uniform, one has an
 ignored rollout, and the second epoch's steps are all later ones: the policy has moved.
 """
 

@@ -6,13 +6,10 @@ and tokens in float64. Not covered here: DeepSpeed's own scaling by ranks and ac
 """
 
 import math
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import strategies as st
 
 from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, count_valid, rollout_scores, score_weights
@@ -238,13 +235,18 @@ class Trainer:
         return gradients
 
 
-def train(case: Case, rank: int = 0, ranks: int = 1) -> list[dict]:
+def rank_and_count() -> tuple[int, int]:
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def train(case: Case) -> list[dict]:
     """One record per optimizer step: which rollouts, the parameters before, the logged loss, the summed gradient."""
-    return Trainer(case, rank, ranks).run()
+    return Trainer(case, *rank_and_count()).run()
 
 
-def gather(tables: list[ScoreTable], rank: int = 0, ranks: int = 1) -> ScoreTable:
+def gather(tables: list[ScoreTable]) -> ScoreTable:
     """Each rank brings its own table."""
+    rank, _ = rank_and_count()
     return gather_table(tables[rank])
 
 
@@ -343,46 +345,3 @@ def assert_exact(case: Case, records_of_ranks: list[list[dict]]) -> None:
             torch.testing.assert_close(records[step]["loss"], loss, rtol=1e-10, atol=1e-10)
             for got, expected in zip(records[step]["gradients"], gradients, strict=True):
                 torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
-
-
-class Ranks:
-    """Gloo processes that stay up and train the cases they are sent."""
-
-    def __init__(self, count: int):
-        context = mp.get_context("spawn")
-        self.folder = tempfile.TemporaryDirectory()
-        self.pipes, self.processes = [], []
-        for rank in range(count):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, count, self.folder.name), daemon=True)
-            process.start()
-            self.pipes.append(here)
-            self.processes.append(process)
-
-    def __call__(self, function, *args) -> list:
-        for pipe in self.pipes:
-            pipe.send((function, args))
-        replies = [pipe.recv() for pipe in self.pipes]
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
-
-    def close(self) -> None:
-        for pipe in self.pipes:
-            pipe.send(None)
-        for process in self.processes:
-            process.join(20)
-        self.folder.cleanup()
-
-
-def _serve(pipe, rank: int, count: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{Path(folder) / 'store'}", rank=rank, world_size=count)
-    while (job := pipe.recv()) is not None:
-        function, args = job
-        try:
-            pipe.send(function(*args, rank, count))
-        except Exception as error:  # the test process raises it
-            pipe.send(error)
-    dist.destroy_process_group()
