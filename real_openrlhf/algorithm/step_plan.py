@@ -135,7 +135,7 @@ def _in_waves(
         return 1, [], "all scores are known before any forward"
     plain = [layout.whole(step) for step in steps]
     largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
-    fitting = int(min(settings.kept_tokens // max(largest, 1), max(wave.depth for wave in plain)))
+    fitting = int(min(settings.kept_tokens / max(largest, 1), max(wave.depth for wave in plain)))
     needed = sum(wave.depth for wave in plain)
     if settings.depth is not None:
         depth, waves = settings.depth, [layout.waves(step, settings.depth) for step in steps]
