@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.algorithm.packing import Limit, Positions, spread
 
-SWAPS = 200  # exchanges of groups between waves that are tried before a wave more is taken
+SWAPS = 1000  # exchanges of groups between waves that are tried before a wave more is taken
 SWAPPED = 4096  # rollouts of a step up to which they are: beyond, waves are large and balance packs them
 SPARE = 1.02  # a deeper wave must save more micro-batches than this share
 

@@ -127,9 +127,7 @@ class RealActorTrainer(ActorPPOTrainer):
             now = forwards.pop(0) if keep else self.forward(batch, step)
             loss = self.loss(step, batch, now, totals)
             self.measure(step, batch, now, totals)
-            # The weights already hold the step's mean, so DeepSpeed neither scales by accumulation nor counts for us.
-            self.engine.set_gradient_accumulation_boundary(last and number == len(batches) - 1)
-            self.engine.backward(loss, scale_wrt_gas=False)
+            self.backward(loss, last=last and number == len(batches) - 1)
 
     def load(self, micro_batch: MicroBatch, step: RankStep) -> Batch:
         items = [self.replay_buffer.items[item] for item in micro_batch.items]
@@ -229,6 +227,13 @@ class RealActorTrainer(ActorPPOTrainer):
         totals.sums[: len(SUMS)] += torch.stack([sums[name].detach().double() for name in SUMS])
         loss = (loss + per_token / step.tokens) * self.dp_size  # DeepSpeed averages gradients over ranks
         return loss if now.aux_loss is None else loss + args.actor.aux_loss_coef * now.aux_loss
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """The weights already hold the step's mean, so DeepSpeed neither scales by accumulation nor counts for us."""
+        # DeepSpeed takes a backward for a new one, whose gradient is added, only after a forward; here several follow.
+        self.engine.optimizer.clear_backward_seen_flag()
+        self.engine.set_gradient_accumulation_boundary(last)
+        self.engine.backward(loss, scale_wrt_gas=False)
 
     def reference_kl(self, batch: Batch, now: Forward) -> tuple[Tensor, Tensor]:
         """Token sums of the KL to the reference and of the log-ratio to it."""
