@@ -9,6 +9,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
+from host_waits import Waits, on_the_host
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.hooks import actor_trainer
 from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
@@ -366,6 +368,41 @@ def fill(policy, case: Case) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# where the host waits
+
+
+def host_waits(**case) -> dict[str, int]:
+    """Waits of a batch's training: in the trainer's own code, by its fetches, and inside DeepSpeed."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    trainer, strategy, engine = policy.trainer, policy.strategy, policy.actor.model
+    waits, fetches, batches = Waits(), [], []
+    fetch, engine_backward = actor_trainer.fetch, engine.backward
+
+    def counted(values):
+        fetches.append(1)
+        return fetch(values)
+
+    def backward(*args, **kwargs):
+        batches.append(1)
+        return engine_backward(*args, **kwargs)
+
+    engine.backward = backward
+    own = ("load", "weigh", "refuse_nonfinite", "step_metrics", "rollout_rows") if case.loss == "real" else ()
+    with (
+        mock.patch.object(actor_trainer, "fetch", counted),
+        on_the_host(waits, engine, "forward", "backward"),
+        on_the_host(waits, strategy, "optimizer_step", "get_grad_norm"),
+        on_the_host(waits, trainer, *own),
+        on_the_host(waits, policy.trainer.replay_buffer, *(() if case.loss == "real" else ("collate_fn",))),
+        waits,
+    ):
+        trainer.ppo_train(0.0)
+    return {"waits": sum(waits.counts.values()), "fetches": len(fetches), "micro_batches": len(batches)}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # the guard
 
 
@@ -404,8 +441,8 @@ def poison(policy, where: str, value: float) -> None:
     elif where == "log_probs":
         actor.register_forward_hook(lambda _module, _inputs, output: (output[0] + value, *output[1:]))
     elif where == "scores":
-        scores = policy.trainer.scores
-        policy.trainer.scores = lambda *args: scores(*args) + value
+        scores = policy.trainer.actor_loss_fn.scores
+        policy.trainer.actor_loss_fn.scores = lambda *args: scores(*args) + value
     else:
         weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
         weight.register_hook(lambda gradient: gradient + value)

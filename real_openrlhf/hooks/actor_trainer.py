@@ -34,6 +34,9 @@ from real_openrlhf.hooks.planned_experience import PlanBuffer, batch_of
 SUMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")
 
 
+EPISODE = ("response_length", "total_length", "truncated")
+
+
 @dataclass
 class Batch:
     """A micro-batch on the device. A dummy, with nothing visible, stands in where a rank has nothing left."""
@@ -186,18 +189,20 @@ class RealActorTrainer(ActorPPOTrainer):
         shared = fetch(
             torch.cat([*map(torch.atleast_1d, share_scores(own, places, len(wave.rows), kl, self.dp_group))])
         )
-        scores = shared[:-1]
+        self.refuse_nonfinite(shared[:-1], step.groups[wave.rows])
+        totals.scores[wave.rows] = shared[:-1]
+        if step.step_wide:
+            real = self.args.algo.real
+            totals.hinge = kl_hinge_coef(float(shared[-1]), real.disco_kl_coef, real.disco_kl_delta)
+
+    def refuse_nonfinite(self, scores: Tensor, groups: Tensor) -> None:
         if not bool(scores.isfinite().all()):
-            prompts = step.groups[wave.rows][~scores.isfinite()].unique().tolist()
+            prompts = groups[~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
                 f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
                 f"{self.engine.global_steps + 1}: stopped before the weights changed. Resume from the last checkpoint "
                 "with a lower --actor.adam.lr"
             )
-        totals.scores[wave.rows] = scores
-        if step.step_wide:
-            real = self.args.algo.real
-            totals.hinge = kl_hinge_coef(float(shared[-1]), real.disco_kl_coef, real.disco_kl_delta)
 
     def weigh(self, step: RankStep, scores: Tensor, rows: Tensor | None = None) -> GroupLoss:
         """Weights of whole groups, of the whole step or of the rows of a wave, with the step's denominators."""
@@ -265,35 +270,36 @@ class RealActorTrainer(ActorPPOTrainer):
         """What is logged of an optimizer step, the same on every rank."""
         dist.all_reduce(totals.drift, op=dist.ReduceOp.MAX, group=self.dp_group)
         *sums, drift = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.drift[None]])).tolist()
-        weighed = self.weigh(step, totals.scores)
         return {
-            "policy_loss": float(weighed.loss),
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
             "update/rollouts_crc": step.crc,
             **{name: value / step.tokens for name, value in zip(SUMS, sums, strict=False)},
-            **ratio_metrics(torch.tensor(sums[len(SUMS) :], dtype=torch.float64).view(RATIO_SHAPE)),
-            **group_metrics(
-                totals.scores,
-                step.labels,
-                step.groups,
-                weighed,
-                self.settings,
-                truncated=step.truncated,
-                score_drift=drift,
-            ),
+            **self.step_metrics(step, totals.scores, sums[len(SUMS) :], drift),
         }
+
+    def step_metrics(self, step: RankStep, scores: Tensor, ratios: list[float], drift: float) -> dict[str, float]:
+        """What the step's whole table says, and the paper's Table 1, on the host."""
+        weighed = self.weigh(step, scores)
+        columns = (scores, step.labels, step.groups, weighed, self.settings)
+        metrics = group_metrics(*columns, truncated=step.truncated, score_drift=drift)
+        table = torch.tensor(ratios, dtype=torch.float64).view(RATIO_SHAPE)
+        return {"policy_loss": float(weighed.loss), **metrics, **ratio_metrics(table)}
 
     def rollout_means(self) -> dict[str, float]:
         """What upstream logs of the rollouts themselves: rewards, lengths and the reward function's extra logs."""
-        items = self.replay_buffer.items
-        names, fields = sorted(items[0].info), ("response_length", "total_length", "truncated")
-        rows = [
-            [*(float(item.info[name]) for name in names), *(float(getattr(item, f)) for f in fields)] for item in items
-        ]
-        sums = torch.tensor([[1.0, *row] for row in rows], dtype=torch.float64, device=self.device).sum(0)
+        names = [*sorted(self.replay_buffer.items[0].info), *EPISODE]
+        sums = self.rollout_rows().to(self.device).sum(0)
         count, *sums = fetch(sum_over_ranks(sums, self.dp_group)).tolist()
-        return {name: value / count for name, value in zip([*names, *fields], sums, strict=True)}
+        return {name: value / count for name, value in zip(names, sums, strict=True)}
+
+    def rollout_rows(self) -> Tensor:
+        """A one to count by, `info` in alphabetical order, and the fields of an episode."""
+        rows = [
+            [1.0, *(float(item.info[name]) for name in sorted(item.info)), *(float(getattr(item, f)) for f in EPISODE)]
+            for item in self.replay_buffer.items
+        ]
+        return torch.tensor(rows, dtype=torch.float64)
 
 
 def fetch(values: Tensor) -> Tensor:

@@ -96,3 +96,18 @@ def test_old_log_probabilities_of_the_first_update_are_its_own_forwards(two_rank
         assert steps[0]["real/score_drift"] == 0
     for steps in two_ranks("real_steps", model=random_model, old_log_probs="always"):
         assert 0 <= steps[0]["real/score_drift"] < 1e-5
+
+
+WAVES = {"group_sizes": (4,) * 8, "groups_per_step": 4, "micro_batch_size": 1, "depth": "1"}
+
+
+def test_the_host_waits_once_a_wave_and_once_a_step(two_ranks, random_model):
+    """Two steps of four groups: the first one's scores are known, the second has as many waves as groups need."""
+    for counted in two_ranks("host_waits", model=random_model, **WAVES):
+        assert counted["micro_batches"] == 16
+        assert counted["waits"] == 0  # other than by fetching
+        assert counted["fetches"] == 4 + 2 + 1  # waves, steps, and the rollouts' means
+    for counted in two_ranks("host_waits", model=random_model, **(WAVES | {"depth": "1000"})):
+        assert counted["fetches"] == 1 + 2 + 1
+    for counted in two_ranks("host_waits", model=random_model, loss="ppo", group_sizes=(4,) * 8, groups_per_step=4):
+        assert counted["waits"] > 2 * counted["micro_batches"]  # built-in GRPO reads its metrics batch by batch
