@@ -23,6 +23,8 @@ SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "log_prob": lambda new, old, ref: new,
     "ratio_old": lambda new, old, ref: (new - old).exp(),
 }
+# Those that are known without a forward pass while the policy still is the old one.
+KNOWN_AT_OLD = {"log_ratio_old": 0.0, "ratio_old": 1.0}
 
 # Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
 SETTINGS = {"tau": None, "bce_reduction": "sum", "trpa_beta": 0.1, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}

@@ -12,12 +12,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, SCORES, SETTINGS, Objective
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES, SETTINGS, Objective
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.lookup import find
 
 __all__ = [
     "IGNORED",
+    "KNOWN_AT_OLD",
     "NEGATIVE",
     "OBJECTIVES",
     "POSITIVE",
@@ -41,11 +42,7 @@ BCE_REDUCTIONS = ("sum", "mean")
 def rollout_scores(
     kind: str, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor | None, action_mask: Tensor
 ) -> Tensor:
-    """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0.
-
-    In the first optimizer step after a rollout the policy still is the old one: with `log_probs=old_log_probs` this
-    gives that step's scores without a forward pass.
-    """
+    """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0."""
     if kind == "log_ratio_ref" and ref_log_probs is None:
         raise ValueError("score kind log_ratio_ref needs ref_log_probs, the reference policy's log-probabilities")
     mask = action_mask.bool()

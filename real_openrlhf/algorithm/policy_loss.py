@@ -1,4 +1,4 @@
-"""What a trainer calls: the surrogate whose gradient is the paper's, the KL terms, and the loss as one function."""
+"""What a trainer calls: the loss whose gradient is the paper's, the KL terms, and the whole of it as one function."""
 
 from collections.abc import Sequence
 
@@ -21,10 +21,9 @@ from real_openrlhf.algorithm.objective import (
 class RealPolicyLoss(nn.Module):
     """sum_k weight_k * score_k over the rollouts of one micro-batch.
 
-    Given the weights of `score_weights` over the whole optimizer step, the sum of these surrogates over all
-    micro-batches and ranks has exactly the gradient of the paper's mean loss. Their value means nothing: log
-    `GroupLoss.loss`. Frameworks that average gradients over ranks or scale them by accumulation must be compensated
-    by the caller.
+    Given the weights of `score_weights`, the sum of these over all micro-batches and ranks has exactly the gradient of
+    the paper's mean loss. Their value means nothing: log `GroupLoss.loss`. Frameworks that average gradients over ranks
+    or scale them by accumulation must be compensated by the caller.
     """
 
     def __init__(self, score: str = "log_ratio_old") -> None:
@@ -34,24 +33,12 @@ class RealPolicyLoss(nn.Module):
     def scores(
         self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, ref_log_probs: Tensor | None = None
     ) -> Tensor:
-        """(B,) differentiable scores, for a trainer that keeps the graph until the weights are known."""
+        """(B,) differentiable scores, the mean over action tokens of what the objective is written over."""
         return rollout_scores(self.score, log_probs, old_log_probs, ref_log_probs, action_mask)
 
-    def forward(
-        self,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        action_mask: Tensor,
-        weights: Tensor,
-        ref_log_probs: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        scores = self.scores(log_probs, old_log_probs, action_mask, ref_log_probs)
-        return surrogate(scores, weights), scores.detach()
-
-
-def surrogate(scores: Tensor, weights: Tensor) -> Tensor:
-    """sum_k weight_k * score_k; a non-finite score is not hidden by a zero weight."""
-    return (weights.detach().to(scores) * scores).sum()
+    def forward(self, scores: Tensor, weights: Tensor) -> Tensor:
+        """A score that is not finite is not hidden by a zero weight."""
+        return (weights.detach().to(scores) * scores).sum()
 
 
 def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:

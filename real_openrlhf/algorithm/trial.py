@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 
@@ -10,7 +11,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
 GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
-ON_POLICY = {"log_prob": -1.0, "ratio_old": 1.0}  # what a score is where nothing has moved; the other kinds: 0
+ON_POLICY = {**KNOWN_AT_OLD, "log_prob": -1.0}  # a score where nothing has moved; against a reference it may be 0
 
 
 def problem(settings: ObjectiveSettings) -> str | None:

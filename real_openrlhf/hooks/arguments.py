@@ -62,11 +62,43 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.scoring",
         default="auto",
-        choices=["auto", "micro_batch", "deferred", "separate"],
-        help="how a group's scores are known before its weights, all with the same gradient: whole groups inside a "
-        "micro-batch; deferred backward (keeps the step's graphs); a separate forward without gradient (least memory); "
-        "auto picks by a memory estimate and says what it chose (default: auto)",
+        type=_scoring,
+        metavar="auto|separate",
+        help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more without "
+        "gradient only where they do not fit; separate always scores first (default: auto)",
     )
+    group.add_argument(
+        "--algo.real.wave_depth",
+        default="auto",
+        type=_depth,
+        metavar="auto|N",
+        help="most micro-batches of a rank whose graphs are kept while scores are exchanged, unless one prompt alone needs "
+        "more; auto is the smallest that packs nearly as well as no limit, within the memory (default: auto)",
+    )
+    group.add_argument(
+        "--algo.real.old_log_probs",
+        default="auto",
+        choices=["auto", "always"],
+        help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the old "
+        "policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
+    )
+
+
+def _scoring(text: str) -> str:
+    if text in ("micro_batch", "deferred"):
+        raise argparse.ArgumentTypeError(
+            f"{text} is gone: a wave of one micro-batch and one of a whole step are --algo.real.wave_depth 1 and 1000. "
+            "Leave --algo.real.scoring out"
+        )
+    if text not in ("auto", "separate"):
+        raise argparse.ArgumentTypeError(f"{text!r}: choose auto or separate")
+    return text
+
+
+def _depth(text: str) -> str:
+    if text != "auto" and not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: give auto, or a number of micro-batches of 1 or more")
+    return text
 
 
 def _add_labels(group: argparse._ArgumentGroup) -> None:

@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, readers
 from real_openrlhf.algorithm.lookup import file_of, find
-from real_openrlhf.algorithm.scoring import step_before_gradient
 
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
     """All that is wrong, topic by topic."""
-    for topic in (_labels, _batches, _ppo, _machinery, _numbers, _objective, _scoring):
+    for topic in (_labels, _batches, _ppo, _machinery, _numbers, _objective):
         yield from topic(args)
 
 
@@ -171,25 +170,3 @@ def _trial(real: SimpleNamespace, objective: Objective) -> Iterator[str]:
         return
     if wrong:
         yield f"--algo.real.objective {real.objective}: {wrong}"
-
-
-def _scoring(args: SimpleNamespace) -> Iterator[str]:
-    real, train, ranks = args.algo.real, args.train, ranks_of(args)
-    group, micro = max(args.rollout.n_samples_per_prompt, 1), train.micro_batch_size
-    if real.scoring != "micro_batch":
-        return
-    if not train.dynamic_batch_enable and micro < group:
-        yield (
-            f"--algo.real.scoring micro_batch needs whole groups of {group} in a micro-batch, but "
-            f"--train.micro_batch_size is {micro}. Use --train.micro_batch_size {group} or --algo.real.scoring auto"
-        )
-    if train.batch_size // group < ranks:
-        yield (
-            f"--algo.real.scoring micro_batch gives each of {ranks} ranks whole groups, but an optimizer step has "
-            f"{train.batch_size // group}. Use --algo.real.scoring auto"
-        )
-    if step_before_gradient(real):
-        yield (
-            f"--algo.real.scoring micro_batch knows a group's scores only in its own forward, but the KL constraint of "
-            f"{real.objective} needs the whole step's before any gradient. Use --algo.real.scoring auto"
-        )

@@ -23,7 +23,9 @@ WORDS = {
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
-NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.scoring")  # scoring ways have equal gradients
+# These change the layout, not the gradient.
+LAYOUT = ("--algo.real.scoring", "--algo.real.wave_depth", "--algo.real.old_log_probs")
+NOT_LEARNING = ("--train.seed", "--train.run_dir", *LAYOUT)
 
 
 @dataclass(frozen=True, eq=False)

@@ -241,26 +241,10 @@ REFUSED = {
         "is not read by --algo.real.objective trpa, which reads --algo.real.trpa_beta. Leave it out",
         "--algo.real.objective trpa",
     ),
-    "groups in micro-batches": (
-        "--algo.real.scoring micro_batch --train.micro_batch_size 4",
-        "Use --train.micro_batch_size 8 or --algo.real.scoring auto",
-        "--algo.real.scoring micro_batch --train.micro_batch_size 8",
-    ),
-    "groups on ranks": (
-        "--algo.real.scoring micro_batch --train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable "
-        "--actor.num_gpus_per_node 16",
-        "gives each of 16 ranks whole groups, but an optimizer step has 8. Use --algo.real.scoring auto",
-        "--train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable --actor.num_gpus_per_node 16",
-    ),
     "an objective that there is not": (
         "--algo.real.objective reel",
         "--algo.real.objective reel: unknown objective 'reel': choose one of real, ",
         "--algo.real.objective real",
-    ),
-    "disco's constraint": (
-        "--algo.real.objective disco_logl --algo.real.scoring micro_batch --train.micro_batch_size 8",
-        "the KL constraint of disco_logl needs the whole step's before any gradient. Use --algo.real.scoring auto",
-        "--algo.real.objective disco_logl --algo.real.scoring auto --train.micro_batch_size 8",
     ),
 }
 
@@ -282,11 +266,18 @@ def test_all_that_is_wrong_is_said_at_once():
     assert len(found) == 5  # 100 is neither whole groups nor whole micro-batches
 
 
-def test_disco_without_its_constraint_weighs_in_place():
-    resolve(
-        f"{REAL} --algo.real.objective disco_logl --algo.real.disco_kl_coef 0 --algo.real.scoring micro_batch "
-        "--train.micro_batch_size 8"
-    )
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--algo.real.scoring deferred", "deferred is gone: .* --algo.real.wave_depth 1 and 1000. Leave"),
+        ("--algo.real.scoring often", "'often': choose auto or separate"),
+        ("--algo.real.wave_depth 0", "'0': give auto, or a number of micro-batches of 1 or more"),
+    ],
+)
+def test_the_parser_itself_refuses_a_wave_that_cannot_be(capsys, words, message):
+    with pytest.raises(SystemExit):
+        parser().parse_args(words.split())
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_a_negative_step_limit_is_refused_for_every_method():
@@ -315,7 +306,7 @@ def test_every_flag_says_what_it_is_its_default_and_where_it_is_from():
     assert len(actions) > 15
     for name, action in actions.items():
         assert "(default: " in action.help or "; default: " in action.help, name
-        if action.default not in (None, False) and name != "algo.real.scoring":
+        if action.default not in (None, False):
             assert (
                 f"default: {action.default:g}"
                 if isinstance(action.default, float)

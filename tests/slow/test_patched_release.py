@@ -1,6 +1,6 @@
 """OpenRLHF as released against OpenRLHF patched: `ppo` and `gspo` compute the same, bit for bit.
 
-Two processes run `tests/release_lab.py`, each with its own copy of the installed package in front: one that the series
+Two processes run `tests/upstream_numbers.py`, each with its own copy of the installed package in front: one that the series
 was taken off (the tool proves by SHA-256 that it is the release), one that it is on.
 """
 
@@ -17,7 +17,7 @@ import torch
 
 from real_openrlhf import patching
 
-LAB = Path(__file__).parents[1] / "release_lab.py"
+LAB = Path(__file__).parents[1] / "upstream_numbers.py"
 COPIES = {"release": (patching.revert, patching.BEFORE, ("--lend",)), "patched": (patching.apply, patching.AFTER, ())}
 
 

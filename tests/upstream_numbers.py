@@ -1,6 +1,6 @@
 """What `ppo` and `gspo` compute in the OpenRLHF that this process imports, for `slow/test_patched_release.py`.
 
-    release_lab.py OUT.pt [--lend]
+    upstream_numbers.py OUT.pt [--lend]
 
 Saves a dictionary per part, {name: tensor or value}: losses and gradients, advantages, training from batches to weights,
 what the controller pushes and vLLM is asked for, the final arguments, DeepSpeed's configuration; all from seeded tensors.
