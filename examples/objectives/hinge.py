@@ -4,8 +4,7 @@
 
 It is one function (scores, groups, settings) -> loss per group. A score says how far a rollout has moved from the old
 policy; `groups` knows which rollouts are positive, negative or valid, and sums over each group; `settings.tau` is the
-temperature. The gradient is autograd's. To say more about it, its own temperature or another score, give an `Objective`
-instead of the function.
+temperature. The gradient is autograd's. To give it a temperature of its own or another score, name an `Objective`.
 """
 
 import torch

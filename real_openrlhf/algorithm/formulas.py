@@ -114,7 +114,7 @@ def balanced(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
 
 
 def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """-mean log sigmoid(a beta (s_w - s_l)) over pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
+    """-mean log sigmoid(a beta (s_w - s_l)), pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
     preferred, other = groups.pairs()
     gain = 1 + 1.5 * groups.positive[preferred].to(scores)
     losses = softplus(-gain * settings.trpa_beta * (scores[preferred] - scores[other]))
@@ -159,7 +159,7 @@ OBJECTIVES: dict[str, Objective] = {
     "balanced": Objective(
         balanced,
         label="REAL, balanced",
-        about="REAL with means for sums: at score 0 the right and the wrong of a group weigh the same, however many",
+        about="REAL with means for sums: at score 0 a group's right and wrong side weigh the same",
         source="not in the paper",
     ),
     "trpa": Objective(

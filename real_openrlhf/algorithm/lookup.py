@@ -1,4 +1,4 @@
-"""Objectives by name: one of ours, or the user's own as FILE.py:NAME. Standard library only, until a file is loaded."""
+"""Objectives by name: one of ours, or the user's own as FILE.py:NAME. Standard library only until a file is loaded."""
 
 import hashlib
 import sys

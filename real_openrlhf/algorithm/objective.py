@@ -106,7 +106,7 @@ class GroupLoss:
 
 
 def make_groups(settings: ObjectiveSettings, labels: Tensor, groups: Tensor) -> Groups:
-    """The table's groups as the objective sees them: levels merged, uniform groups ignored if they are to be dropped."""
+    """The table's groups as the objective sees them: levels merged, uniform groups ignored if they are dropped."""
     ids, index = torch.unique(groups, return_inverse=True)
     if not settings.objective.levels:
         labels = labels.masked_fill(labels == UNPARSABLE, NEGATIVE)
@@ -168,7 +168,7 @@ def score_weights(
     num_groups: int | None = None,
     num_rollouts: int | None = None,
 ) -> GroupLoss:
-    """d loss / d scores by autograd on the table: all that a backward pass through the model must know of the groups."""
+    """d loss / d scores by autograd on the table: all that a backward pass through the model needs of the groups."""
     with torch.enable_grad():
         leaf = scores.detach().clone().requires_grad_()
         result = group_loss(settings, leaf, labels, groups, num_groups, num_rollouts)

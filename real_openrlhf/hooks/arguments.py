@@ -30,8 +30,8 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         "--algo.real.objective",
         default="real",
         metavar="NAME",
-        help=f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, settings) "
-        "-> loss per group (default: real)",
+        help=f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, "
+        "settings) -> loss per group (default: real)",
     )
     group.add_argument(
         "--algo.real.tau",
@@ -53,8 +53,8 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=0.0,
         metavar="FLOAT",
-        help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', no "
-        "value given; TRPA: 0.001; default: 0)",
+        help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', "
+        "no value given; TRPA: 0.001; default: 0)",
     )
 
 
@@ -64,31 +64,32 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
         default="auto",
         type=_scoring,
         metavar="auto|separate",
-        help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more without "
-        "gradient only where they do not fit; separate always scores first (default: auto)",
+        help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more "
+        "without gradient only where they do not fit; separate always scores first (default: auto)",
     )
     group.add_argument(
         "--algo.real.wave_depth",
         default="auto",
         type=_depth,
         metavar="auto|N",
-        help="most micro-batches of a rank whose graphs are kept while scores are exchanged, unless one prompt alone needs "
-        "more; auto is the smallest that packs nearly as well as no limit, within the memory (default: auto)",
+        help="most micro-batches of a rank whose graphs are kept while scores are exchanged, unless one prompt "
+        "alone needs more; auto is the smallest that packs nearly as well as no limit, within the memory (default: "
+        "auto)",
     )
     group.add_argument(
         "--algo.real.old_log_probs",
         default="auto",
         choices=["auto", "always"],
-        help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the old "
-        "policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
+        help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the "
+        "old policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
     )
 
 
 def _scoring(text: str) -> str:
     if text in ("micro_batch", "deferred"):
         raise argparse.ArgumentTypeError(
-            f"{text} is gone: a wave of one micro-batch and one of a whole step are --algo.real.wave_depth 1 and 1000. "
-            "Leave --algo.real.scoring out"
+            f"{text} is gone: a wave of one micro-batch and one of a whole step are --algo.real.wave_depth 1 and "
+            "1000. Leave --algo.real.scoring out"
         )
     if text not in ("auto", "separate"):
         raise argparse.ArgumentTypeError(f"{text!r}: choose auto or separate")
@@ -160,8 +161,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--rollout.seeded",
         action="store_true",
-        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed draw "
-        "the same rollouts; vLLM then samples request by request, which is slower (default: off)",
+        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed "
+        "draw the same rollouts; vLLM then samples request by request, which is slower (default: off)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"

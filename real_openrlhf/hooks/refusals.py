@@ -1,4 +1,4 @@
-"""Combinations that make no sense with `--actor.policy_loss_type real`: what, why, and the fix, before anything loads."""
+"""What makes no sense with `--actor.policy_loss_type real`: what, why, and the fix, before anything is loaded."""
 
 import math
 from collections.abc import Iterator
@@ -18,25 +18,25 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
     reward, threshold = args.reward, args.algo.real.label_threshold
     if not reward.remote_url and not args.train.agent_func_path:
         yield (
-            "REAL's labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, "
-            "for example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
+            "REAL's labels are the `scores` of a reward function, and there is none. Give --reward.remote_url "
+            "FILE.py, for example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
         )
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
         value = getattr(reward, flag)
         if value is not None:
             yield (
-                f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. Leave "
-                "it out; --algo.real.truncated says what a rollout cut at the limit counts as"
+                f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
+                "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
             )
     if threshold is not None and not math.isfinite(threshold):
         yield (
-            f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between the "
-            "scores of wrong and right answers"
+            f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "
+            "the scores of wrong and right answers"
         )
     if args.algo.dynamic_filtering_enable and args.algo.real.uniform_groups == "keep":
         yield (
-            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use one "
-            "of them"
+            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
+            "one of them"
         )
 
 
@@ -63,7 +63,9 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
             "(--actor.num_gpus_per_node) or a larger batch"
         )
     if group < 2:
-        yield f"--rollout.n_samples_per_prompt {group}: a group of one has nothing to classify. Use 8, as the paper does"
+        yield (
+            f"--rollout.n_samples_per_prompt {group}: a group of one has nothing to classify. Use 8, as the paper does"
+        )
         return
     rollout = args.rollout.batch_size * group
     if train.batch_size < 1 or train.batch_size % group:
@@ -75,8 +77,8 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
     if train.batch_size > rollout:
         yield (
             f"--train.batch_size {train.batch_size} is more than a rollout of --rollout.batch_size "
-            f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} or "
-            "less"
+            f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} "
+            "or less"
         )
 
 
@@ -90,17 +92,19 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
         )
     if args.actor.dual_clip is not None:
         yield (
-            "--actor.dual_clip clips a PPO ratio; REAL has none to clip (its weights are bounded by 1/tau). Leave it out"
+            "--actor.dual_clip clips a PPO ratio; REAL has none to clip (its weights are bounded by 1/tau). Leave it "
+            "out"
         )
     if advantage.is_correction_level != "off":
         yield (
-            f"--algo.advantage.is_correction_level {advantage.is_correction_level} reweights PPO's token ratios; REAL's "
-            "loss has none. Use --algo.advantage.is_correction_level off"
+            f"--algo.advantage.is_correction_level {advantage.is_correction_level} reweights PPO's token ratios; "
+            "REAL's loss has none. Use --algo.advantage.is_correction_level off"
         )
     if kl.init_coef > 0 and not kl.use_loss:
         yield (
-            f"--algo.kl.init_coef {kl.init_coef:g} without --algo.kl.use_loss puts the KL into a reward, which REAL uses "
-            "as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss --algo.kl.estimator k3"
+            f"--algo.kl.init_coef {kl.init_coef:g} without --algo.kl.use_loss puts the KL into a reward, which REAL "
+            "uses as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss "
+            "--algo.kl.estimator k3"
         )
 
 
@@ -108,8 +112,8 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
     ds = args.ds
     if ds.lora.dropout > 0:
         yield (
-            f"--ds.lora.dropout {ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would not be "
-            "the one it is weighed by. Use --ds.lora.dropout 0"
+            f"--ds.lora.dropout {ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would not "
+            "be the one it is weighed by. Use --ds.lora.dropout 0"
         )
     if ds.zero_stage not in (1, 2, 3):
         yield f"--ds.zero_stage {ds.zero_stage}: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
@@ -121,7 +125,8 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
         )
     if ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0:
         yield (
-            "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text prompts"
+            "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text "
+            "prompts"
         )
 
 
@@ -153,8 +158,8 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         if name not in objective.reads and getattr(real, name) != default:
             reads = " and ".join(f"--algo.real.{one}" for one in objective.reads) or "none of these"
             yield (
-                f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, which "
-                f"reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"
+                f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, "
+                f"which reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"
             )
     if file_of(real.objective):
         yield from _trial(real, objective)

@@ -17,7 +17,7 @@ class Method(Look):
     label: str
 
 
-# Colours told apart by colour-blind readers (Okabe and Ito's palette, darkened where it was weak on white, plus a few);
+# Colours told apart by colour-blind readers (Okabe and Ito's palette, darkened where weak on white, and a few more);
 # line style and marker say the same without colour.
 LOOKS = {
     "real": Look("#0072B2", "-", "o"),

@@ -154,7 +154,8 @@ REFUSED = {
     "no batch": ("--train.batch_size 0", "--train.batch_size 0 (samples) does not hold whole groups", ""),
     "more than a rollout": (
         "--rollout.batch_size 8",
-        "more than a rollout of --rollout.batch_size 8 x --rollout.n_samples_per_prompt 8 = 64 samples. Use 64 or less",
+        "more than a rollout of --rollout.batch_size 8 x --rollout.n_samples_per_prompt 8 = 64 samples. Use 64 or "
+        "less",
         "--rollout.batch_size 8 --train.batch_size 64",
     ),
     "uneven micro-batches": (
@@ -227,8 +228,8 @@ REFUSED = {
     ),
     "a setting of bce": (
         "--algo.real.bce_reduction mean",
-        "--algo.real.bce_reduction mean is not read by --algo.real.objective real, which reads --algo.real.tau. Leave it "
-        "out, or use an objective that reads it: bce",
+        "--algo.real.bce_reduction mean is not read by --algo.real.objective real, which reads --algo.real.tau. "
+        "Leave it out, or use an objective that reads it: bce",
         "--algo.real.bce_reduction mean --algo.real.objective bce",
     ),
     "a setting of disco": (
