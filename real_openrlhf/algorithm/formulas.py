@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,13 @@ SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 KNOWN_AT_OLD = {"log_ratio_old": 0.0, "ratio_old": 1.0}
 
 # Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
-SETTINGS = {"tau": None, "bce_reduction": "sum", "trpa_beta": 0.1, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
+SETTINGS: dict[str, Any] = {
+    "tau": None,
+    "bce_reduction": "sum",
+    "trpa_beta": 0.1,
+    "disco_kl_coef": 1000.0,
+    "disco_kl_delta": 1e-4,
+}
 
 
 class Constants(Protocol):

@@ -60,7 +60,9 @@ def _module(path: Path, source: bytes) -> ModuleType:
         exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        lines = [
+            str(frame.lineno) for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+        ]
         line = getattr(error, "lineno", None) or (lines or ["?"])[-1]
         reason = (str(error).strip().splitlines() or [""])[0]
         raise ValueError(

@@ -8,6 +8,7 @@ model, so a group may be torn over micro-batches and ranks: exchange the scores,
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,13 +44,15 @@ def rollout_scores(
     kind: str, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor | None, action_mask: Tensor
 ) -> Tensor:
     """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0."""
-    if kind == "log_ratio_ref" and ref_log_probs is None:
-        raise ValueError("score kind log_ratio_ref needs ref_log_probs, the reference policy's log-probabilities")
+    if ref_log_probs is None:
+        if kind == "log_ratio_ref":
+            raise ValueError("score kind log_ratio_ref needs ref_log_probs, the reference policy's log-probabilities")
+        ref_log_probs = old_log_probs  # no other kind reads it
     mask = action_mask.bool()
 
-    def visible(log_probs: Tensor | None) -> Tensor | None:
+    def visible(log_probs: Tensor) -> Tensor:
         # Select before any arithmetic: 0 * nan is nan, also in a gradient.
-        return None if log_probs is None else torch.where(mask, log_probs, 0.0)
+        return torch.where(mask, log_probs, 0.0)
 
     per_token = SCORES[kind](visible(log_probs), visible(old_log_probs), visible(ref_log_probs))
     return torch.where(mask, per_token, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)
@@ -63,7 +66,7 @@ class ObjectiveSettings:
     """
 
     name: str | Objective = "real"
-    tau: float = None  # type: ignore[assignment]  # without one, the objective's own
+    tau: Any = None  # a number; without one, the objective's own
     uniform_groups: str = "drop"
     bce_reduction: str = "sum"
     trpa_beta: float = SETTINGS["trpa_beta"]
@@ -102,6 +105,7 @@ class GroupLoss:
     @property
     def rollout_weights(self) -> Tensor:
         """(K,): d (the rollout's own group loss) / d score, the paper's signed W; |W| < 1/tau for REAL."""
+        assert self.weights is not None, "group_loss makes no weights: ask score_weights"
         return self.weights * self.denominator
 
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
@@ -121,7 +122,7 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
-    def add(name: str, text: str, **options) -> None:
+    def add(name: str, text: str, **options: Any) -> None:
         default = SETTINGS[name]
         shown = f"{default:g}" if isinstance(default, float) else default
         group.add_argument(
