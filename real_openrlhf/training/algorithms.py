@@ -25,6 +25,8 @@ _FAMILIES = {
         "--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge is its own constraint"),
     },
 }
+_NEW_FAMILY = {"--algo.kl.init_coef": own("0", "no KL to a reference model")}
+
 # Settings that some objectives read.
 _CONSTANTS = {
     "bce_reduction": paper("sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
@@ -51,7 +53,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the equation"
         ),
-        **_FAMILIES[objective.family],
+        **_FAMILIES.get(objective.family, _NEW_FAMILY),
     }
     variant = objective.family == "REAL" and name != "real"
     return Algorithm(

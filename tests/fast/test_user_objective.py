@@ -8,12 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
 from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.algorithm.objective import OBJECTIVES, Objective, ObjectiveSettings, score_weights
 from real_openrlhf.hooks.refusals import _objective as objective_refusals
+from real_openrlhf.report.read_runs import read_runs
+from real_openrlhf.report.settings import compare
 from real_openrlhf.training import command, preflight, run_folder, run_inputs
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
@@ -191,3 +194,10 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(request_for, tmp_pa
     (tmp_path / "mine.py").write_text(EXAMPLE.read_text() + "# another\n")
     (changed,) = problems("mine.py:hinge")
     assert record["objective"][f"{tmp_path}/mine.py"][:12] in changed and "another --run-name" in changed
+
+
+def test_a_report_calls_a_run_by_its_objective(tmp_path):
+    write_run(tmp_path, seed=1)
+    write_run(tmp_path, seed=2, flags={"--algo.real.objective": "/home/me/mine.py:hinge"})
+    (task,) = compare(read_runs([tmp_path])[0])
+    assert [setting.label for setting in task.settings] == ["REAL", "REAL, objective mine.py:hinge"]
