@@ -63,7 +63,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
             depth=None if real.wave_depth == "auto" else int(real.wave_depth),
             kept_tokens=self.kept_tokens,
             score_first=real.scoring == "separate",
-            step_wide=self.objective.name.startswith("disco") and real.disco_kl_coef > 0,
+            step_wide=self.objective.objective.needs_step_kl and real.disco_kl_coef > 0,
             known_at_old=self.objective.objective.score in KNOWN_AT_OLD,
         )
 
