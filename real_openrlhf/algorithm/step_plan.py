@@ -207,7 +207,6 @@ class RankStep:
     makes_old: bool  # the policy is the old one and its forward here is the rollouts' first
     step_wide: bool  # the gradient needs a number of the whole step
     waves: list[RankWave]
-    crc: int  # of the rollouts that this step trains on, whatever the layout
 
 
 @dataclass(frozen=True)
@@ -234,9 +233,15 @@ def rank_plans(
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
+        "update/rollouts_crc": float(_crc([step.positions for step in plan.steps])),
     }
     about = f"waves up to {plan.depth} deep: {plan.about}"
     return held, [RankPlan([step[rank] for step in steps], about, metrics) for rank in range(num_ranks)]
+
+
+def _crc(updates: list[Positions]) -> int:
+    """Of the rollouts of each update in order, whatever the layout; small enough for a float32 of some logger."""
+    return zlib.crc32(repr(updates).encode()) >> 8
 
 
 def _rank_steps(
@@ -261,7 +266,6 @@ def _rank_steps(
         makes_old=step.on_policy and unknown,
         step_wide=step_wide and not step.on_policy,
         waves=[],
-        crc=zlib.crc32(",".join(map(str, positions)).encode()) >> 8,
     )
     wave_rows = [torch.tensor([row_of[position] for position in planned.wave.positions]) for planned in step.waves]
     return [

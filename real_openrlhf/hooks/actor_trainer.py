@@ -273,7 +273,6 @@ class RealActorTrainer(ActorPPOTrainer):
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
-            "update/rollouts_crc": step.crc,
             **{name: value / step.tokens for name, value in zip(SUMS, sums, strict=False)},
             **self.step_metrics(step, totals.scores, sums[len(SUMS) :], drift),
         }
