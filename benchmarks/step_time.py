@@ -14,8 +14,8 @@ import ctypes
 import os
 import resource
 import statistics
-import tempfile
 import sys
+import tempfile
 import time
 from pathlib import Path
 
