@@ -12,7 +12,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, ObjectiveSettings
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import Layout
-from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.labels import label_rollouts
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 
@@ -38,17 +38,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
         self.add_log_probs(rollout_samples, rollouts.lengths, forwarded)
         held, plans = rank_plans(plan, rollouts, self.objective, self.num_ranks, forwarded)
         items = [item for sample in rollout_samples for item in split_experience_batch(sample)]
-        self.refuse_idle_ranks(held, plan)
-        return [
-            PlannedExperience.of([items[i] for i in own], own_plan) for own, own_plan in zip(held, plans, strict=True)
-        ]
-
-    def refuse_idle_ranks(self, held: list[Positions], plan: Plan) -> None:
-        if not all(held):
-            raise ValueError(
-                f"the last rollout batch has {len(plan.owner)} rollouts for {self.num_ranks} ranks: some have nothing. "
-                "Use a number of prompts that is a multiple of --rollout.batch_size"
-            )
+        return planned_experiences(items, held, plans)
 
     def plan_settings(self) -> PlanSettings:
         args, real = self.args, self.args.algo.real
@@ -106,6 +96,18 @@ class RealExperienceMaker(RemoteExperienceMaker):
         for batch, log_probs in zip(batches, self._flatten_results(references, duplicates), strict=True):
             for position, row in zip(batch, log_probs, strict=True):
                 setattr(samples[position], field, row[None, : samples[position].action_mask.shape[1]].clone())
+
+
+def planned_experiences(
+    items: list[Experience], held: list[Positions], plans: list[RankPlan]
+) -> list[PlannedExperience]:
+    """One Experience per rank, in rank order."""
+    if not all(held):
+        raise ValueError(
+            f"the last rollout batch has {len(items)} rollouts for {len(held)} ranks: some have nothing. "
+            "Use a number of prompts that is a multiple of --rollout.batch_size"
+        )
+    return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
 
 
 def describe(samples: list[Experience], labels: Tensor, args: SimpleNamespace) -> Rollouts:
