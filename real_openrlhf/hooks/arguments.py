@@ -113,10 +113,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     run.add_argument(
+        "--rollout.seeded_order",
+        action="store_true",
+        help="draw prompts in an order made of --train.seed and train on their rollouts in that order, so that runs with "
+        "one seed see the same prompts in the same step; costs nothing (default: off, as upstream)",
+    )
+    run.add_argument(
         "--rollout.seeded",
         action="store_true",
         help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed draw "
-        "the same rollouts; vLLM then samples request by request, which is slower (default: off)",
+        "the same rollouts; vLLM then samples request by request, which is slower; includes --rollout.seeded_order "
+        "(default: off)",
     )
     run.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
@@ -134,6 +141,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
         )
+    args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
     if args.algo.kl.init_coef is None:
         args.algo.kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:

@@ -268,6 +268,7 @@ _GPU_MACHINERY = {
     "--ckpt.best_metric_key": own("none", "no extra checkpoint at each best AIME24 score: it is a test set"),
     "--logger.logging_steps": own("1"),
     "--train.seed": own("42"),
+    "--rollout.seeded_order": own("", "the same prompts in the same step for every method"),
 }
 _LESS_MEMORY = {
     "--train.max_tokens_per_gpu": own("9216", "one of the longest samples"),
@@ -333,7 +334,7 @@ _CPU = Recipe(
         **_OPTIMIZER,
         "--actor.adam.lr": own("1e-4", "a model ten thousand times smaller"),
         "--train.max_steps": own("60"),
-        "--rollout.seeded": own("", "runs with one seed draw the same rollouts"),
+        "--rollout.seeded": own("", "runs with one seed draw the same prompts and rollouts"),
         "--eval.n_samples_per_prompt": own("8"),
         "--eval.steps": own("20"),
         "--eval.at_start": _VALIDATION["--eval.at_start"],

@@ -105,10 +105,32 @@ def test_training_with_the_real_engine(found):
         gradients = [value for key, value in release.items() if key.startswith(f"{run}/") and "/gradient/" in key]
         assert len(gradients) >= 4 * 20 and any(gradient.any() for gradient in gradients)
     # With --train.run_dir, and only then, the paper's Table 1 is logged beside all else.
-    added = patched.keys() - release.keys()
-    assert added and all(
-        key.startswith("logged ppo/") and key.split("/", 2)[2].startswith("ratio_raw/") for key in added
-    )
+    table = {step: shares(patched[f"logged ppo/loss inputs {step}"]) for step in range(2)}
+    assert patched.keys() - release.keys() == {
+        f"logged ppo/status {step}/ratio/{where}/{kind}"
+        for step, found in table.items()
+        for where in found
+        for kind in ("share", "grad")
+    }
+    for step, found in table.items():
+        assert all(found.values())
+        logged = {where: patched[f"logged ppo/status {step}/ratio/{where}/share"] for where in found}
+        assert logged == pytest.approx(found)
+
+
+def shares(micro_batches: list[list[torch.Tensor]]) -> dict[str, float]:
+    """Percent of the tokens of right and of wrong rollouts by pi / pi_old, token by token."""
+    ratios: dict[str, list[float]] = {"pos": [], "neg": []}
+    for scores, mask, new, old in micro_batches:
+        for row, token in mask.nonzero().tolist():
+            side = "pos" if scores[row] == 1 else "neg"
+            ratios[side].append(float((new[row, token] - old[row, token]).exp()))
+    ranges = {"below": (0, 0.8), "low": (0.8, 1), "high": (1, 1.2), "above": (1.2, torch.inf)}
+    return {
+        f"{side}/{name}": 100 * sum(low <= ratio < high for ratio in of_side) / len(of_side)
+        for side, of_side in ratios.items()
+        for name, (low, high) in ranges.items()
+    }
 
 
 def test_what_the_controller_pushes_and_logs(found):

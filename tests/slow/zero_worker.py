@@ -14,10 +14,10 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
-from openrlhf.utils.deepspeed import deepspeed as strategy_module
 from safetensors.torch import load_file
 
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.hooks import nonfinite_guard
 from real_openrlhf.hooks.experience_maker import GROUP, LABEL, PLAN, ROLLOUT, RealExperienceMaker, batch_of
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 
@@ -333,7 +333,7 @@ def fill(policy, case: Case) -> None:
 def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **case) -> dict:
     """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
     case = Case(**case)
-    with nullcontext() if guarded else mock.patch.object(strategy_module, "refuse_nonfinite_gradients"):
+    with nullcontext() if guarded else mock.patch.object(nonfinite_guard, "refuse_nonfinite_gradients"):
         policy = policy_actor(case)
     fill(policy, case)
     policy.trainer.ppo_train(0.0)
