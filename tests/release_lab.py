@@ -407,6 +407,7 @@ def controller() -> dict:
             self.kl_ctl = FixedKLController(args.algo.kl.init_coef)
             self.experience_maker = Maker(None, None, None, None, self.kl_ctl, strategy, self.tokenizer)
             self.actor_model_group, self.critic_model_group, self.vllm_engines = Ranks(), None, None
+
         def ppo_train(self, global_step):
             return {"kl": 0.1}
 

@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -106,7 +105,8 @@ def world(tmp_path_factory):
         git(upstream, "commit", "-qm", f"change {number}\n\n@@ -1,1 +1,1 @@ in a header is no hunk")
     git(upstream, "format-patch", "-q", "--zero-commit", "--full-index", "-o", f"../patches/{SERIES}", "release")
     ours = REPOSITORY / "real_openrlhf"
-    for path in (*map(ours.joinpath, ("__init__.py", "cli.py", "errors.py", "patching.py")), *ours.glob("patch_tool/*.py")):
+    names = ["__init__.py", "cli.py", "errors.py", "patching.py"]
+    for path in [*(ours / name for name in names), *ours.glob("patch_tool/*.py")]:
         write(base, {str(path.relative_to(REPOSITORY)): path.read_text()})
     recorded = tool(base, "record", "--root", make_site(base / "pristine"))
     assert recorded.returncode == 0, recorded.stderr

@@ -22,31 +22,34 @@ COPIES = {"release": (patching.revert, patching.BEFORE, ("--lend",)), "patched":
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> dict[str, dict]:
-    """{"release": {name: value}, "patched": {name: value}}"""
-    folder, running = tmp_path_factory.mktemp("release"), {}
-    for copy, (bring, state, lend) in COPIES.items():
-        root = folder / copy
+def folder(tmp_path_factory) -> Path:
+    """A folder for each of `COPIES`, with openrlhf in that state."""
+    folder = tmp_path_factory.mktemp("release")
+    for copy, (bring, state, _) in COPIES.items():
         shutil.copytree(
             distribution("openrlhf").locate_file("openrlhf"),
-            root / "openrlhf",
+            folder / copy / "openrlhf",
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-        bring(root)
-        assert set(patching.file_states(root, patching.load_series()).values()) == {state}
+        bring(folder / copy)
+        assert set(patching.file_states(folder / copy, patching.load_series()).values()) == {state}
+    return folder
+
+
+def importing(root: Path) -> dict[str, str]:
+    """The environment of a process that imports the openrlhf in `root`."""
+    settings = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": str(root), **settings}
+
+
+@pytest.fixture(scope="module")
+def found(folder) -> dict[str, dict]:
+    """{"release": {name: value}, "patched": {name: value}}"""
+    running = {}
+    for copy, (_, _, lend) in COPIES.items():
         log = (folder / f"{copy}.log").open("w")
-        running[copy] = subprocess.Popen(
-            [sys.executable, str(LAB), str(folder / f"{copy}.pt"), *lend],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(root),
-                "DS_ACCELERATOR": "cpu",
-                "CUDA_VISIBLE_DEVICES": "",
-                "OMP_NUM_THREADS": "1",
-            },
-            stdout=log,
-            stderr=log,
-        )
+        command = [sys.executable, str(LAB), str(folder / f"{copy}.pt"), *lend]
+        running[copy] = subprocess.Popen(command, env=importing(folder / copy), stdout=log, stderr=log)
     for copy, process in running.items():
         assert process.wait() == 0, (folder / f"{copy}.log").read_text()[-4000:]
     values = {copy: torch.load(folder / f"{copy}.pt", weights_only=False) for copy in COPIES}
@@ -204,3 +207,19 @@ def test_where_cuda_is_the_accelerators_calls_are_torch_cudas_own(monkeypatch):
     assert cuda.current_device_name() == "cuda:3" and called == ["current_device"]
     assert cuda.device_name() == "cuda" and cuda.communication_backend_name() == "nccl"
     assert made == direct | {"set_device", "current_device_name", "device_name", "communication_backend_name"}
+
+
+def test_where_this_package_was_uninstalled_first_openrlhf_imports_and_the_command_names_the_fix(folder):
+    program = """
+import sys
+sys.modules["real_openrlhf"] = None  # an import of it fails as if it were not there
+import openrlhf.trainer.ppo_trainer_async, openrlhf.trainer.ray.ppo_actor, openrlhf.trainer.ray.vllm_worker_wrap
+print(openrlhf.trainer.ppo_trainer.__file__)
+import openrlhf.cli.train_ppo_ray
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=importing(folder / "patched"), cwd=folder, capture_output=True, text=True
+    )
+    assert done.stdout.split()[-1] == str(folder / "patched/openrlhf/trainer/ppo_trainer.py"), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last == "ModuleNotFoundError: this openrlhf is patched: reinstall it, or install real_openrlhf"

@@ -50,6 +50,7 @@ class Case:
     lora: bool = False
     offload: bool = False
     ema: bool = False
+    run_dir: str = ""
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -77,6 +78,7 @@ def arguments(case: Case) -> SimpleNamespace:
         "--rollout.micro_batch_size": case.rollout_micro_batch_size,
         "--rollout.n_samples_per_prompt": GROUP_SIZE,
         "--data.max_len": 32,
+        "--train.run_dir": case.run_dir,
         "--vllm.sync_backend": "gloo",
         "--algo.advantage.estimator": "group_norm",
         "--algo.kl.init_coef": 0,
@@ -324,6 +326,20 @@ def fill(policy, case: Case) -> None:
         item.advantages = advantage * item.action_mask
         item.info = {}
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
+
+
+def logged_ratios(**case) -> dict:
+    """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second, and this rank's tokens."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    tokens = {0.0: 0, 1.0: 0}
+    for item in policy.trainer.replay_buffer.items:
+        item.action_log_probs = item.action_log_probs + dist.get_rank()
+        if not item.scores.isnan():
+            tokens[float(item.scores)] += int(item.action_mask.sum())
+    status = policy.trainer.ppo_train(0.0)
+    return {"status": {name: value for name, value in status.items() if name.startswith("ratio/")}, "tokens": tokens}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
