@@ -15,12 +15,11 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
-from openrlhf.utils.deepspeed import deepspeed as strategy_module
 from safetensors.torch import load_file
 
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks import actor_trainer
+from real_openrlhf.hooks import actor_trainer, nonfinite_guard
 from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
@@ -57,6 +56,7 @@ class Case:
     lora: bool = False
     offload: bool = False
     ema: bool = False
+    run_dir: str = ""
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -84,6 +84,7 @@ def arguments(case: Case) -> SimpleNamespace:
         "--rollout.micro_batch_size": case.rollout_micro_batch_size,
         "--rollout.n_samples_per_prompt": GROUP_SIZE,
         "--data.max_len": 32,
+        "--train.run_dir": case.run_dir,
         "--vllm.sync_backend": "gloo",
         "--algo.advantage.estimator": "group_norm",
         "--algo.kl.init_coef": 0,
@@ -367,6 +368,20 @@ def fill(policy, case: Case) -> None:
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
 
 
+def logged_ratios(**case) -> dict:
+    """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second, and this rank's tokens."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    tokens = {0.0: 0, 1.0: 0}
+    for item in policy.trainer.replay_buffer.items:
+        item.action_log_probs = item.action_log_probs + dist.get_rank()
+        if not item.scores.isnan():
+            tokens[float(item.scores)] += int(item.action_mask.sum())
+    status = policy.trainer.ppo_train(0.0)
+    return {"status": {name: value for name, value in status.items() if name.startswith("ratio/")}, "tokens": tokens}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # where the host waits
 
@@ -409,7 +424,7 @@ def host_waits(**case) -> dict[str, int]:
 def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **case) -> dict:
     """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
     case = Case(**case)
-    with nullcontext() if guarded else mock.patch.object(strategy_module, "refuse_nonfinite_gradients"):
+    with nullcontext() if guarded else mock.patch.object(nonfinite_guard, "refuse_nonfinite_gradients"):
         policy = policy_actor(case)
     fill(policy, case)
     policy.trainer.ppo_train(0.0)
