@@ -6,9 +6,10 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
-from real_openrlhf.hooks.experience_maker import describe, limit_of, planned_experiences, ranks_of
+from real_openrlhf.hooks.experience_maker import describe, limit_of, planned_experiences
 from real_openrlhf.hooks.labels import complete_columns
 from real_openrlhf.hooks.planned_experience import PlannedExperience
+from real_openrlhf.hooks.refusals import ranks_of
 
 
 class DealtExperienceMaker(RemoteExperienceMaker):

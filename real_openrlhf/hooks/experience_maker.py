@@ -15,6 +15,7 @@ from real_openrlhf.algorithm.schedule import Layout
 from real_openrlhf.algorithm.step_plan import PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.labels import label_rollouts
 from real_openrlhf.hooks.planned_experience import PlannedExperience
+from real_openrlhf.hooks.refusals import ranks_of
 
 
 class RealExperienceMaker(RemoteExperienceMaker):
@@ -132,13 +133,6 @@ def columns_of(sample: Experience) -> Experience:
 def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
     real = args.algo.real
     return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, real.bce_reduction, real.trpa_beta)
-
-
-def ranks_of(args: SimpleNamespace) -> int:
-    """Data-parallel ranks of the policy."""
-    return (
-        args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
-    )
 
 
 def limit_of(args: SimpleNamespace, dynamic: bool) -> Limit:
