@@ -17,9 +17,10 @@ from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
 from safetensors.torch import load_file
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks import actor_trainer, nonfinite_guard
+from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
 from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
@@ -50,6 +51,7 @@ class Case:
     scoring: str = "auto"
     old_log_probs: str = "auto"
     objective: str = "real"
+    deal: str = "upstream"  # for upstream's losses
     uniform_groups: str = "drop"
     kl_old_coef: float = 0.0
     checkpointing: bool = False
@@ -88,6 +90,7 @@ def arguments(case: Case) -> SimpleNamespace:
         "--vllm.sync_backend": "gloo",
         "--algo.advantage.estimator": "group_norm",
         "--algo.kl.init_coef": 0,
+        "--train.deal": case.deal,
     }
     if case.loss == "real":
         flags |= {
@@ -185,6 +188,17 @@ def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
     return [item for sample in samples for item in split_experience_batch(sample)]
 
 
+def facts_of(case: Case) -> Rollouts:
+    samples = rollouts(case)
+    return Rollouts(
+        groups=torch.tensor(groups_of(case)),
+        labels=torch.tensor(labels_of(case)),
+        truncated=torch.zeros(len(samples), dtype=torch.bool),
+        lengths=[int(sample.total_length) for sample in samples],
+        actions=[int(sample.action_mask.sum()) for sample in samples],
+    )
+
+
 @dataclass(frozen=True)
 class Dealt:
     """A rollout batch as this rank gets it, and all of it with its old log-probabilities, for the naive formula."""
@@ -199,14 +213,7 @@ def deal(policy, case: Case) -> Dealt:
     """The controller's part. Rollouts of the first update come without old log-probabilities, as in a run."""
     maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
     maker.kept_tokens = policy.call_trainer("kept_tokens")
-    samples = rollouts(case)
-    facts = Rollouts(
-        groups=torch.tensor(groups_of(case)),
-        labels=torch.tensor(labels_of(case)),
-        truncated=torch.zeros(len(samples), dtype=torch.bool),
-        lengths=[int(sample.total_length) for sample in samples],
-        actions=[int(sample.action_mask.sum()) for sample in samples],
-    )
+    samples, facts = rollouts(case), facts_of(case)
     plan = plan_rollouts(facts, maker.plan_settings())
     every = with_old_log_probs(policy, samples)
     items = with_old_log_probs(policy, rollouts(case))
@@ -343,8 +350,9 @@ def curve(**case) -> list[tuple[float, float]]:
 
         def recorded(*args, **kwargs):
             step(*args, **kwargs)
-            if len(parts) == policy.strategy.accumulated_gradient:  # a step is the mean over micro-batches and ranks
-                loss = policy.strategy.all_reduce(sum(parts) / len(parts), op="mean")
+            gradients = policy.actor.model.gradient_accumulation_steps()
+            if case.deal == "groups" or len(parts) == gradients:  # a step is the mean over micro-batches and ranks
+                loss = policy.strategy.all_reduce(sum(parts) / gradients, op="mean")
                 points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
                 parts.clear()
 
@@ -365,6 +373,12 @@ def fill(policy, case: Case) -> None:
     for item, advantage in zip(items, advantages, strict=True):
         item.advantages = advantage * item.action_mask
         item.info = {}
+    if case.deal == "groups":
+        maker = DealtExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
+        plan = plan_rollouts(facts_of(case), maker.plan_settings())
+        held, plans = rank_plans(plan, facts_of(case), ObjectiveSettings(), ranks, list(range(len(items))))
+        policy.append(PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
+        return
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
 
 
