@@ -18,6 +18,7 @@ from pathlib import Path
 from real_openrlhf import cli
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import write_json
+from real_openrlhf.parsing import PassThrough, positive
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_task
 from real_openrlhf.training.launch import Place
@@ -59,7 +60,7 @@ def entries(algos: Iterable[str], seeds: int) -> list[Entry]:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = train_command.PassThrough
+    parser.__class__ = PassThrough
     parser.allow_abbrev = False
     parser.usage = "%(prog)s [--algos NAME ...] [--seeds N] [--steps N] [--out DIR] [any OpenRLHF flag]"
     parser.add_argument(
@@ -69,10 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"with flags of its own in quotes: 'real --algo.real.tau 0.1' (default: {' '.join(DEFAULT_ALGOS)})",
     )
-    parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 1 to N (default: %(default)s)")
-    parser.add_argument(
-        "--steps", type=_positive, default=40, metavar="N", help="rollout steps (default: %(default)s)"
-    )
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds 1 to N (default: %(default)s)")
+    parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
     parser.add_argument(
         "--skill",
         type=float,
@@ -88,12 +87,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also a copy that is small enough to commit: no weights, no logs, no paths of this machine",
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

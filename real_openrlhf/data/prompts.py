@@ -1,6 +1,6 @@
 """What a model is asked: the boxed template, and a prompt as token ids."""
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, first_line
 
 BOXED = "{} Let's think step by step and output the final answer within \\boxed{{}}."  # DeepScaleR, DisCO
 
@@ -39,8 +39,7 @@ def load_tokenizer(name: str):
     try:
         return AutoTokenizer.from_pretrained(name)
     except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"cannot load a tokenizer from {name} ({reason})") from error
+        raise UserError(f"cannot load a tokenizer from {name} ({first_line(error)})") from error
 
 
 def token_ids(tokenizer, prompt: str | list[dict]) -> list[int]:

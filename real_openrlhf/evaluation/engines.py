@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
 
 
@@ -88,7 +88,7 @@ def _next(results, workers) -> Sample:
                 raise UserError(f"a vLLM engine died (exit codes {codes}). {_CONTINUE}") from None
             continue
         if isinstance(item, str):
-            raise UserError(f"vLLM failed: {item.rstrip('.')}. {_CONTINUE}")
+            raise UserError(f"vLLM failed: {item}. {_CONTINUE}")
         return item
 
 
@@ -121,7 +121,7 @@ def _engine(results, requests: list[Request], settings: EngineSettings, devices:
         return
     except Exception as error:
         traceback.print_exc()
-        results.put((str(error).strip().splitlines() or [type(error).__name__])[0])
+        results.put(first_line(error))
 
 
 def _run_engine(results, requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:

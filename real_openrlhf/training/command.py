@@ -13,6 +13,7 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.errors import UserError
+from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import memory_estimate, preflight, run_folder, run_inputs, shared_ray
 from real_openrlhf.training.launch import TRAINER, Place, drop_stale_locks, supervise
@@ -35,15 +36,6 @@ PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.
 OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
 
 
-class PassThrough(argparse.ArgumentParser):
-    """Whatever is not ours is OpenRLHF's, and is kept in order instead of refused."""
-
-    def parse_known_args(self, args=None, namespace=None):
-        namespace, rest = super().parse_known_args(args, namespace)
-        namespace.openrlhf = rest
-        return namespace, []
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = PassThrough
     parser.allow_abbrev = False
@@ -56,22 +48,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a folder or a hub id, instead of the recipe's model")
     parser.add_argument("--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or a JSONL file of your own")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where sets are prepared (%(default)s)")
-    parser.add_argument("--seed", type=_count, metavar="N", help="of data order, sampling and initialisation")
-    parser.add_argument("--max-steps", type=_count, metavar="N", help="rollout steps; 0: all that the data has")
-    parser.add_argument("--gpus", type=_count, metavar="N", help="GPUs a node")
+    parser.add_argument("--seed", type=whole, metavar="N", help="of data order, sampling and initialisation")
+    parser.add_argument("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all that the data has")
+    parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs a node")
     parser.add_argument(
-        "--nodes", type=_count, metavar="N", help="more than one needs a Ray cluster, named by RAY_ADDRESS"
+        "--nodes", type=whole, metavar="N", help="more than one needs a Ray cluster, named by RAY_ADDRESS"
     )
     parser.add_argument("--working-dir", type=Path, help="for `ray job submit`: made by `real-openrlhf patch export`")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
     parser.add_argument("--run-name", help="default: recipe, algorithm, seed and time")
     parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint, if there is one")
-
-
-def _count(text: str) -> str:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return text
 
 
 def _epilog() -> str:
@@ -109,7 +95,7 @@ class Request:
             if value is not None and flag in flags:
                 raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
             if value is not None:
-                user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else value,)
+                user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else str(value),)
         user |= flags
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
@@ -181,7 +167,7 @@ def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, st
         findings.problems += preflight.combination_problems(request.without(wrong).plan())
         return wrong
     except UserError as error:
-        findings.problems.append(str(error))
+        findings.problems += error.problems
         return {}
 
 
@@ -205,7 +191,7 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
         try:
             run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
         except UserError as error:
-            findings.problems.append(str(error))
+            findings.problems += error.problems
 
 
 def _check_data(request: Request, findings: preflight.Findings) -> None:

@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.training.recipes import DERIVED, Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -131,7 +131,7 @@ def combination_problems(plan: Plan) -> list[str]:
     except SystemExit:
         return [said.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
     except UserError as error:
-        return str(error).split(" | ")
+        return error.problems
     except AssertionError as error:
         return [f"OpenRLHF refuses this combination: {error}"]
     except Exception as error:  # its checks take for granted that some flags are given
@@ -200,7 +200,7 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
     except RepositoryNotFoundError:
         findings.problems.append(f"model {model} is not on the hub. Check the name, or give a folder.")
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
-        said = f"the hub cannot be asked about {model}, which is not in the cache ({_last_line(error)})"
+        said = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
         if must_reach:
             findings.problems.append(f"{said}. Check the network, or give a folder with --model.")
         else:
@@ -342,7 +342,7 @@ def cluster_problems(needed: int, nodes: int) -> list[str]:
             try:
                 problem = ray.get(answer, timeout=120)
             except Exception as error:  # the package is missing there, or the node went away
-                problem = f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {_last_line(error)}"
+                problem = f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {last_line(error)}"
             if problem:
                 problems.append(problem)
         return problems
@@ -359,10 +359,6 @@ def _node_problem() -> str | None:
     except UserError as error:
         return str(error)
     return None
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def main() -> int:

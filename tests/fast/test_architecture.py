@@ -28,7 +28,7 @@ FOLDERS = {
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
-    *("cli", "doctor", "errors", "files", "patching"),
+    *("cli", "doctor", "errors", "files", "parsing", "patching"),
     *("training.memory_estimate", "training.recipes", "training.run_folder"),
     *("algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.verifier.worker"),
 )
