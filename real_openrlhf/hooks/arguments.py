@@ -141,7 +141,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if real:
         wrong = problems(args)
         if wrong:
-            raise UserError(" | ".join(wrong))
+            raise UserError(*wrong)
         if args.algo.real.objective == "trpa":
             args.algo.kl.use_loss = True  # keeps the reference's log-probabilities, which trpa's scores are made of
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
@@ -307,9 +307,10 @@ def _default(name: str):
 
 
 def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:
-    """For the training script: a refused combination is one line on standard error and exit code 2."""
+    """For the training script: every refusal is a line on standard error, and the exit code is 2."""
     try:
         return parse()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
