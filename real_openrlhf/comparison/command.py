@@ -21,7 +21,7 @@ from real_openrlhf.files import write_json
 from real_openrlhf.parsing import PassThrough, positive
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_task
-from real_openrlhf.training.launch import Place
+from real_openrlhf.training.place import Place
 from real_openrlhf.training.progress import duration
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
 

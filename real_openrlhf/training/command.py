@@ -16,7 +16,8 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import memory_estimate, preflight, run_folder, run_inputs, shared_ray
-from real_openrlhf.training.launch import TRAINER, Place, drop_stale_locks, supervise
+from real_openrlhf.training.place import TRAINER, Place
+from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress, summary
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 
