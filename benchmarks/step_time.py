@@ -15,8 +15,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from real_openrlhf import cli
 from real_openrlhf.comparison.command import environment_of
+from real_openrlhf.training import command as train_command
 from real_openrlhf.training import shared_ray
 
 WARM_UP = 3
@@ -36,12 +36,12 @@ COMMON = [
 ]
 
 
-def step_times(variant: str, args, runs: Path, name: str) -> list[dict[str, float]]:
+def step_times(variant: str, args, session: Path, runs: Path, name: str) -> list[dict[str, float]]:
     """Seconds of every step after the first ones, by part."""
     flags = ["--runs-dir", str(runs), "--run-name", name, "--max-steps", str(args.steps)]
     flags += ["--train.batch_size", str(SAMPLES // args.updates), *VARIANTS[variant], *args.flags]
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        code = cli.main(["train", *COMMON, *flags])
+        code = train_command.run(train_command.parse([*COMMON, *flags]), session)
     if code:
         raise SystemExit(f"{variant} failed: {(runs / name / 'train.log').read_text()[-3000:]}")
     lines = [json.loads(line) for line in (runs / name / "metrics.jsonl").read_text().splitlines()]
@@ -58,12 +58,11 @@ def main() -> None:
     args, args.flags = parser.parse_known_args()
     times: dict[str, list[dict[str, float]]] = {variant: [] for variant in args.variants}
     with tempfile.TemporaryDirectory() as folder:
-        socket, log = Path(folder) / "session", Path(folder) / "session.log"
-        with shared_ray.opened(socket, environment_of(COMMON), log):
-            os.environ[shared_ray.VARIABLE] = str(socket)
+        session, log = Path(folder) / "session", Path(folder) / "session.log"
+        with shared_ray.opened(session, environment_of(COMMON), log):
             for round_ in range(args.rounds):
                 for number, variant in enumerate(args.variants):
-                    steps = step_times(variant, args, Path(folder) / "runs", f"{round_}-{number}")
+                    steps = step_times(variant, args, session, Path(folder) / "runs", f"{round_}-{number}")
                     times[variant] += steps
                     seconds = statistics.median(step["step_total"] for step in steps)
                     print(f"round {round_ + 1}, {variant}: {seconds:.3f} s", flush=True)

@@ -7,7 +7,7 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -134,7 +134,19 @@ def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
     return flags
 
 
-def run(args: argparse.Namespace) -> int:
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The command line, for those who train from Python."""
+    parser = argparse.ArgumentParser(prog="real-openrlhf train")
+    configure(parser)
+    return parser.parse_args(words)
+
+
+def request_of(words: Sequence[str]) -> Request:
+    return Request.of(parse(words))
+
+
+def run(args: argparse.Namespace, session: Path | None = None) -> int:
+    """In a process of its own; with `session`, the socket of a shared Ray (shared_ray.py), inside that."""
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
     _show(request, place)
@@ -154,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("dry run: nothing is wrong, nothing was started")
         return 0
-    return _train(request, place)
+    return _train(request, place, session)
 
 
 def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, str]:
@@ -301,7 +313,7 @@ def _typed() -> list[str]:
     return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
 
 
-def _train(request: Request, place: Place) -> int:
+def _train(request: Request, place: Place, session: Path | None = None) -> int:
     args = request.args
     path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
     plan = request.plan(path)
@@ -327,7 +339,8 @@ def _train(request: Request, place: Place) -> int:
         code, reason = 1, "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            command = shared_ray.command(plan.argv()) or place.command([*TRAINER, *plan.argv()], job)
+            words = plan.argv()
+            command = shared_ray.command(session, words) if session else place.command([*TRAINER, *words], job)
             environment = place.environment(plan)
             if "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from real_openrlhf.errors import UserError
 
-VARIABLE = "REAL_SESSION"  # the socket of the session in which `real-openrlhf train` shall train
 MODULE = "real_openrlhf.training.shared_ray"
 START_SECONDS = 300
 
@@ -53,10 +52,9 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
         path.unlink(missing_ok=True)
 
 
-def command(flags: list[str]) -> list[str]:
-    """The process that trains with these flags in the session named by the environment, if one is."""
-    path = os.environ.get(VARIABLE)
-    return [sys.executable, "-m", MODULE, "run", path, *flags] if path else []
+def command(session: Path, flags: list[str]) -> list[str]:
+    """The process that trains with these flags in the session that listens there."""
+    return [sys.executable, "-m", MODULE, "run", str(session), *flags]
 
 
 def submit(path: str, flags: list[str]) -> int:
@@ -159,5 +157,5 @@ def _reuse(train_ppo_ray) -> None:
 
 
 if __name__ == "__main__":
-    command, path, *flags = sys.argv[1:]
-    sys.exit(serve(path) if command == "serve" else submit(path, flags))
+    action, socket_path, *words = sys.argv[1:]
+    sys.exit(serve(socket_path) if action == "serve" else submit(socket_path, words))
