@@ -24,7 +24,7 @@ FOLDERS = {
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
     "data": ({"tqdm"}, {TOP, "rewards"}),
     "evaluation": ({"numpy", "tqdm"}, {TOP, "data", "rewards", "training"}),
-    "report": ({"matplotlib", "numpy", "torch"}, {TOP, "algorithm", "training"}),
+    "report": ({"PIL", "matplotlib", "numpy", "torch"}, {TOP, "algorithm", "training"}),
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
@@ -38,7 +38,7 @@ STANDALONE_COMMANDS = {"real_openrlhf.doctor", "real_openrlhf.patching"}
 
 MODULE_LINES, FUNCTION_LINES = 400, 60
 # These two only become shorter.
-LONG_MODULES = {"patching", "report.figures", "training.recipes"}
+LONG_MODULES = {"patching", "training.recipes"}
 LONG_FUNCTIONS = {
     "hooks.arguments.add",
     "hooks.arguments.problems",
