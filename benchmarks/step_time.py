@@ -1,8 +1,8 @@
 """How long a step takes with REAL, beside GRPO with and without its reference model, on the CPU stack.
 
-All runs share one Ray and one vLLM engine and alternate (A B C ... A B C ...). The learning rate is next to nothing and
-the rollouts are seeded, so that every variant samples, scores and trains on the same responses; a step is compared with
-the same step of the baseline in the same round. The first steps of a run are left out.
+All runs share one Ray and one vLLM engine and alternate (A B C ... A B C ...). The learning rate is next to nothing
+and the rollouts are seeded, so that every variant samples, scores and trains on the same responses; a step is compared
+with the same step of the baseline in the same round. The first steps of a run are left out.
 
     python benchmarks/step_time.py --rounds 3 --steps 20 --updates 4
 """

@@ -1,7 +1,7 @@
 """What the parsers of several subcommands share."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -22,7 +22,7 @@ def positive(text: str) -> int:
 class PassThrough(argparse.ArgumentParser):
     """Whatever is not ours is OpenRLHF's: kept in order under `openrlhf` instead of refused."""
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         namespace, rest = super().parse_known_args(args, namespace)
         namespace.openrlhf = rest
         return namespace, []

@@ -186,6 +186,6 @@ def _left(seconds: Sequence[float], count: int) -> str:
 
 def environment_of(words: Sequence[str]) -> dict[str, str]:
     place = Place.of(RECIPES[RECIPE], None)
-    if place.takes_jobs:
+    if place.job_address:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
     return place.environment(train_command.request_of(["--recipe", RECIPE, *words]).plan())

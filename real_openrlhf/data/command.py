@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -17,6 +18,9 @@ from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import sha256, write_json, write_jsonl
 from real_openrlhf.parsing import positive
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
@@ -79,7 +83,9 @@ def prepare_training(args: argparse.Namespace) -> None:
     name, source = _source(args.what, args.source)
     verify = _verifier()
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
-    selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), lambda *pair: _agree(*pair, verify))
+    selection = cleaning.distinct(
+        tqdm(problems, desc="reading", disable=None), lambda one, other: _agree(one, other, verify)
+    )
     selection.keep(lambda problem: _gold_objection(problem, verify), cleaning.UNVERIFIED)
     if args.tokenizer:
         tokenizer = load_tokenizer(args.tokenizer)
@@ -149,7 +155,7 @@ def _gold_objection(problem: Problem, verify: Callable) -> str | None:
     return None
 
 
-def _length_objection(problem: Problem, tokenizer, limit: int) -> str | None:
+def _length_objection(problem: Problem, tokenizer: "PreTrainedTokenizerBase", limit: int) -> str | None:
     length = len(token_ids(tokenizer, chat(problem.text)))
     return f"{length} tokens" if length > limit else None
 

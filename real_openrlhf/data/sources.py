@@ -86,11 +86,12 @@ def _read_json(file: Path) -> Iterator[dict]:
     """A JSON list of objects, or one object a line; the first character tells which."""
     try:
         with file.open(encoding="utf-8") as lines:
-            if lines.read(1) == "[":
-                lines.seek(0)
+            is_list = lines.read(1) == "["
+            lines.seek(0)
+            numbered: Iterable[tuple[int, object]]
+            if is_list:
                 numbered = enumerate(json.load(lines), start=1)
             else:
-                lines.seek(0)
                 numbered = ((n, json.loads(line)) for n, line in enumerate(lines, start=1) if line.strip())
             for number, row in numbered:
                 if not isinstance(row, dict):

@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--think",
         choices=["required", "optional"],
         default="required",
-        help="must a response close its thinking with </think> to be right (default %(default)s, the paper's protocol)",
+        help="must a response close its thinking with </think> to be right (default %(default)s, as in the paper)",
     )
     machine = parser.add_argument_group("machine")
     machine.add_argument("--tensor-parallel", type=positive, default=1, help="GPUs an engine (default %(default)s)")

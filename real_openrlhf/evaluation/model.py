@@ -40,7 +40,7 @@ def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
     limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
     if limit and longest + max_new_tokens > limit:
         raise UserError(
-            f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's context "
-            f"is {limit}. Use --max-new-tokens {limit - longest} or less"
+            f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's "
+            f"context is {limit}. Use --max-new-tokens {limit - longest} or less"
         )
     return longest + max_new_tokens

@@ -56,7 +56,7 @@ def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path)
     comparisons = compare(runs)
     sections = []
     for comparison in comparisons:
-        parts = [
+        parts: list[Picture | Table | None] = [
             tables.results(comparison),
             figures.dynamics(comparison),
             figures.ablation(comparison),

@@ -52,7 +52,8 @@ class Look:
     marker: str
 
     def handle(self) -> Line2D:
-        return Line2D([], [], color=self.colour, linestyle=self.line, marker=self.marker)
+        line: Any = self.line  # matplotlib lists all names of line styles
+        return Line2D([], [], color=self.colour, linestyle=line, marker=self.marker)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
 
 
 def _lighter(colour: str, share: float) -> str:
-    return to_hex([part + (1 - part) * share for part in to_rgb(colour)])
+    red, green, blue = (part + (1 - part) * share for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 # ----------------------------------------------------------------------------------------------- curves over training

@@ -90,7 +90,7 @@ class Request:
     def of(cls, args: argparse.Namespace) -> "Request":
         recipe = RECIPES[args.recipe]
         flags, removed = preflight.split_flags(args.openrlhf)
-        user = {}
+        user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
             value = getattr(args, name.replace("-", "_"))
             if value is not None and flag in flags:
@@ -170,7 +170,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
 
 
 def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, str]:
-    """{flag: what is wrong with it}. The recipes' own flags are tested: without others, the parser's start is saved."""
+    """{flag: what is wrong with it}. The recipes' own flags are tested, so without others no parser is started."""
     try:
         if not request.args.dry_run and not request.args.openrlhf:
             assert_applied()
@@ -199,7 +199,7 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     _check_data(request, findings)
     _check_size(request, place, findings)
     if request.resumed:
-        _check_resumed(request, findings)
+        _check_resumed(request, request.resumed, findings)
     else:
         try:
             run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
@@ -244,11 +244,11 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     findings.notes += warnings
 
 
-def _check_resumed(request: Request, findings: preflight.Findings) -> None:
-    record = run_folder.read(request.resumed)
+def _check_resumed(request: Request, folder: Path, findings: preflight.Findings) -> None:
+    record = run_folder.read(folder)
     if run_folder.stem_of(record) != request.stem:
         findings.problems.append(
-            f"{request.resumed} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
+            f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
     now = recorded_flags(request.plan())
@@ -277,7 +277,7 @@ def _show(request: Request, place: Place) -> None:
     if plan.changes:
         print("changed by you:")
         for change in plan.changes:
-            before, after = (_said(change.flag, setting) for setting in (change.before, change.after))
+            before, after = (_in_words(change.flag, setting) for setting in (change.before, change.after))
             print(f"  {change.flag}: {before} -> {after}")
         print()
 
@@ -296,7 +296,7 @@ def _shown(flag: str, setting: Setting) -> str:
     return HIDDEN if flag == SECRET else setting.text
 
 
-def _said(flag: str, setting: Setting | None) -> str:
+def _in_words(flag: str, setting: Setting | None) -> str:
     if setting is None:
         return "OpenRLHF's default"
     value = _shown(flag, setting) or "on"
@@ -336,7 +336,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         run_folder.write(path, record)
         print(f"run folder: {path}\n", flush=True)
         job = f"{path.name}-{time.time_ns()}"
-        code, reason = 1, "the launcher failed"
+        code = 1
+        reason: str | None = "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
             words = plan.argv()
@@ -356,7 +357,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
     if not code:
         print(f"\n{summary(path)}\n\npicture of the training curves: {_picture(path)}")
     else:
-        print(f"everything it said: {path / 'train.log'}")
+        print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")
     return code
 

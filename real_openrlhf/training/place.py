@@ -54,23 +54,24 @@ class Place:
         )
 
     @property
-    def takes_jobs(self) -> bool:
-        return self.address is not None and self.address.startswith("http")
+    def job_address(self) -> str | None:
+        """Where to hand in a job, if that is the way."""
+        return self.address if self.address and self.address.startswith("http") else None
 
     @property
     def about(self) -> str:
-        if self.takes_jobs:
-            return f"a job on the Ray cluster {self.address}"
+        if self.job_address:
+            return f"a job on the Ray cluster {self.job_address}"
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
     def command(self, words: list[str], job: str = "NAME") -> list[str]:
         """The process to start here for `python WORDS`."""
-        if not self.takes_jobs:
+        if not self.job_address:
             return [sys.executable, *words]
         shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
-        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.address, "--submission-id", job]
+        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
         return [*submit, *shipped, "--", "python", *words]
 
     def environment(self, plan: Plan) -> dict[str, str]:
@@ -92,7 +93,7 @@ class Place:
         """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
         nodes, needed = plan.layout[0], plan.gpus
         if self.address:
-            return self._ask_cluster(nodes, needed)
+            return self._ask_cluster(self.address, nodes, needed)
         if nodes > 1:
             return [
                 f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
@@ -105,26 +106,27 @@ class Place:
             ]
         return []
 
-    def _ask_cluster(self, nodes: int, needed: int) -> list[str]:
-        if not _answers(self.address):
-            return [f"nothing answers at RAY_ADDRESS {self.address}. Start the cluster there, or unset RAY_ADDRESS."]
+    def _ask_cluster(self, address: str, nodes: int, needed: int) -> list[str]:
+        if not _answers(address):
+            return [f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."]
         question = ["-m", "real_openrlhf.training.preflight", str(nodes), str(needed)]
         command = self.command(question, job=f"preflight-{time.time_ns()}")
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
-            return [f"the Ray cluster {self.address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."]
+            return [f"the Ray cluster {address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."]
         output = (answer.stdout + answer.stderr).splitlines()
         problems = [line.partition(preflight.MARK)[2] for line in output if preflight.MARK in line]
         if answer.returncode and not problems:
             last = output[-1].strip() if output else f"exit code {answer.returncode}"
-            problems = [f"the Ray cluster {self.address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."]
+            problems = [f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."]
         return problems
 
     def stop(self, job: str) -> None:
         """A job outlives the process that submitted it."""
-        if self.takes_jobs:
-            subprocess.run([sys.executable, *RAY_CLI, "job", "stop", "--address", self.address, job], check=False)
+        if self.job_address:
+            stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
+            subprocess.run(stop, check=False)
 
 
 def _answers(address: str) -> bool:

@@ -132,7 +132,7 @@ REFUSED = {
     "no batch": ("--train.batch_size 0", "--train.batch_size 0 (samples) does not hold whole groups", ""),
     "more than a rollout": (
         "--rollout.batch_size 8",
-        "more than a rollout of --rollout.batch_size 8 x --rollout.n_samples_per_prompt 8 = 64 samples. Use 64 or less",
+        "a rollout of --rollout.batch_size 8 x --rollout.n_samples_per_prompt 8 = 64 samples. Use 64 or less",
         "--rollout.batch_size 8 --train.batch_size 64",
     ),
     "uneven micro-batches": (
@@ -224,8 +224,8 @@ REFUSED = {
         "--algo.real.scoring micro_batch --train.micro_batch_size 8",
     ),
     "groups on ranks": (
-        "--algo.real.scoring micro_batch --train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable "
-        "--actor.num_gpus_per_node 16",
+        "--algo.real.scoring micro_batch --train.batch_size 64 --train.micro_batch_size 8 "
+        "--train.dynamic_batch_enable --actor.num_gpus_per_node 16",
         "gives each of 16 ranks whole groups, but an optimizer step has 8. Use --algo.real.scoring auto",
         "--train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable --actor.num_gpus_per_node 16",
     ),

@@ -122,7 +122,7 @@ def test_table_1_by_hand_through_upstreams_token_means():
     assert values.pop("policy_loss") == 0.5
     share = {"pos/below": 100 / 6, "pos/low": 100 / 6, "pos/high": 50, "pos/above": 100 / 6}
     share |= {"neg/below": 100 / 3, "neg/low": 0, "neg/high": 100 / 3, "neg/above": 100 / 3}
-    # GRPO's gradient magnitude is the ratio, and 0 where it is clipped: above 1.2 for positives, below 0.8 for negatives
+    # GRPO's gradient magnitude is the ratio, and 0 where it is clipped: positives above 1.2, negatives below 0.8
     grad = {"pos/below": 0.5, "pos/low": 0.9, "pos/high": (1.1 + 1.1 + 1.15) / 3, "pos/above": 0}
     grad |= {"neg/below": 0, "neg/low": 0, "neg/high": 1.0, "neg/above": 1.25}
     assert values == pytest.approx(

@@ -113,7 +113,7 @@ def test_memory_decides_between_keeping_the_graphs_and_a_second_forward():
 
 
 def test_the_estimate_is_what_a_forward_keeps():
-    """By hand: with checkpointing a bf16 layer input, without it some 16 hidden and 4 MLP vectors; logits in float32."""
+    """By hand: with checkpointing a bf16 layer input, without it 16 hidden and 4 MLP vectors; logits in float32."""
     logits = 152064 * 4 * 3
     assert graph_bytes_per_token(QWEN_7B, True) == 28 * 3584 * 2 + logits
     assert graph_bytes_per_token(QWEN_7B, False) == 28 * (16 * 3584 + 4 * 18944) * 2 + logits

@@ -1,4 +1,4 @@
-"""The command line, the checks that need no OpenRLHF, and a run's life: with another program in the trainer's place."""
+"""The command line, the checks without OpenRLHF, and a run's life with another program in the trainer's place."""
 
 import argparse
 import errno
@@ -290,10 +290,12 @@ def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(requ
     play(monkeypatch, "raise SystemExit(1)")
     command._train(request_for("--run-name", "mine"), place(on_cpu=True))
     findings = preflight.Findings()
-    command._check_resumed(request_for("--run-name", "mine", "--resume", "--algo", "grpo"), findings)
+    request = request_for("--run-name", "mine", "--resume", "--algo", "grpo")
+    command._check_resumed(request, request.resumed, findings)
     assert "is a run of cpu-real-s42, not of cpu-grpo-s42" in findings.problems[0]
     findings = preflight.Findings()
-    command._check_resumed(request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4"), findings)
+    request = request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4")
+    command._check_resumed(request, request.resumed, findings)
     assert findings.problems == []
     assert findings.notes == ["since this run began --actor.adam.lr has changed from 0.0001 to 0.0003"]
 
