@@ -2,4 +2,11 @@
 
 
 class UserError(Exception):
-    """Printed as one line by the command line, which then exits with 2; never a traceback."""
+    """Printed by the command line, a line for each problem, which then exits with 2; never a traceback."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__(*problems)
+        self.problems = list(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)

@@ -40,6 +40,15 @@ GROUP_METRICS = {
     "real/truncated_neg": "share of negatives cut at the length limit",
 }
 
+# name -> meaning, of a rollout batch.
+PLAN_METRICS = {
+    "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one update a "
+    "rollout batch, 0.75 at four",
+    "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
+    "real/micro_batches": "micro-batches of a rank in an optimizer step",
+    "update/rollouts_crc": "the same number in two runs whose updates trained on the same rollouts in the same order",
+}
+
 
 def group_metrics(
     scores: Tensor,
@@ -118,6 +127,7 @@ def _weight_cv(weights: Tensor, index: Tensor, positive: Tensor, negative: Tenso
 # The paper's Table 1: tokens by class and by the range of pi / pi_old.
 RATIO_EPSILON = 0.2
 RATIO_CLASSES = ("pos", "neg")
+RATIO_SHAPE = torch.Size((2, 4, 2))  # classes, ranges, [tokens, sum of gradient magnitudes]
 RATIO_RANGES = {"below": "< 0.8", "low": "[0.8, 1)", "high": "[1, 1.2]", "above": "> 1.2"}
 RATIO_METRICS = {
     f"ratio/{side}/{name}/{kind}": text.format(side=side, ratios=ratios)
@@ -164,7 +174,7 @@ def token_gradients(
 def ratio_table(
     log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
 ) -> Tensor:
-    """(2 classes, 4 ranges, [tokens, sum of gradient magnitudes]) of a micro-batch, in float64.
+    """`RATIO_SHAPE` of a micro-batch, in float64, on the device of the log-probabilities.
 
     Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from `token_gradients`. Ignored
     rollouts are in neither class.
@@ -173,14 +183,14 @@ def ratio_table(
     ratio = _log_ratio(log_probs, old_log_probs, mask).exp()
     low, high = 1 - RATIO_EPSILON, 1 + RATIO_EPSILON
     ranges = (ratio < low, (ratio >= low) & (ratio < 1), (ratio >= 1) & (ratio <= high), ratio > high)
-    table = torch.zeros(len(RATIO_CLASSES), len(RATIO_RANGES), 2, dtype=torch.float64, device=ratio.device)
     sides = (labels == POSITIVE, (labels == NEGATIVE) | (labels == UNPARSABLE))
-    for i, side in enumerate(sides):
-        for j, inside in enumerate(ranges):
+    magnitudes = torch.where(mask, gradients.detach(), 0.0)
+    cells = []
+    for side in sides:
+        for inside in ranges:  # sums of masks, not selections: a selection makes the host wait for its size
             chosen = inside & mask & side[:, None]
-            table[i, j, 0] = chosen.sum()
-            table[i, j, 1] = gradients.detach()[chosen].double().sum()
-    return table
+            cells.append(torch.stack([chosen.sum().double(), torch.where(chosen, magnitudes, 0.0).double().sum()]))
+    return torch.stack(cells).view(RATIO_SHAPE)
 
 
 def ratio_metrics(table: Tensor) -> dict[str, float]:
@@ -212,10 +222,9 @@ def ratio_metrics_from_densities(values: dict) -> dict:
     if not _DENSITIES <= values.keys():
         return values
     table = torch.tensor([float(values[name]) for name in _DENSITIES], dtype=torch.float64)
-    shape = (len(RATIO_CLASSES), len(RATIO_RANGES), 2)
     rest = {name: value for name, value in values.items() if name not in _DENSITIES}
     # Densities are below 1; scale them so that a share of a small class is not taken for an empty one.
-    return rest | ratio_metrics(table.view(shape) * 1e12)
+    return rest | ratio_metrics(table.view(RATIO_SHAPE) * 1e12)
 
 
 _DENSITIES = dict.fromkeys(

@@ -19,16 +19,18 @@ class RunLog:
         self.path = Path(args.train.run_dir) / "metrics.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
+        self.threshold = threshold_of(args)
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
         scores = [math.nan if sample.scores is None else float(sample.scores[0]) for sample in rollout_samples]
         groups = [scores[i : i + self.group_size] for i in range(0, len(scores), self.group_size)]
         known = [score for score in scores if not math.isnan(score)]
+        right = [[score > self.threshold for score in group] for group in groups]  # nan is not
         return {
-            "rollout/pass_rate": sum(score > 0.5 for score in known) / max(len(known), 1),
-            "rollout/solve_all": sum(all(score > 0.5 for score in group) for group in groups) / len(groups),
-            "rollout/solve_none": sum(not any(score > 0.5 for score in group) for group in groups) / len(groups),
+            "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
+            "rollout/solve_all": sum(map(all, right)) / len(groups),
+            "rollout/solve_none": sum(not any(group) for group in right) / len(groups),
             "rollout/ignored": 1 - len(known) / len(scores),
             # two runs that saw the same prompts in this step have the same number here
             "rollout/prompts_crc": zlib.crc32("\n".join(sorted(s.prompts[0] for s in rollout_samples)).encode()) >> 8,
@@ -47,13 +49,20 @@ class RunLog:
             file.write(json.dumps(line) + "\n")
 
 
+def threshold_of(args) -> float:
+    """The score above which a rollout is right; where none is given, scores are 0 or 1."""
+    threshold = args.algo.real.label_threshold
+    return 0.5 if threshold is None else threshold
+
+
 def ratio_densities_of(args, log_probs, experience) -> dict:
     """The paper's Table 1 for a micro-batch of upstream's own losses; nothing where no score says right or wrong."""
     if experience.scores is None:
         return {}
+    threshold = threshold_of(args)
     labels = torch.tensor(
         [
-            IGNORED if math.isnan(score) else POSITIVE if score > 0.5 else NEGATIVE
+            IGNORED if math.isnan(score) else POSITIVE if score > threshold else NEGATIVE
             for score in experience.scores.tolist()
         ]
     )

@@ -131,7 +131,7 @@ def combination_problems(plan: Plan) -> list[str]:
     except SystemExit:
         return [said.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
     except UserError as error:
-        return str(error).split(" | ")
+        return error.problems
     except AssertionError as error:
         return [f"OpenRLHF refuses this combination: {error}"]
     except Exception as error:  # its checks take for granted that some flags are given

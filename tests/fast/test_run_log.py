@@ -17,10 +17,16 @@ from real_openrlhf.algorithm.metrics import (
 from real_openrlhf.hooks.run_log import RunLog, ratio_densities_of
 
 
-def run_log(folder, group_size=4) -> RunLog:
+def labelled(threshold: float | None = None) -> SimpleNamespace:
+    return SimpleNamespace(real=SimpleNamespace(label_threshold=threshold))
+
+
+def run_log(folder, group_size=4, threshold=None) -> RunLog:
     return RunLog(
         SimpleNamespace(
-            train=SimpleNamespace(run_dir=str(folder)), rollout=SimpleNamespace(n_samples_per_prompt=group_size)
+            algo=labelled(threshold),
+            train=SimpleNamespace(run_dir=str(folder)),
+            rollout=SimpleNamespace(n_samples_per_prompt=group_size),
         )
     )
 
@@ -71,6 +77,14 @@ def test_shares_over_prompts_and_rollouts(tmp_path):
     }
 
 
+def test_right_is_what_is_above_the_label_threshold(tmp_path):
+    scores = sampled(0.3, 0.2) + sampled(0.1, 0.2) + sampled(0.6, 0.9)
+    strict, generous = (run_log(tmp_path, 2, threshold).group_stats(scores) for threshold in (0.8, 0.15))
+    assert (strict["rollout/pass_rate"], generous["rollout/pass_rate"]) == (1 / 6, 5 / 6)
+    assert (strict["rollout/solve_all"], generous["rollout/solve_all"]) == (0, 2 / 3)
+    assert (strict["rollout/solve_none"], generous["rollout/solve_none"]) == (2 / 3, 0)
+
+
 def test_nothing_known_is_not_a_crash(tmp_path):
     stats = run_log(tmp_path, 2).group_stats(sampled(None, math.nan))
     assert without_prompts(stats) == {
@@ -100,11 +114,13 @@ MICRO_BATCHES = [
 ]
 
 
-def densities(kind: str, ratios, mask, scores) -> tuple[dict, int]:
+def densities(kind: str, ratios, mask, scores, threshold=None) -> tuple[dict, int]:
     ratios, mask = torch.tensor(ratios, dtype=torch.float64), torch.tensor(mask)
     old = torch.full_like(ratios, -2.0)
     experience = SimpleNamespace(action_log_probs=old, action_mask=mask, scores=torch.tensor(scores))
-    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type=kind, eps_clip_low_high=(0.2, 0.2)))
+    args = SimpleNamespace(
+        actor=SimpleNamespace(policy_loss_type=kind, eps_clip_low_high=(0.2, 0.2)), algo=labelled(threshold)
+    )
     return ratio_densities_of(args, old + ratios.log(), experience), int(mask.sum())
 
 
@@ -122,7 +138,7 @@ def test_table_1_by_hand_through_upstreams_token_means():
     assert values.pop("policy_loss") == 0.5
     share = {"pos/below": 100 / 6, "pos/low": 100 / 6, "pos/high": 50, "pos/above": 100 / 6}
     share |= {"neg/below": 100 / 3, "neg/low": 0, "neg/high": 100 / 3, "neg/above": 100 / 3}
-    # GRPO's gradient magnitude is the ratio, and 0 where it is clipped: above 1.2 for positives, below 0.8 for negatives
+    # GRPO's gradient magnitude is the ratio, and 0 where clipped: above 1.2 for positives, below 0.8 for negatives
     grad = {"pos/below": 0.5, "pos/low": 0.9, "pos/high": (1.1 + 1.1 + 1.15) / 3, "pos/above": 0}
     grad |= {"neg/below": 0, "neg/low": 0, "neg/high": 1.0, "neg/above": 1.25}
     assert values == pytest.approx(
@@ -151,8 +167,17 @@ def test_the_round_trip_is_the_table_of_all_tokens_at_once():
     assert {name: values[name] for name in whole} == pytest.approx(whole)
 
 
+def test_table_1_tells_the_classes_apart_at_the_label_threshold():
+    (ratios, mask, _), *_ = MICRO_BATCHES
+    as_1_and_0 = densities("ppo", ratios, mask, [1.0, 0.0])
+    assert densities("ppo", ratios, mask, [0.4, 0.2], threshold=0.3) == as_1_and_0
+    assert densities("ppo", ratios, mask, [0.4, 0.2]) != as_1_and_0
+
+
 def test_no_scores_no_table():
-    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)))
+    args = SimpleNamespace(
+        actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)), algo=labelled()
+    )
     assert ratio_densities_of(args, torch.zeros(1, 1), SimpleNamespace(scores=None)) == {}
     assert ratio_metrics_from_densities({"policy_loss": 1.0}) == {"policy_loss": 1.0}
 
@@ -163,7 +188,9 @@ def test_a_rare_class_keeps_its_share():
     mask[1, 1:] = 0
     log_probs = torch.tensor([0.0, math.log(0.5)])[:, None].expand_as(old)
     experience = SimpleNamespace(action_log_probs=old, action_mask=mask, scores=torch.tensor([1.0, 0.0]))
-    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)))
+    args = SimpleNamespace(
+        actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)), algo=labelled()
+    )
     values = ratio_metrics_from_densities(ratio_densities_of(args, log_probs, experience))
     assert values["ratio/neg/below/share"] == pytest.approx(100) and values["ratio/neg/below/grad"] == 0
     assert values["ratio/pos/high/share"] == pytest.approx(100) and values["ratio/pos/high/grad"] == pytest.approx(1)

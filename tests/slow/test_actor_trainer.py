@@ -11,20 +11,22 @@ TWO_EPOCHS = {"epochs": 2}
 UNEVEN = {"group_sizes": (3, 2, 5, 4, 1, 6), "groups_per_step": 2}
 
 CASES = {
-    "deferred": {},
-    "separate": {"scoring": "separate"},
-    "separate, each micro-batch by itself": {"scoring": "separate", "rollout_micro_batch_size": 2},
-    "micro_batch": {"scoring": "micro_batch", "micro_batch_size": 4},
-    "deferred, one rollout in a micro-batch": {"micro_batch_size": 1},
-    "deferred, the whole step in a micro-batch": {"micro_batch_size": 4},
-    "deferred, checkpointing": {"checkpointing": True},
-    "separate, checkpointing": {"scoring": "separate", "checkpointing": True},
-    "micro_batch, checkpointing": {"scoring": "micro_batch", "micro_batch_size": 4, "checkpointing": True},
-    "deferred, uneven groups": {**UNEVEN, "micro_batch_size": 1},
-    "separate, uneven groups": {**UNEVEN, "micro_batch_size": 1, "scoring": "separate"},
-    "deferred, token budget": {**UNEVEN, "max_tokens": 30},
-    "separate, token budget": {**UNEVEN, "max_tokens": 30, "scoring": "separate"},
-    "micro_batch, token budget": {"max_tokens": 64, "micro_batch_size": 4, "scoring": "micro_batch"},
+    "as shallow as it packs": {},
+    "one rollout in a micro-batch": {"micro_batch_size": 1},
+    "one rollout in a micro-batch, waves of one": {"micro_batch_size": 1, "depth": "1"},
+    "the whole step in a wave": {"micro_batch_size": 1, "depth": "1000"},
+    "the whole step in a micro-batch": {"micro_batch_size": 4},
+    "scored first": {"scoring": "separate"},
+    "checkpointing": {"checkpointing": True},
+    "checkpointing, the whole step in a wave": {"micro_batch_size": 1, "depth": "1000", "checkpointing": True},
+    "checkpointing, scored first": {"scoring": "separate", "checkpointing": True},
+    "uneven groups": {**UNEVEN, "micro_batch_size": 1},
+    "uneven groups, deep": {**UNEVEN, "micro_batch_size": 1, "depth": "1000"},
+    "uneven groups, scored first": {**UNEVEN, "micro_batch_size": 1, "scoring": "separate"},
+    "token budget": {**UNEVEN, "max_tokens": 30},
+    "token budget, waves of one": {**UNEVEN, "max_tokens": 30, "depth": "1"},
+    "token budget, scored first": {**UNEVEN, "max_tokens": 30, "scoring": "separate"},
+    "old log-probabilities by a forward of their own": {"old_log_probs": "always"},
     "uniform groups kept": {"uniform_groups": "keep"},
     "KL to the old policy": {"kl_old_coef": 0.1},
     "LoRA": {"lora": True},
@@ -53,31 +55,59 @@ def test_the_moving_average_takes_in_every_optimizer_step_once(two_ranks, random
         assert max(step["ema_error"] for step in steps) < 1e-6
 
 
-def test_a_rank_without_rollouts_runs_a_dummy_micro_batch(two_ranks, random_model):
+@pytest.mark.parametrize("layout", [{"depth": "1000"}, {"scoring": "separate"}])
+def test_a_rank_without_rollouts_runs_a_dummy_micro_batch(two_ranks, random_model, layout):
     """Seven rollouts, one a micro-batch: a rank has four and the other three and a dummy, in first and later steps."""
-    case = {"group_sizes": (4, 3), "micro_batch_size": 1}
-    for scoring in ("deferred", "separate"):
-        steps_of_ranks = two_ranks("real_steps", model=random_model, scoring=scoring, **TWO_EPOCHS, **case)
-        assert [sum(step["dummies"] for step in steps) for steps in zip(*steps_of_ranks, strict=True)] == [1, 1]
-        for step in (step for steps in steps_of_ranks for step in steps):
-            assert step["micro_batches"] == 4
-            assert step["gradient_error"] < 1e-5
-            assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
+    case = {"group_sizes": (4, 3), "micro_batch_size": 1, **layout}
+    steps_of_ranks = two_ranks("real_steps", model=random_model, **TWO_EPOCHS, **case)
+    assert [sum(step["dummies"] for step in steps) for steps in zip(*steps_of_ranks, strict=True)] == [1, 1]
+    for step in (step for steps in steps_of_ranks for step in steps):
+        assert step["micro_batches"] == 4
+        assert step["gradient_error"] < 1e-5
+        assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    "scoring, size, checkpointing, forwards",
+    "layout, checkpointing, forwards",
     [
-        ("deferred", 2, False, [1, 1]),
-        ("separate", 2, False, [1, 1.5]),  # two micro-batches are scored at once
-        ("micro_batch", 4, False, [1, 1]),
-        ("deferred", 2, True, [2, 2]),
-        ("separate", 2, True, [2, 2.5]),
-        ("micro_batch", 4, True, [2, 2]),
+        ({}, False, [1, 1]),
+        ({"micro_batch_size": 1, "depth": "1000"}, False, [1, 1]),
+        ({"scoring": "separate"}, False, [1, 2]),
+        ({}, True, [2, 2]),
+        ({"scoring": "separate"}, True, [2, 3]),
     ],
 )
-def test_forwards_for_each_micro_batch(two_ranks, random_model, scoring, size, checkpointing, forwards):
-    """In the first step after a rollout nothing extra runs; then only the separate pass does. Checkpointing adds one."""
-    case = {"scoring": scoring, "micro_batch_size": size, "checkpointing": checkpointing}
-    for steps in two_ranks("real_steps", model=random_model, **case):
+def test_forwards_for_each_micro_batch(two_ranks, random_model, layout, checkpointing, forwards):
+    """Nothing extra runs unless every wave is scored first, and never in the first step. Checkpointing adds one."""
+    for steps in two_ranks("real_steps", model=random_model, **layout, checkpointing=checkpointing):
         assert [step["forwards"] / step["micro_batches"] for step in steps] == forwards
+
+
+def test_a_wave_of_one_micro_batch_keeps_one_graph_and_a_deep_one_all(two_ranks, random_model):
+    """Groups of four on two ranks, two rollouts in a micro-batch: a group is a wave of depth one."""
+    for depth, expected in (("1", 1), ("1000", 2)):
+        for steps in two_ranks("real_steps", model=random_model, depth=depth):
+            assert [step["depth"] for step in steps] == [1, expected]
+
+
+def test_old_log_probabilities_of_the_first_update_are_its_own_forwards(two_ranks, random_model):
+    """Its scores are exactly 0 then, where a forward of their own leaves the difference of two roundings."""
+    for steps in two_ranks("real_steps", model=random_model, **TWO_EPOCHS):
+        assert steps[0]["real/score_drift"] == 0
+    for steps in two_ranks("real_steps", model=random_model, old_log_probs="always"):
+        assert 0 <= steps[0]["real/score_drift"] < 1e-5
+
+
+WAVES = {"group_sizes": (4,) * 8, "groups_per_step": 4, "micro_batch_size": 1, "depth": "1"}
+
+
+def test_the_host_waits_once_a_wave_and_once_a_step(two_ranks, random_model):
+    """Two steps of four groups: the first one's scores are known, the second has as many waves as groups need."""
+    for counted in two_ranks("host_waits", model=random_model, **WAVES):
+        assert counted["micro_batches"] == 16
+        assert counted["waits"] == 0  # other than by fetching
+        assert counted["fetches"] == 4 + 2 + 1  # waves, steps, and the rollouts' means
+    for counted in two_ranks("host_waits", model=random_model, **(WAVES | {"depth": "1000"})):
+        assert counted["fetches"] == 1 + 2 + 1
+    for counted in two_ranks("host_waits", model=random_model, loss="ppo", group_sizes=(4,) * 8, groups_per_step=4):
+        assert counted["waits"] > 2 * counted["micro_batches"]  # built-in GRPO reads its metrics batch by batch
