@@ -16,9 +16,10 @@ TOP = ""  # the folder of the modules that lie in no folder
 
 # folder -> (packages that its modules may import at their top, folders of ours that they may use anywhere)
 FOLDERS = {
-    TOP: (set(), {TOP, "algorithm"}),
+    TOP: (set(), {TOP, "algorithm", "patch_tool"}),
+    "patch_tool": (set(), {TOP}),
     "algorithm": ({"torch"}, set()),
-    "hooks": ({"deepspeed", "openrlhf", "peft", "psutil", "torch"}, {TOP, "algorithm"}),
+    "hooks": ({"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch"}, {TOP, "algorithm"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "data", "hooks", "report"}),
     "comparison": (set(), {TOP, "report", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
