@@ -13,14 +13,14 @@ from pathlib import Path
 BAR, STEPS = 60, 1400
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-lab = importlib.import_module("report_lab")
+invented_runs = importlib.import_module("invented_runs")
 
 with tempfile.TemporaryDirectory() as folder:
     runs = Path(folder) / "runs"
     for algo, seeds in {"real": 3, "real_bce": 1, "real_no_anchor": 1, "grpo": 2, "dapo": 1, "gspo": 1}.items():
         for seed in range(1, seeds + 1):
-            lab.write_run(runs, algo, seed, steps=STEPS)
-    lab.write_events(runs / "grpo-seed9", "grpo", 9, steps=STEPS)  # the tenth is a TensorBoard log
+            invented_runs.write_run(runs, algo, seed, steps=STEPS)
+    invented_runs.write_events(runs / "grpo-seed9", "grpo", 9, steps=STEPS)  # the tenth is a TensorBoard log
     command = [sys.executable, "-m", "real_openrlhf.cli", "report", str(runs), "--out", str(Path(folder) / "out")]
     start = time.perf_counter()
     subprocess.run(command, check=True)

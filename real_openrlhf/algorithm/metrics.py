@@ -40,6 +40,15 @@ GROUP_METRICS = {
     "real/truncated_neg": "share of negatives cut at the length limit",
 }
 
+# name -> meaning, of a rollout batch.
+PLAN_METRICS = {
+    "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one update a "
+    "rollout batch, 0.75 at four",
+    "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
+    "real/micro_batches": "micro-batches of a rank in an optimizer step",
+    "update/rollouts_crc": "the same number in two runs whose updates trained on the same rollouts in the same order",
+}
+
 
 def group_metrics(
     scores: Tensor,
@@ -119,6 +128,9 @@ def _weight_cv(weights: Tensor, index: Tensor, positive: Tensor, negative: Tenso
 RATIO_EPSILON = 0.2
 RATIO_CLASSES = ("pos", "neg")
 RATIO_RANGES = {"below": "< 0.8", "low": "[0.8, 1)", "high": "[1, 1.2]", "above": "> 1.2"}
+RATIO_TABLE_SHAPE = torch.Size(
+    (len(RATIO_CLASSES), len(RATIO_RANGES), 2)
+)  # tokens, and the sum of their gradient magnitudes
 RATIO_METRICS = {
     f"ratio/{side}/{name}/{kind}": text.format(side=side, ratios=ratios)
     for side in RATIO_CLASSES
@@ -164,7 +176,7 @@ def token_gradients(
 def ratio_table(
     log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
 ) -> Tensor:
-    """(2 classes, 4 ranges, [tokens, sum of gradient magnitudes]) of a micro-batch, in float64.
+    """`RATIO_TABLE_SHAPE` of a micro-batch, in float64 and on its device.
 
     Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from `token_gradients`. Ignored
     rollouts are in neither class.
@@ -173,14 +185,29 @@ def ratio_table(
     ratio = _log_ratio(log_probs, old_log_probs, mask).exp()
     low, high = 1 - RATIO_EPSILON, 1 + RATIO_EPSILON
     ranges = (ratio < low, (ratio >= low) & (ratio < 1), (ratio >= 1) & (ratio <= high), ratio > high)
-    table = torch.zeros(len(RATIO_CLASSES), len(RATIO_RANGES), 2, dtype=torch.float64, device=ratio.device)
     sides = (labels == POSITIVE, (labels == NEGATIVE) | (labels == UNPARSABLE))
-    for i, side in enumerate(sides):
-        for j, inside in enumerate(ranges):
+    magnitudes = torch.where(mask, gradients.detach(), 0.0)
+    cells = []
+    for side in sides:
+        for inside in ranges:  # sums of masks, not selections: a selection makes the host wait for its size
             chosen = inside & mask & side[:, None]
-            table[i, j, 0] = chosen.sum()
-            table[i, j, 1] = gradients.detach()[chosen].double().sum()
-    return table
+            cells.append(torch.stack([chosen.sum().double(), torch.where(chosen, magnitudes, 0.0).double().sum()]))
+    return torch.stack(cells).view(RATIO_TABLE_SHAPE)
+
+
+def scored_ratio_table(
+    family: str,
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    action_mask: Tensor,
+    scores: Tensor,
+    clip: tuple[float, float],
+    threshold: float = 0.5,
+) -> Tensor:
+    """`ratio_table` where there are no labels but (B,) scores: right above the threshold, ignored where it is nan."""
+    labels = torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
+    columns = (log_probs, old_log_probs, action_mask, labels)
+    return ratio_table(*columns, token_gradients(family, *columns, clip=clip))
 
 
 def ratio_metrics(table: Tensor) -> dict[str, float]:
@@ -193,37 +220,6 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
             metrics[f"ratio/{side}/{name}/share"] = 100 * count / max(tokens, 1)
             metrics[f"ratio/{side}/{name}/grad"] = gradient / max(count, 1)
     return metrics
-
-
-def ratio_densities(
-    log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
-) -> dict[str, Tensor]:
-    """`ratio_table` per action token, under raw names: token-weighted means of these add up over micro-batches.
-
-    For upstream's own losses, whose metrics are averaged that way; `ratio_metrics_from_densities` undoes it.
-    """
-    table = ratio_table(log_probs, old_log_probs, action_mask, labels, gradients)
-    densities = (table / action_mask.sum().clamp(min=1)).flatten()
-    return dict(zip(_DENSITIES, densities.unbind(), strict=True))
-
-
-def ratio_metrics_from_densities(values: dict) -> dict:
-    """The logged values with `ratio_densities` turned into `RATIO_METRICS`; as they are where there are none."""
-    if not _DENSITIES <= values.keys():
-        return values
-    table = torch.tensor([float(values[name]) for name in _DENSITIES], dtype=torch.float64)
-    shape = (len(RATIO_CLASSES), len(RATIO_RANGES), 2)
-    rest = {name: value for name, value in values.items() if name not in _DENSITIES}
-    # Densities are below 1; scale them so that a share of a small class is not taken for an empty one.
-    return rest | ratio_metrics(table.view(shape) * 1e12)
-
-
-_DENSITIES = dict.fromkeys(
-    f"ratio_raw/{side}/{name}/{kind}"
-    for side in RATIO_CLASSES
-    for name in RATIO_RANGES
-    for kind in ("tokens", "gradients")
-).keys()
 
 
 # How a key is merged over the optimizer steps of a rollout batch; all others by their mean.

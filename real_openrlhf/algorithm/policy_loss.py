@@ -1,4 +1,4 @@
-"""What a trainer calls: the surrogate whose gradient is the paper's, the KL terms, and the loss as one function."""
+"""What a trainer calls: the loss whose gradient is the paper's, the KL terms, and the whole of it as one function."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,7 @@ from real_openrlhf.algorithm.objective import (
     IGNORED,
     NEGATIVE,
     POSITIVE,
+    Objective,
     ObjectiveSettings,
     group_loss,
     rollout_scores,
@@ -20,10 +21,9 @@ from real_openrlhf.algorithm.objective import (
 class RealPolicyLoss(nn.Module):
     """sum_k weight_k * score_k over the rollouts of one micro-batch.
 
-    Given the weights of `score_weights` over the whole optimizer step, the sum of these surrogates over all
-    micro-batches and ranks has exactly the gradient of the paper's mean loss. Their value means nothing: log
-    `GroupLoss.loss`. Frameworks that average gradients over ranks or scale them by accumulation must be compensated
-    by the caller.
+    Given the weights of `score_weights`, the sum of these over all micro-batches and ranks has exactly the gradient of
+    the paper's mean loss. Their value means nothing: log `GroupLoss.loss`. Frameworks that average gradients over ranks
+    or scale them by accumulation must be compensated by the caller.
     """
 
     def __init__(self, score: str = "log_ratio_old") -> None:
@@ -33,24 +33,12 @@ class RealPolicyLoss(nn.Module):
     def scores(
         self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, ref_log_probs: Tensor | None = None
     ) -> Tensor:
-        """(B,) differentiable scores, for a trainer that keeps the graph until the weights are known."""
+        """(B,) differentiable scores, the mean over action tokens of what the objective is written over."""
         return rollout_scores(self.score, log_probs, old_log_probs, ref_log_probs, action_mask)
 
-    def forward(
-        self,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        action_mask: Tensor,
-        weights: Tensor,
-        ref_log_probs: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        scores = self.scores(log_probs, old_log_probs, action_mask, ref_log_probs)
-        return surrogate(scores, weights), scores.detach()
-
-
-def surrogate(scores: Tensor, weights: Tensor) -> Tensor:
-    """sum_k weight_k * score_k; a non-finite score is not hidden by a zero weight."""
-    return (weights.detach().to(scores) * scores).sum()
+    def forward(self, scores: Tensor, weights: Tensor) -> Tensor:
+        """A score that is not finite is not hidden by a zero weight."""
+        return (weights.detach().to(scores) * scores).sum()
 
 
 def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
@@ -87,8 +75,8 @@ def real_policy_loss(
     rewards: Tensor | Sequence[float],
     group_ids: Tensor | Sequence[int | str],
     *,
-    objective: str = "real",
-    tau: float = 0.5,
+    objective: str | Objective = "real",
+    tau: float | None = None,
     uniform_groups: str = "drop",
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
@@ -97,8 +85,8 @@ def real_policy_loss(
 
     `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored); a
     rollout without action tokens is ignored too.
-    `group_ids` name each rollout's prompt, in any order and of any size per group. `ref_log_probs` is for trpa only.
-    DisCO's papers use tau 10 (disco_logl) and 1 (disco_lratio).
+    `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name, your own as
+    FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference.
     """
     settings = ObjectiveSettings(objective, tau, uniform_groups, bce_reduction)
     if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape or action_mask.shape != log_probs.shape:

@@ -1,10 +1,9 @@
-"""The actor-side trainer: score, weigh, train, one optimizer step of whole groups at a time."""
+"""The actor-side trainer. An optimizer step is one loop over its waves: forward, exchange scores, weigh, backward."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
@@ -14,32 +13,46 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import group_metrics, over_steps, ratio_metrics, ratio_table, token_gradients
-from real_openrlhf.algorithm.objective import GroupLoss, ObjectiveSettings, count_valid, score_weights
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
-from real_openrlhf.algorithm.score_table import ScoreTable, gather_table, sum_over_ranks
-from real_openrlhf.algorithm.scoring import choose_scoring, scored_at_once
-from real_openrlhf.hooks.experience_maker import CARRIED, GROUP, LABEL, PLAN, ROLLOUT, batch_of
+from real_openrlhf.algorithm.metrics import (
+    RATIO_TABLE_SHAPE,
+    group_metrics,
+    over_steps,
+    ratio_metrics,
+    ratio_table,
+    token_gradients,
+)
+from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, GroupLoss, score_weights
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
+from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
+from real_openrlhf.hooks.experience_maker import objective_settings
+from real_openrlhf.hooks.kept_graphs import kept_tokens
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
+from real_openrlhf.hooks.planned_experience import PlanBuffer, batch_of
 
 # Token sums of a step that ranks add up for the log, in this order, before the ratio table.
 SUMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")
-RATIO_TABLE_SIZE = 2 * 4 * 2
+
+
+EPISODE = ("response_length", "total_length", "truncated")
 
 
 @dataclass
-class MicroBatch:
-    """Rollouts of one forward pass. A dummy stands in where a rank has nothing left, because ZeRO-3 gathers in each."""
+class Batch:
+    """A micro-batch on the device. A dummy, with nothing visible, stands in where a rank has nothing left."""
 
+    items: list[Experience]
+    rows: Tensor  # of the step's table; none for a dummy
+    labels: Tensor
     experience: Experience
-    dummy: bool
 
     @property
-    def rollouts(self) -> int:
-        return 0 if self.dummy else len(self.experience.sequences)
+    def old(self) -> Tensor:
+        return self.experience.action_log_probs
 
-    def column(self, name: str) -> Tensor:
-        return self.experience.info[name][: self.rollouts].cpu()
+    @property
+    def mask(self) -> Tensor:
+        return self.experience.action_mask
 
 
 @dataclass
@@ -53,291 +66,241 @@ class Forward:
 
 
 @dataclass
-class StepConstants:
-    """Numbers of a whole optimizer step, the same on every rank."""
+class Totals:
+    """What an optimizer step gathers: scores and weights of all its rollouts on the host, sums on the device."""
 
-    tokens: float  # action tokens
-    kl_ctl: float  # coefficient of the KL loss to the reference
+    kl_ctl: float
+    scores: Tensor  # (K,): what the weights were made from
+    weights: Tensor  # (K,)
+    sums: Tensor
+    drift: Tensor
     hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
 
 class RealActorTrainer(ActorPPOTrainer):
-    """Upstream's actor trainer with REAL's loop; replay buffer, engine, checkpoints and weight sync are upstream's."""
+    """Upstream's actor trainer with REAL's loop; engine, checkpoints and weight sync are upstream's."""
 
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
-        real = self.args.algo.real
-        self.settings = ObjectiveSettings(
-            real.objective, real.tau, real.uniform_groups, real.bce_reduction, real.trpa_beta
-        )
+        self.settings = objective_settings(self.args)
         self.actor_loss_fn = RealPolicyLoss(self.settings.objective.score)
+        self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
-        config = self.engine.module.config.get_text_config()
-        self.scoring, why = choose_scoring(self.args, self.dp_size, config, self.over_ranks(free_bytes(), "MIN"))
-        self.scored_at_once = scored_at_once(self.args)
-        self.strategy.print(f"REAL: {real.objective}, tau {self.settings.tau:g}, scoring {self.scoring}: {why}")
+        self.about = ""
+
+    def kept_tokens(self) -> float:
+        """Tokens of this rank whose graphs fit in its memory: the controller cuts waves by it."""
+        return kept_tokens(self.engine, self.args)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
-        """All epochs over the replay buffer, in the controller's plan."""
-        statuses: list[dict[str, float]] = []
-        for epoch in range(self.max_epochs):
-            for step in self.plan(epoch):
-                statuses.append(self.optimizer_step(step, kl_ctl, first=not statuses))
-        return {**self.rollout_means(), **over_steps(statuses)}
+        """Every optimizer step of the controller's plan, all epochs."""
+        plan = self.replay_buffer.plan
+        if plan.about != self.about:
+            self.about = plan.about
+            self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}, {plan.about}")
+        statuses = [self.optimizer_step(step, kl_ctl) for step in plan.steps]
+        return {**self.rollout_means(), **plan.metrics, **over_steps(statuses)}
 
-    def plan(self, epoch: int) -> list[list[MicroBatch]]:
-        """Optimizer steps of micro-batches of this rank's rollouts, the same numbers of both on every rank."""
-        items = self.replay_buffer.items
-        places = [tuple(item.info[PLAN][epoch].tolist()) for item in items]
-        steps = int(self.over_ranks(1 + max((step for step, _ in places), default=-1), "MAX"))
-        counts = [0] * steps
-        for step, micro in places:
-            counts[step] = max(counts[step], micro + 1)
-        counts = [int(self.over_ranks(count, "MAX")) for count in counts]
-        held: list[list[list[Experience]]] = [[[] for _ in range(count)] for count in counts]
-        for (step, micro), item in zip(places, items, strict=True):
-            held[step][micro].append(item)
-        return [[self.micro_batch(micro) for micro in step] for step in held]
-
-    def micro_batch(self, items: list[Experience]) -> MicroBatch:
-        dummy = not items
-        experience = batch_of(items or self.replay_buffer.items[:1])
-        if dummy:
-            experience.action_mask = torch.zeros_like(experience.action_mask)
-        return MicroBatch(experience, dummy)
-
-    def optimizer_step(self, batches: list[MicroBatch], kl_ctl: float, first: bool) -> dict[str, float]:
-        """Scores -> weights -> gradients -> step. In the first step after a rollout the policy is the old one."""
+    def optimizer_step(self, step: RankStep, kl_ctl: float) -> dict[str, float]:
+        """Every wave's gradient, then one step of the optimizer."""
         self.actor.train()
-        for batch in batches:
-            batch.experience.to_device(self.device)
-        tokens = self.over_ranks(sum(float(batch.experience.action_mask.sum()) for batch in batches), "SUM")
-        step = StepConstants(tokens=max(tokens, 1.0), kl_ctl=kl_ctl)
-        passes = self.score_pass(batches, first)
-        scores = [
-            self.scores(batch.experience.action_log_probs, batch) if known is None else known.scores
-            for batch, known in zip(batches, passes, strict=True)
-        ]
-        table = self.exchange(batches, scores)
-        weighed = self.weigh(table)
-        step.hinge = self.hinge(batches, passes, step.tokens)
-        in_place = self.scoring == "micro_batch" and not first
-
-        losses, sums, seen = [], torch.zeros(len(SUMS) + RATIO_TABLE_SIZE, dtype=torch.float64), []
-        for position, (batch, known) in enumerate(zip(batches, passes, strict=True)):
-            now = known if known is not None and known.scores.requires_grad else self.forward(batch)
-            rows = table.rows(batch.column(ROLLOUT))
-            weights = torch.zeros(len(now.scores), dtype=torch.float64)
-            if len(rows):
-                weights[: len(rows)] = (
-                    self.weigh(table, rows, now.scores).weights if in_place else weighed.weights[rows]
-                )
-            loss, parts = self.loss(batch, now, weights, step)
-            sums += torch.cat([parts, self.ratios(batch, now, weights * weighed.denominator)])
-            seen.append(now.scores.detach())
-            losses.append(loss)
-            if now is not known:  # not deferred: its graph is done with
-                self.backward(losses.pop(), last=position == len(batches) - 1)
-        if losses:
-            self.backward(torch.stack(losses).sum(), last=True)
-        drift = 0.0 if in_place else max(float((a - b).abs().max()) for a, b in zip(seen, scores, strict=True))
-        if in_place:
-            table = self.exchange(batches, seen)
-            weighed = self.weigh(table)
+        waves = [[self.load(micro_batch, step) for micro_batch in wave.micro_batches] for wave in step.waves]
+        totals = self.totals(step, kl_ctl)
+        for number, (wave, batches) in enumerate(zip(step.waves, waves, strict=True)):
+            self.train_wave(step, wave, batches, totals, last=number == len(waves) - 1)
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         if self.ema_model:
             # Upstream's count is of micro-batches: make this call the step's last one.
             self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
-        return self.status(table, weighed, sum_over_ranks(sums.to(self.device), self.dp_group).cpu(), step, drift)
+        return self.status(step, totals)
 
-    def score_pass(self, batches: list[MicroBatch], first: bool) -> list[Forward | None]:
-        """Forwards that make the scores: kept for a deferred backward, or without gradient; none where not needed."""
-        if first or self.scoring == "micro_batch":
-            return [None] * len(batches)
-        if self.scoring == "deferred":
-            return [self.forward(batch) for batch in batches]
-        starts = range(0, len(batches), self.scored_at_once)
-        return [known for start in starts for known in self.score(batches[start : start + self.scored_at_once])]
+    def train_wave(self, step: RankStep, wave: RankWave, batches: list[Batch], totals: Totals, last: bool) -> None:
+        """Forward, exchange, weigh, backward. Scores that are known, or scored first, need no graph before theirs."""
+        keep = not (step.known or wave.score_first)
+        forwards = [] if step.known else [self.forward(batch, step, differentiable=keep) for batch in batches]
+        if not step.known:
+            self.exchange(step, wave, batches, forwards, totals)
+            totals.weights[wave.rows] = self.weigh(step, totals.scores, wave.rows).weights
+        for number, batch in enumerate(batches):
+            now = forwards.pop(0) if keep else self.forward(batch, step)
+            loss = self.loss(step, batch, now, totals)
+            self.measure(step, batch, now, totals)
+            self.backward(loss, last=last and number == len(batches) - 1)
 
-    @torch.no_grad()
-    def score(self, batches: list[MicroBatch]) -> list[Forward]:
-        """One forward for several micro-batches: without gradients more fits."""
-        columns = []
-        for name in ("sequences", "action_mask", "attention_mask"):
-            parts = [getattr(batch.experience, name) for batch in batches]
-            width = max(part.shape[1] for part in parts)
-            columns.append(torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts]))
-        sequences, action_mask, attention_mask = columns
-        log_probs, _ = self.actor(sequences, action_mask, attention_mask=attention_mask, return_output=True)
-        shapes = [batch.experience.action_mask.shape for batch in batches]
-        rows = log_probs.split([count for count, _ in shapes])
-        own = [row[:, :width] for row, (_, width) in zip(rows, shapes, strict=True)]
-        return [Forward(one, self.scores(one, batch)) for one, batch in zip(own, batches, strict=True)]
+    def load(self, micro_batch: MicroBatch, step: RankStep) -> Batch:
+        items = [self.replay_buffer.items[item] for item in micro_batch.items]
+        experience = batch_of(items or self.replay_buffer.items[:1])
+        if not items:
+            experience.action_mask = torch.zeros_like(experience.action_mask)
+        labels = step.labels[micro_batch.rows].to(self.device)
+        return Batch(items, micro_batch.rows, labels, experience.to_device(self.device))
 
-    def status(
-        self, table: ScoreTable, weighed: GroupLoss, sums: Tensor, step: StepConstants, drift: float
-    ) -> dict[str, float]:
-        """What is logged of an optimizer step, the same on every rank."""
-        return {
-            "policy_loss": float(weighed.loss),
-            "actor_lr": self.actor_scheduler.get_last_lr()[0],
-            "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
-            **{name: float(value) / step.tokens for name, value in zip(SUMS, sums, strict=False)},
-            **ratio_metrics(sums[len(SUMS) :].view(2, 4, 2)),
-            **group_metrics(
-                table.scores,
-                table.labels,
-                table.groups,
-                weighed,
-                self.settings,
-                truncated=table.truncated,
-                score_drift=self.over_ranks(drift, "MAX"),
-            ),
-        }
+    def totals(self, step: RankStep, kl_ctl: float) -> Totals:
+        scores = torch.zeros(len(step.labels), dtype=torch.float64)
+        sums = torch.zeros(len(SUMS) + RATIO_TABLE_SHAPE.numel(), dtype=torch.float64, device=self.device)
+        if step.known:
+            scores += KNOWN_AT_OLD[self.settings.objective.score]
+        weights = self.weigh(step, scores).weights if step.known else torch.zeros_like(scores)
+        return Totals(kl_ctl, scores, weights, sums, drift=sums[0].clone())
 
-    def scores(self, log_probs: Tensor, batch: MicroBatch) -> Tensor:
+    def forward(self, batch: Batch, step: RankStep, differentiable: bool = True) -> Forward:
         experience = batch.experience
-        return self.actor_loss_fn.scores(
-            log_probs, experience.action_log_probs, experience.action_mask, experience.base_action_log_probs
-        )
-
-    def forward(self, batch: MicroBatch) -> Forward:
-        experience = batch.experience
-        log_probs, output = self.actor(
-            experience.sequences,
-            experience.action_mask,
-            attention_mask=experience.attention_mask,
-            return_output=True,
-            return_entropy=self.args.actor.entropy_coef is not None and torch.is_grad_enabled(),
-        )
+        with torch.set_grad_enabled(differentiable):
+            log_probs, output = self.actor(
+                experience.sequences,
+                batch.mask,
+                attention_mask=experience.attention_mask,
+                return_output=True,
+                return_entropy=self.args.actor.entropy_coef is not None and differentiable,
+            )
+            if step.makes_old:
+                self.remember_old(batch, log_probs.detach())
+            scores = self.actor_loss_fn.scores(log_probs, batch.old, batch.mask, experience.base_action_log_probs)
         entropy = getattr(output, "entropy", None)
         return Forward(
             log_probs=log_probs,
-            scores=self.scores(log_probs, batch),
-            entropy=None if entropy is None else entropy[:, -experience.action_mask.shape[1] :],
-            aux_loss=output.aux_loss if self.aux_loss and torch.is_grad_enabled() else None,
+            scores=scores,
+            entropy=None if entropy is None else entropy[:, -batch.mask.shape[1] :],
+            aux_loss=output.aux_loss if self.aux_loss and differentiable else None,
         )
 
-    def exchange(self, batches: list[MicroBatch], scores: list[Tensor]) -> ScoreTable:
-        """The step's table over all ranks; a score that is not finite stops every rank, before any gradient."""
-        table = gather_table(
-            ScoreTable(
-                ids=torch.cat([batch.column(ROLLOUT) for batch in batches]),
-                groups=torch.cat([batch.column(GROUP) for batch in batches]),
-                labels=torch.cat([batch.column(LABEL) for batch in batches]),
-                truncated=torch.cat([batch.experience.truncated[: batch.rollouts].cpu() for batch in batches]),
-                scores=torch.cat([s.detach()[: batch.rollouts] for s, batch in zip(scores, batches, strict=True)]),
-            ),
-            self.dp_group,
+    def remember_old(self, batch: Batch, log_probs: Tensor) -> None:
+        """The policy is the old one: what it says now is what it will be compared with, here and in later epochs."""
+        batch.experience.action_log_probs = log_probs
+        if self.max_epochs > 1:
+            for item, row in zip(batch.items, fetch(log_probs), strict=False):
+                item.action_log_probs = row[: len(item.action_mask)]
+
+    def exchange(
+        self, step: RankStep, wave: RankWave, batches: list[Batch], forwards: list[Forward], totals: Totals
+    ) -> None:
+        """The wave's scores of all ranks into the step's table; one that is not finite stops every rank here."""
+        own = torch.cat([one.scores[: len(batch.rows)] for one, batch in zip(forwards, batches, strict=True)])
+        places = torch.searchsorted(wave.rows, torch.cat([batch.rows for batch in batches]))
+        kl = own.new_zeros(())
+        if step.step_wide:
+            pairs = zip(forwards, batches, strict=True)
+            kl = sum((kl_k1(one.log_probs, batch.old, batch.mask, step.tokens) for one, batch in pairs), kl)
+        shared = fetch(
+            torch.cat([*map(torch.atleast_1d, share_scores(own, places, len(wave.rows), kl, self.dp_group))])
         )
-        if not table.finite:
-            rollouts = table.ids[~table.scores.isfinite()].tolist()
+        self.refuse_nonfinite(shared[:-1], step.groups[wave.rows])
+        totals.scores[wave.rows] = shared[:-1]
+        if step.step_wide:
+            real = self.args.algo.real
+            totals.hinge = kl_hinge_coef(float(shared[-1]), real.disco_kl_coef, real.disco_kl_delta)
+
+    def refuse_nonfinite(self, scores: Tensor, groups: Tensor) -> None:
+        if not bool(scores.isfinite().all()):
+            prompts = groups[~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
-                f"the scores of rollouts {rollouts[:8]} are not finite in optimizer step "
+                f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
                 f"{self.engine.global_steps + 1}: stopped before the weights changed. Resume from the last checkpoint "
                 "with a lower --actor.adam.lr"
             )
-        return table
 
-    def weigh(self, table: ScoreTable, rows: Tensor | None = None, scores: Tensor | None = None) -> GroupLoss:
-        """Weights of the step's whole table, or of the whole groups in `rows` with the scores of their own forward."""
-        if rows is None:
-            return score_weights(self.settings, table.scores, table.labels, table.groups)
-        return score_weights(
-            self.settings,
-            scores.detach().double().cpu(),
-            table.labels[rows],
-            table.groups[rows],
-            num_groups=len(table.groups.unique()),
-            num_rollouts=count_valid(self.settings, table.labels, table.groups),
-        )
+    def weigh(self, step: RankStep, scores: Tensor, rows: Tensor | None = None) -> GroupLoss:
+        """Weights of whole groups, of the whole step or of the rows of a wave, with the step's denominators."""
+        rows = torch.arange(len(scores)) if rows is None else rows
+        columns = (scores[rows], step.labels[rows], step.groups[rows])
+        return score_weights(self.settings, *columns, step.num_groups, step.num_rollouts)
 
-    def hinge(self, batches: list[MicroBatch], passes: list[Forward | None], tokens: float) -> float:
-        """DisCO's KL constraint: its coefficient in this step, from the step's KL over all ranks."""
-        if not self.settings.name.startswith("disco") or passes[0] is None:
-            return 0.0
-        parts = (
-            float(
-                kl_k1(
-                    known.log_probs.detach(), batch.experience.action_log_probs, batch.experience.action_mask, tokens
-                )
-            )
-            for batch, known in zip(batches, passes, strict=True)
-        )
-        real = self.args.algo.real
-        return kl_hinge_coef(float(self.over_ranks(sum(parts), "SUM")), real.disco_kl_coef, real.disco_kl_delta)
-
-    def loss(self, batch: MicroBatch, now: Forward, weights: Tensor, step: StepConstants) -> tuple[Tensor, Tensor]:
-        """This micro-batch's part of the step's loss, and its token sums for the log."""
-        experience, old, mask = batch.experience, batch.experience.action_log_probs, batch.experience.action_mask
-        loss = surrogate(now.scores, weights.to(self.device))
-        sums = dict.fromkeys(SUMS, torch.zeros(()))
+    def loss(self, step: RankStep, batch: Batch, now: Forward, totals: Totals) -> Tensor:
+        """This micro-batch's part of the step's loss; its token sums are added up for the log."""
+        args, old, mask = self.args, batch.old, batch.mask
+        weights = torch.zeros(len(now.scores), dtype=torch.float64)
+        weights[: len(batch.rows)] = totals.weights[batch.rows]
+        loss = self.actor_loss_fn(now.scores, weights.to(self.device))
+        sums = dict.fromkeys(SUMS, totals.drift.new_zeros(()))
         sums["ppo_kl"] = kl_k1(now.log_probs, old, mask, 1)
-        if self.args.algo.real.kl_old_coef:
+        if args.algo.real.kl_old_coef:
             sums["kl_old"] = kl_old(now.log_probs, old, mask, 1)
-            loss = loss + self.args.algo.real.kl_old_coef * sums["kl_old"] / step.tokens
-        if step.hinge:
-            loss = loss + step.hinge * sums["ppo_kl"] / step.tokens
-        if self.args.algo.kl.use_loss and self.args.algo.kl.init_coef > 0:
-            reference = experience.base_action_log_probs
-            kl = compute_approx_kl(
-                now.log_probs,
-                reference,
-                log_probs_old=old,
-                kl_estimator=self.args.algo.kl.estimator,
-                unbiased_gradient=self.args.algo.kl.unbiased_gradient,
-            )
-            sums["kl"] = torch.where(mask.bool(), kl, 0.0).sum()
-            sums["logprobs_diff"] = torch.where(mask.bool(), now.log_probs - reference, 0.0).sum()
-            loss = loss + step.kl_ctl * sums["kl"] / step.tokens
+        if args.algo.kl.use_loss and args.algo.kl.init_coef > 0:
+            sums["kl"], sums["logprobs_diff"] = self.reference_kl(batch, now)
         if now.entropy is not None:
             sums["entropy_loss"] = torch.where(mask.bool(), now.entropy, 0.0).sum()
-            loss = loss - self.args.actor.entropy_coef * sums["entropy_loss"] / step.tokens
-        loss = loss * self.dp_size  # DeepSpeed averages gradients over ranks
-        if now.aux_loss is not None:
-            loss = loss + self.args.actor.aux_loss_coef * now.aux_loss
-        return loss, torch.stack([sums[name].detach().double().cpu() for name in SUMS])
-
-    def ratios(self, batch: MicroBatch, now: Forward, rollout_weights: Tensor) -> Tensor:
-        """The paper's Table 1 for this micro-batch, flat."""
-        count, experience = batch.rollouts, batch.experience
-        family = "rollout_ratio" if self.settings.objective.score == "ratio_old" else "rollout"
-        columns = (now.log_probs[:count].detach(), experience.action_log_probs[:count], experience.action_mask[:count])
-        labels = batch.column(LABEL).to(self.device)
-        gradients = token_gradients(family, *columns, labels, weights=rollout_weights[:count].to(self.device))
-        return ratio_table(*columns, labels, gradients).flatten().cpu()
+        per_token = args.algo.real.kl_old_coef * sums["kl_old"] + totals.kl_ctl * sums["kl"]
+        if totals.hinge:
+            per_token = per_token + totals.hinge * sums["ppo_kl"]
+        if args.actor.entropy_coef:  # one that is only logged stays out of the graph
+            per_token = per_token - args.actor.entropy_coef * sums["entropy_loss"]
+        totals.sums[: len(SUMS)] += torch.stack([sums[name].detach().double() for name in SUMS])
+        loss = (loss + per_token / step.tokens) * self.dp_size  # DeepSpeed averages gradients over ranks
+        return loss if now.aux_loss is None else loss + args.actor.aux_loss_coef * now.aux_loss
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """The weights already hold the step's mean, so DeepSpeed neither scales by accumulation nor counts for us."""
+        # DeepSpeed takes a backward for a new one, whose gradient is added, only after a forward; here several follow.
+        self.engine.optimizer.clear_backward_seen_flag()
         self.engine.set_gradient_accumulation_boundary(last)
         self.engine.backward(loss, scale_wrt_gas=False)
 
+    def reference_kl(self, batch: Batch, now: Forward) -> tuple[Tensor, Tensor]:
+        """Token sums of the KL to the reference and of the log-ratio to it."""
+        mask, reference, kl = batch.mask.bool(), batch.experience.base_action_log_probs, self.args.algo.kl
+        estimate = compute_approx_kl(
+            now.log_probs,
+            reference,
+            log_probs_old=batch.old,
+            kl_estimator=kl.estimator,
+            unbiased_gradient=kl.unbiased_gradient,
+        )
+        return torch.where(mask, estimate, 0.0).sum(), torch.where(mask, now.log_probs - reference, 0.0).sum()
+
+    @torch.no_grad()
+    def measure(self, step: RankStep, batch: Batch, now: Forward, totals: Totals) -> None:
+        """The paper's Table 1, and how far scores are from those that the weights were made from."""
+        count = len(batch.rows)
+        if not count:
+            return
+        used, weights = torch.stack([totals.scores[batch.rows], totals.weights[batch.rows]]).to(self.device)
+        denominator = step.num_rollouts if self.settings.mean_over_rollouts else step.num_groups
+        family = "rollout_ratio" if self.settings.objective.score == "ratio_old" else "rollout"
+        columns = (now.log_probs[:count], batch.old[:count], batch.mask[:count])
+        gradients = token_gradients(family, *columns, batch.labels, weights=weights * max(denominator, 1))
+        totals.sums[len(SUMS) :] += ratio_table(*columns, batch.labels, gradients).flatten()
+        totals.drift = torch.maximum(totals.drift, (now.scores[:count].double() - used).abs().max())
+
+    def status(self, step: RankStep, totals: Totals) -> dict[str, float]:
+        """What is logged of an optimizer step, the same on every rank."""
+        dist.all_reduce(totals.drift, op=dist.ReduceOp.MAX, group=self.dp_group)
+        *sums, drift = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.drift[None]])).tolist()
+        return {
+            "actor_lr": self.actor_scheduler.get_last_lr()[0],
+            "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
+            **{name: value / step.tokens for name, value in zip(SUMS, sums, strict=False)},
+            **self.step_metrics(step, totals.scores, sums[len(SUMS) :], drift),
+        }
+
+    def step_metrics(self, step: RankStep, scores: Tensor, ratios: list[float], drift: float) -> dict[str, float]:
+        """What the step's whole table says, and the paper's Table 1, on the host."""
+        weighed = self.weigh(step, scores)
+        columns = (scores, step.labels, step.groups, weighed, self.settings)
+        metrics = group_metrics(*columns, truncated=step.truncated, score_drift=drift)
+        table = torch.tensor(ratios, dtype=torch.float64).view(RATIO_TABLE_SHAPE)
+        return {"policy_loss": float(weighed.loss), **metrics, **ratio_metrics(table)}
+
     def rollout_means(self) -> dict[str, float]:
         """What upstream logs of the rollouts themselves: rewards, lengths and the reward function's extra logs."""
-        items = self.replay_buffer.items
-        fields = ("response_length", "total_length", "truncated")
+        names = [*sorted(self.replay_buffer.items[0].info), *EPISODE]
+        sums = self.rollout_rows().to(self.device).sum(0)
+        count, *sums = fetch(sum_over_ranks(sums, self.dp_group)).tolist()
+        return {name: value / count for name, value in zip(names, sums, strict=True)}
+
+    def rollout_rows(self) -> Tensor:
+        """A one to count by, `info` in alphabetical order, and the fields of an episode."""
         rows = [
-            [float(item.info[name]) for name in sorted(item.info.keys() - set(CARRIED))]
-            + [float(getattr(item, name)) for name in fields]
-            for item in items
+            [1.0, *(float(item.info[name]) for name in sorted(item.info)), *(float(getattr(item, f)) for f in EPISODE)]
+            for item in self.replay_buffer.items
         ]
-        sums = torch.tensor(rows, dtype=torch.float64, device=self.device).sum(0)
-        means = sum_over_ranks(sums, self.dp_group) / self.over_ranks(len(items), "SUM")
-        return dict(zip([*sorted(items[0].info.keys() - set(CARRIED)), *fields], means.tolist(), strict=True))
-
-    def over_ranks(self, value: float, how: str) -> float:
-        tensor = torch.tensor(float(value), dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, how), group=self.dp_group)
-        return tensor.item()
+        return torch.tensor(rows, dtype=torch.float64)
 
 
-def free_bytes() -> float:
-    """Memory that this rank could still take, on its own device."""
-    if get_accelerator().device_name() == "cpu":
-        return float(psutil.virtual_memory().available)
-    return float(get_accelerator().available_memory())
+def fetch(values: Tensor) -> Tensor:
+    """To the host: the one place where the trainer waits for its device, once a wave and once a step."""
+    return values.cpu()

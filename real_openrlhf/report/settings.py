@@ -8,11 +8,12 @@ from typing import Any
 
 from real_openrlhf.report.methods import METHODS, Method, method
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.training.recipes import ALGORITHMS
+from real_openrlhf.training.algorithms import ALGORITHMS
 from real_openrlhf.training.run_folder import json_value
 
 # How a knob of the paper's ablations is named where a run leaves its method's own value.
 WORDS = {
+    "--algo.real.objective": "objective {}",
     "--algo.real.tau": "τ = {}",
     "--algo.real.uniform_groups": "uniform groups: {}",
     "--algo.real.bce_reduction": "{} over rollouts",
@@ -22,7 +23,9 @@ WORDS = {
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
-NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.scoring")  # scoring ways have equal gradients
+# These change the layout, not the gradient.
+LAYOUT = ("--algo.real.scoring", "--algo.real.wave_depth", "--algo.real.old_log_probs")
+NOT_LEARNING = ("--train.seed", "--train.run_dir", *LAYOUT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,4 +159,5 @@ def _deviation(run: Run) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A number or a word; of a path its last part."""
+    return f"{value:g}" if isinstance(value, float) else PurePath(str(value)).name

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf import __version__
+from real_openrlhf.algorithm.lookup import absolute
 from real_openrlhf.errors import UserError
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import memory_estimate, preflight, run_folder, run_inputs, shared_ray
 from real_openrlhf.training.place import TRAINER, Place
+from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress, summary
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
@@ -98,6 +100,8 @@ class Request:
             if value is not None:
                 user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else str(value),)
         user |= flags
+        if OBJECTIVE in user:
+            user[OBJECTIVE] = tuple(map(absolute, user[OBJECTIVE]))
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
@@ -253,11 +257,24 @@ def _check_resumed(request: Request, folder: Path, findings: preflight.Findings)
             f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
+    _check_objective(request, record, findings)
     now = recorded_flags(request.plan())
     for flag in sorted({*now, *record["flags"]} - {"--ckpt.load_enable"}):
         before, after = record["flags"].get(flag), now.get(flag)
         if before != after:
             findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
+
+
+def _check_objective(request: Request, record: dict, findings: preflight.Findings) -> None:
+    """Half a run with one formula and half with another is a run of neither."""
+    before = record.get("objective", {})
+    now = run_folder.hashes(run_inputs.objective_files(request.plan().flags))
+    if sorted(before.values()) != sorted(now.values()):
+        said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
+        findings.problems.append(
+            f"{request.resumed} began with another objective of your own: {said[0]}, now {said[1]}. Put the file back "
+            "as it was, or start a new run with another --run-name."
+        )
 
 
 def _prepare(request: Request) -> None:
@@ -331,7 +348,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             "finished": None,
             "command": _typed(),
             "flags": recorded_flags(plan),
-            **run_folder.provenance(run_inputs.local_files(plan.flags)),
+            **run_folder.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
         }
         if request.resumed:
             record["started"] = run_folder.read(path)["started"]

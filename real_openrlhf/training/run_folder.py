@@ -126,15 +126,20 @@ def _number(word: str) -> int | float | str:
     return word
 
 
-def provenance(data: Iterable[Path]) -> dict:
-    """What a run was made with: versions, code, patches and the data by hash."""
+def provenance(data: Iterable[Path], objective: Iterable[Path] = ()) -> dict:
+    """What a run was made with: versions, code, patches, and by hash the data and an objective of the user's own."""
     series = load_series()
     return {
         "versions": versions(),
         "code_version": code_version(),
         "patches": {"series": series.name, "sha256": series.sha256},
-        "data": {str(path): sha256(path) for path in data},
+        "data": hashes(data),
+        "objective": hashes(objective),
     }
+
+
+def hashes(files: Iterable[Path]) -> dict[str, str]:
+    return {str(path): sha256(path) for path in files}
 
 
 def versions() -> dict[str, str]:

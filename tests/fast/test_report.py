@@ -1,7 +1,6 @@
 """The report: its numbers against a few independent lines, what it refuses to claim, and folders that are no runs."""
 
 import csv
-import importlib
 import io
 import json
 import math
@@ -12,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import invented_runs as invented
 import numpy as np
 import pytest
 
@@ -25,9 +25,6 @@ from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import Estimate, Series, band, clear_winner, windowed
 from real_openrlhf.report.weights import figure_one, proposition_5_1
 from real_openrlhf.training.recipes import ALGORITHMS
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-lab = importlib.import_module("report_lab")
 
 
 def comparison(*folders: Path):
@@ -45,7 +42,7 @@ def ten(tmp_path_factory):
     root = tmp_path_factory.mktemp("ten")
     for algo, seeds in {"real": 4, "grpo": 3, "real_bce": 2, "dapo": 1}.items():
         for seed in range(1, seeds + 1):
-            lab.write_run(root, algo, seed)
+            invented.write_run(root, algo, seed)
     return root
 
 
@@ -121,7 +118,7 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
     for seed, keys in ((1, ("a", "b", "c")), (2, ("a", "b"))):
         scores = {f"eval_{key}_pass1": 0.1 * (ord(key) - 96) for key in keys}
         log = [{"phase": "train", "step": 20, "entropy_loss": 1.0}, {"phase": "eval", "step": 20, **scores}]
-        metrics = lab.write_run(tmp_path, "real", seed) / "metrics.jsonl"
+        metrics = invented.write_run(tmp_path, "real", seed) / "metrics.jsonl"
         metrics.write_text("".join(json.dumps(line) + "\n" for line in log))
     task = comparison(tmp_path)
     sets = validation_sets(task.runs)
@@ -132,14 +129,14 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
 def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
     for seed, evaluations in ((1, {10: 0.1, 20: 0.2, 30: 0.9}), (2, {10: 0.3, 20: 0.4, 25: 0.9})):
         log = [{"phase": "eval", "step": step, "eval_sums_pass1": score} for step, score in evaluations.items()]
-        metrics = lab.write_run(tmp_path, "real", seed) / "metrics.jsonl"
+        metrics = invented.write_run(tmp_path, "real", seed) / "metrics.jsonl"
         metrics.write_text("".join(json.dumps(line) + "\n" for line in log))
     (row,) = rows(tables.results(comparison(tmp_path)))
     assert (row["Step"], float(row["Validation pass@1"])) == ("20", pytest.approx(0.3))
 
 
 def test_a_resumed_run_counts_each_step_once(tmp_path):
-    folder = lab.write_run(tmp_path, "real", 1)
+    folder = invented.write_run(tmp_path, "real", 1)
     with open(folder / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"phase": "train", "step": 20, "rollout/reward_mean": 0.125}) + "\n")
     reward = read_run(folder).logged["train"]["rollout/reward_mean"]
@@ -192,8 +189,10 @@ def write_evaluated(root: Path, **settings: dict) -> Path:
     for algo, center in (("real", 0.60), ("grpo", 0.40)):
         for seed in (1, 2, 3):
             amc = 0.5 + random.Random(f"{algo}{seed}").random() / 10
-            folder = lab.write_run(root, algo, seed)
-            lab.write_evaluation(folder, settings.get(algo), aime24=(center + seed / 100, 0.02), amc23=(amc, 0.02))
+            folder = invented.write_run(root, algo, seed)
+            invented.write_evaluation(
+                folder, settings.get(algo), aime24=(center + seed / 100, 0.02), amc23=(amc, 0.02)
+            )
     return root
 
 
@@ -216,8 +215,8 @@ def test_scores_of_different_protocols_do_not_compete(tmp_path):
 def test_the_average_needs_all_six_benchmarks(tmp_path):
     names = ("aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench")
     six = {name: (0.1 * place, 0.01) for place, name in enumerate(names, 1)}
-    lab.write_evaluation(lab.write_run(tmp_path, "real", 1), **six)
-    lab.write_evaluation(lab.write_run(tmp_path, "grpo", 1), **dict(list(six.items())[:5]))
+    invented.write_evaluation(invented.write_run(tmp_path, "real", 1), **six)
+    invented.write_evaluation(invented.write_run(tmp_path, "grpo", 1), **dict(list(six.items())[:5]))
     real, grpo = (tables.benchmark_estimates(setting) for setting in comparison(tmp_path).settings)
     assert real["average"].mean == pytest.approx(0.35)
     assert real["average"].se == pytest.approx(math.sqrt(6) * 0.01 / 6)  # independent errors over problems
@@ -235,9 +234,9 @@ def test_missing_methods_are_named(ten):
 
 
 def test_runs_that_broke_off_are_shown_but_not_averaged(tmp_path):
-    lab.write_run(tmp_path, "real", 1)
-    lab.write_run(tmp_path, "real", 2)
-    lab.write_run(tmp_path, "real", 3, steps=7, status="failed")
+    invented.write_run(tmp_path, "real", 1)
+    invented.write_run(tmp_path, "real", 2)
+    invented.write_run(tmp_path, "real", 3, steps=7, status="failed")
     task = comparison(tmp_path)
     drawn = curve(task.settings[0], REWARD)
     assert drawn.band.n == 2 and drawn.band.steps[-1] == 20
@@ -249,7 +248,7 @@ def test_runs_that_broke_off_are_shown_but_not_averaged(tmp_path):
 def test_nothing_is_drawn_across_missing_steps(tmp_path):
     from matplotlib.figure import Figure
 
-    folder = lab.write_run(tmp_path, "real", 1, steps=30)
+    folder = invented.write_run(tmp_path, "real", 1, steps=30)
     log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     kept = [row for row in log if not (row["phase"] == "train" and 10 < row["step"] < 20)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
@@ -266,12 +265,12 @@ def test_nothing_is_drawn_across_missing_steps(tmp_path):
 
 def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
     for seed in (1, 2):
-        lab.write_run(tmp_path, "real", seed)
-        lab.write_run(tmp_path, "real", seed, flags={"--algo.real.tau": 0.1}, name=f"cold-{seed}")
-        lab.write_run(tmp_path, "real", seed, flags={"--algo.real.uniform_groups": "keep"}, name=f"keep-{seed}")
-        lab.write_run(tmp_path, "grpo", seed)
-    lab.write_run(tmp_path, "real", 1, flags={"--algo.real.kl_old_coef": 0.001}, name="near-1")
-    lab.write_run(tmp_path, "grpo", 1, flags={"--actor.adam.lr": 2e-4}, name="fast-1")
+        invented.write_run(tmp_path, "real", seed)
+        invented.write_run(tmp_path, "real", seed, flags={"--algo.real.tau": 0.1}, name=f"cold-{seed}")
+        invented.write_run(tmp_path, "real", seed, flags={"--algo.real.uniform_groups": "keep"}, name=f"keep-{seed}")
+        invented.write_run(tmp_path, "grpo", seed)
+    invented.write_run(tmp_path, "real", 1, flags={"--algo.real.kl_old_coef": 0.001}, name="near-1")
+    invented.write_run(tmp_path, "grpo", 1, flags={"--actor.adam.lr": 2e-4}, name="fast-1")
     task = comparison(tmp_path)
     assert {setting.label: len(setting.runs) for setting in task.settings} == {
         "REAL": 2,
@@ -288,10 +287,10 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
 
 
 def test_different_tasks_never_share_a_figure(tmp_path):
-    lab.write_run(tmp_path, "real", 1)
-    lab.write_run(tmp_path, "real", 2, data={"train.jsonl": "another"}, name="other-data")
-    lab.write_run(tmp_path, "real", 3, flags={"--actor.model_name_or_path": "tiny-7/model"}, name="other-model")
-    lab.write_run(tmp_path, "real", 4, recipe="qwen7b", name="other-recipe")
+    invented.write_run(tmp_path, "real", 1)
+    invented.write_run(tmp_path, "real", 2, data={"train.jsonl": "another"}, name="other-data")
+    invented.write_run(tmp_path, "real", 3, flags={"--actor.model_name_or_path": "tiny-7/model"}, name="other-model")
+    invented.write_run(tmp_path, "real", 4, recipe="qwen7b", name="other-recipe")
     tasks = compare(read_runs([tmp_path])[0])
     assert len({task.name for task in tasks}) == 4
     assert [len(task.runs) for task in tasks] == [1, 1, 1, 1]
@@ -313,14 +312,14 @@ def test_a_plain_log_is_known_by_its_folder(name, algo, seed):
 
 def test_a_plain_tensorboard_log_gives_the_same_curves(tmp_path):
     """The method and seed come from the folder's name, the numbers from the events."""
-    logged = read_run(lab.write_run(tmp_path / "ours", "grpo", 2)).logged
-    plain = read_run(lab.write_events(tmp_path / "tb" / "grpo-seed2", "grpo", 2))
+    logged = read_run(invented.write_run(tmp_path / "ours", "grpo", 2)).logged
+    plain = read_run(invented.write_events(tmp_path / "tb" / "grpo-seed2", "grpo", 2))
     assert (plain.algo, plain.seed, plain.status) == ("grpo", 2, "unknown")
     for phase, key in (("train", "entropy_loss"), ("train", "rollout/reward_mean"), ("eval", "eval_sums_pass1")):
         ours, theirs = logged[phase][key], plain.logged[phase][key]
         assert theirs.steps.tolist() == ours.steps.tolist()
         assert theirs.values.tolist() == pytest.approx(ours.values.tolist(), rel=1e-6)  # events are float32
-    lab.write_run(tmp_path / "ours", "real", 1)
+    invented.write_run(tmp_path / "ours", "real", 1)
     task = comparison(tmp_path / "ours", tmp_path / "tb")
     finals = {row["Setting"]: row for row in rows(tables.results(task))}
     assert set(finals) == {"REAL", "GRPO", "GRPO, plain log"}
@@ -329,7 +328,7 @@ def test_a_plain_tensorboard_log_gives_the_same_curves(tmp_path):
 
 
 def test_a_tensorboard_log_that_ends_inside_a_record_is_shown_but_not_averaged(tmp_path):
-    (events,) = lab.write_events(tmp_path / "grpo-seed1", "grpo", 1).iterdir()
+    (events,) = invented.write_events(tmp_path / "grpo-seed1", "grpo", 1).iterdir()
     events.write_bytes(events.read_bytes()[:-5])
     run = read_run(tmp_path / "grpo-seed1")
     assert run.status == "cut off" and not run.counted
@@ -338,9 +337,9 @@ def test_a_tensorboard_log_that_ends_inside_a_record_is_shown_but_not_averaged(t
 
 
 def test_a_run_folder_without_metrics_falls_back_to_its_own_tensorboard(tmp_path):
-    folder = lab.write_run(tmp_path, "real", 1)
+    folder = invented.write_run(tmp_path, "real", 1)
     (folder / "metrics.jsonl").unlink()
-    lab.write_events(folder / "tensorboard" / "cpu-real-s1", "real", 1)
+    invented.write_events(folder / "tensorboard" / "cpu-real-s1", "real", 1)
     run = read_run(folder)
     assert run.status == "finished" and run.last_step == 20
 
@@ -349,8 +348,8 @@ def test_a_run_folder_without_metrics_falls_back_to_its_own_tensorboard(tmp_path
 
 
 def test_folders_that_are_no_runs_are_named_and_the_rest_is_read(tmp_path):
-    reasons = lab.break_folders(tmp_path)
-    lab.write_run(tmp_path, "grpo", 1)
+    reasons = invented.break_folders(tmp_path)
+    invented.write_run(tmp_path, "grpo", 1)
     runs, skipped = read_runs([tmp_path, tmp_path / "gone", tmp_path / "cpu-grpo-s1"])
     assert [run.name for run in runs] == ["cpu-grpo-s1"]
     named = {folder.name: reason for folder, reason in skipped}
@@ -360,7 +359,7 @@ def test_folders_that_are_no_runs_are_named_and_the_rest_is_read(tmp_path):
 
 
 def test_nothing_to_report_is_one_line_and_exit_code_2(tmp_path, capsys):
-    lab.break_folders(tmp_path / "runs")
+    invented.break_folders(tmp_path / "runs")
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1 and "no run to report on" in printed.err and printed.out == ""
@@ -368,7 +367,7 @@ def test_nothing_to_report_is_one_line_and_exit_code_2(tmp_path, capsys):
 
 
 def test_out_that_cannot_be_made_is_one_line(tmp_path, capsys):
-    folder = lab.write_run(tmp_path, "real", 1)
+    folder = invented.write_run(tmp_path, "real", 1)
     assert main(["report", str(folder), "--out", str(folder / "run.json")]) == 2
     assert "Choose another --out" in capsys.readouterr().err
 
@@ -398,7 +397,7 @@ def test_methods_are_told_apart_with_and_without_colour():
 
 
 def test_one_run_as_a_picture(tmp_path):
-    picture = figures.training_curves(lab.write_run(tmp_path, "real", 1), tmp_path / "pictures" / "curves.png")
+    picture = figures.training_curves(invented.write_run(tmp_path, "real", 1), tmp_path / "pictures" / "curves.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="no such folder"):
         figures.training_curves(tmp_path / "gone", tmp_path / "x.png")

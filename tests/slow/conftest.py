@@ -1,35 +1,16 @@
 """Two gloo ranks and one, shared by all tests of real ZeRO engines, and the models that they load."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 
 
 @pytest.fixture(scope="session")
-def start_ranks():
-    sys.path.insert(0, str(Path(__file__).parent))  # by path, for the spawned ranks too
-    pool = importlib.import_module("rank_pool")
-    started = []
-
-    def start(count: int):
-        started.append(pool.Ranks(count))
-        return started[-1]
-
-    yield start
-    for ranks in started:
-        ranks.close()
-
-
-@pytest.fixture(scope="session")
 def two_ranks(start_ranks):
-    return start_ranks(2)
+    return start_ranks(2, "zero_jobs")
 
 
 @pytest.fixture(scope="session")
 def one_rank(start_ranks):
-    return start_ranks(1)
+    return start_ranks(1, "zero_jobs")
 
 
 @pytest.fixture(scope="session")

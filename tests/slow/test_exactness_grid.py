@@ -1,21 +1,13 @@
 """The large grid of tests/fast/test_exactness.py: 1, 2 and 4 gloo ranks, groups of 2 to 64, longer rollouts."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
+import toy_trainer as lab
 from hypothesis import HealthCheck, given, settings
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # by path, for the spawned ranks too
-lab = importlib.import_module("exactness_lab")
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda count: f"{count}-ranks")
-def ranks(request):
-    ranks = lab.Ranks(request.param)
-    yield ranks
-    ranks.close()
+def ranks(request, start_ranks):
+    return start_ranks(request.param, "toy_trainer")
 
 
 def grid(examples):
@@ -27,10 +19,10 @@ def grid(examples):
 @grid(300)
 @given(case=lab.cases())
 def test_small_groups(ranks, case):
-    lab.assert_exact(case, ranks(lab.train, case))
+    lab.assert_exact(case, ranks("train", case))
 
 
 @grid(60)
 @given(case=lab.cases(max_group_size=64, max_groups=4, max_length=12))
 def test_groups_up_to_64(ranks, case):
-    lab.assert_exact(case, ranks(lab.train, case))
+    lab.assert_exact(case, ranks("train", case))

@@ -1,19 +1,14 @@
 """The whole report through the command line: every file, and the page as a browser would parse it."""
 
-import importlib
 import re
-import sys
 from argparse import Namespace
 from html.parser import HTMLParser
-from pathlib import Path
 
+import invented_runs as invented
 import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.report.read_runs import read_run
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-lab = importlib.import_module("report_lab")
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +17,12 @@ def report(tmp_path_factory):
     root = tmp_path_factory.mktemp("report")
     for algo, seeds in {"real": 3, "grpo": 3, "real_bce": 2}.items():
         for seed in range(1, seeds + 1):
-            lab.write_run(root / "runs", algo, seed)
+            invented.write_run(root / "runs", algo, seed)
     for seed in (1, 2):
-        lab.write_run(root / "runs", "real", seed, recipe="hard", name=f"hard-{seed}", flags={"--algo.real.tau": 0.1})
-    reasons = lab.break_folders(root / "runs")
+        invented.write_run(
+            root / "runs", "real", seed, recipe="hard", name=f"hard-{seed}", flags={"--algo.real.tau": 0.1}
+        )
+    reasons = invented.break_folders(root / "runs")
     with pytest.MonkeyPatch.context() as patch:
         printed = []
         patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(map(str, words))))

@@ -9,17 +9,21 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
+from host_waits import Waits, on_the_host
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
-from openrlhf.utils.deepspeed import deepspeed as strategy_module
 from safetensors.torch import load_file
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
-from real_openrlhf.hooks.experience_maker import GROUP, LABEL, PLAN, ROLLOUT, RealExperienceMaker, batch_of
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, ObjectiveSettings
+from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.hooks import actor_trainer, nonfinite_guard
+from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
+from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
+from real_openrlhf.hooks.planned_experience import PlannedExperience
 
 GROUP_SIZE = 4  # what the flags say; the groups of a case may be uneven
 PROMPT_LENGTH, VOCABULARY = 5, 15
@@ -43,13 +47,18 @@ class Case:
     micro_batch_size: int = 2
     rollout_micro_batch_size: int = 4
     max_tokens: int | None = None  # token-budget micro-batches instead
-    scoring: str = "deferred"
+    depth: str = "auto"
+    scoring: str = "auto"
+    old_log_probs: str = "auto"
+    objective: str = "real"
+    deal: str = "upstream"  # for upstream's losses
     uniform_groups: str = "drop"
     kl_old_coef: float = 0.0
     checkpointing: bool = False
     lora: bool = False
     offload: bool = False
     ema: bool = False
+    run_dir: str = ""
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -77,13 +86,18 @@ def arguments(case: Case) -> SimpleNamespace:
         "--rollout.micro_batch_size": case.rollout_micro_batch_size,
         "--rollout.n_samples_per_prompt": GROUP_SIZE,
         "--data.max_len": 32,
+        "--train.run_dir": case.run_dir,
         "--vllm.sync_backend": "gloo",
         "--algo.advantage.estimator": "group_norm",
         "--algo.kl.init_coef": 0,
+        "--train.deal": case.deal,
     }
     if case.loss == "real":
         flags |= {
+            "--algo.real.objective": case.objective,
             "--algo.real.scoring": case.scoring,
+            "--algo.real.wave_depth": case.depth,
+            "--algo.real.old_log_probs": case.old_log_probs,
             "--algo.real.uniform_groups": case.uniform_groups,
             "--algo.real.kl_old_coef": case.kl_old_coef,
         }
@@ -152,14 +166,19 @@ def rollouts(case: Case) -> list[Experience]:
                     response_length=torch.tensor([len(response)]),
                     total_length=torch.tensor([float(len(sequence))]),
                     truncated=torch.tensor([False]),
-                    info={
-                        ROLLOUT: torch.tensor([len(samples)]),
-                        GROUP: torch.tensor([group]),
-                        LABEL: torch.tensor([label]),
-                    },
+                    info={},
                 )
             )
     return samples
+
+
+def labels_of(case: Case) -> list[int]:
+    scores = [float(sample.scores[0]) for sample in rollouts(case)]
+    return [IGNORED if score != score else POSITIVE if score == 1 else NEGATIVE for score in scores]
+
+
+def groups_of(case: Case) -> list[int]:
+    return [group for group, size in enumerate(case.group_sizes) for _ in range(size)]
 
 
 def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
@@ -169,11 +188,42 @@ def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
     return [item for sample in samples for item in split_experience_batch(sample)]
 
 
-def deal(policy, case: Case) -> list[list[Experience]]:
-    """The rollouts of each rank in REAL's plan."""
+def facts_of(case: Case) -> Rollouts:
+    samples = rollouts(case)
+    return Rollouts(
+        groups=torch.tensor(groups_of(case)),
+        labels=torch.tensor(labels_of(case)),
+        truncated=torch.zeros(len(samples), dtype=torch.bool),
+        lengths=[int(sample.total_length) for sample in samples],
+        actions=[int(sample.action_mask.sum()) for sample in samples],
+    )
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A rollout batch as this rank gets it, and all of it with its old log-probabilities, for the naive formula."""
+
+    every: list[Experience]
+    plan: Plan
+    own: PlannedExperience
+    own_plan: RankPlan
+
+
+def deal(policy, case: Case) -> Dealt:
+    """The controller's part. Rollouts of the first update come without old log-probabilities, as in a run."""
     maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
-    dealt = maker.deal(with_old_log_probs(policy, rollouts(case)))
-    return [split_experience_batch(experience) for experience in dealt]
+    maker.kept_tokens = policy.call_trainer("kept_tokens")
+    samples, facts = rollouts(case), facts_of(case)
+    plan = plan_rollouts(facts, maker.plan_settings())
+    every = with_old_log_probs(policy, samples)
+    items = with_old_log_probs(policy, rollouts(case))
+    unknown = [] if case.old_log_probs == "always" else plan.first_update
+    for position in unknown:
+        items[position].action_log_probs = torch.full_like(items[position].action_log_probs, torch.nan)
+    forwarded = sorted(set(range(len(items))) - set(unknown))
+    held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded)
+    rank = dist.get_rank()
+    return Dealt(every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank]), plans[rank])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -184,10 +234,8 @@ def real_steps(**case) -> list[dict]:
     """REAL's trainer over the whole replay buffer; each optimizer step beside one-graph autograd of the paper."""
     case = Case(**case)
     policy = policy_actor(case)
-    ranks = deal(policy, case)
-    policy.append(batch_of(ranks[dist.get_rank()]))
-    every = sorted((item for rank in ranks for item in rank), key=lambda item: int(item.info[ROLLOUT]))
-    steps_in_epoch = 1 + max(int(item.info[PLAN][0, 0]) for item in every)
+    dealt = deal(policy, case)
+    policy.append(dealt.own)
     trainer, strategy, engine, naive = policy.trainer, policy.strategy, policy.actor.model, NaiveReal(case)
     records, forwards = [], []
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
@@ -196,11 +244,10 @@ def real_steps(**case) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def compared(*args, **kwargs) -> None:
-        epoch, step = divmod(len(records), steps_in_epoch)
-        items = [item for item in every if int(item.info[PLAN][epoch, 0]) == step]
+        positions = dealt.plan.steps[len(records)].positions
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
-        loss, gradients = naive(values, items, list(trained))
+        loss, gradients = naive(values, {p: dealt.every[p] for p in positions}, list(trained))
         norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
         got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}
         errors = [
@@ -210,13 +257,15 @@ def real_steps(**case) -> list[dict]:
         records.append({"naive_loss": loss, "naive_norm": norm, "gradient_error": max(errors)})
         deepspeed_step(*args, **kwargs)
 
-    def recorded(batches, *args, **kwargs) -> dict:
+    def recorded(step, *args, **kwargs) -> dict:
         forwards.clear()
-        status = optimizer_step(batches, *args, **kwargs)
-        for key in ("policy_loss", "actor_grad_norm", "real/score_abs_max"):
+        status = optimizer_step(step, *args, **kwargs)
+        for key in ("policy_loss", "actor_grad_norm", "real/score_abs_max", "real/score_drift"):
             records[-1][key] = status[key]
-        records[-1]["dummies"] = sum(batch.dummy for batch in batches)
+        batches = [batch for wave in step.waves for batch in wave.micro_batches]
+        records[-1]["dummies"] = sum(not batch.items for batch in batches)
         records[-1]["micro_batches"] = len(batches)
+        records[-1]["depth"] = max(len(wave.micro_batches) for wave in step.waves)
         records[-1]["forwards"] = len(forwards)
         for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
             average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)
@@ -237,21 +286,21 @@ class NaiveReal:
         lora = {"lora_rank": 4, "target_modules": "all-linear"} if case.lora else {}
         self.model = Actor(case.model, attn_implementation="eager", param_dtype="fp32", **lora).model
 
-    def __call__(self, values: dict, items: list[Experience], names: list[str]) -> tuple[float, dict]:
+    def __call__(self, values: dict, items: dict[int, Experience], names: list[str]) -> tuple[float, dict]:
         own = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, value in values.items():
                 own[name].copy_(value)
-        gaps = {int(item.info[ROLLOUT]): self.log_ratio(item) for item in items}
-        groups: dict[int, list[Experience]] = {}
-        for item in items:
-            groups.setdefault(int(item.info[GROUP]), []).append(item)
+        gaps = {position: self.log_ratio(item) for position, item in items.items()}
+        groups: dict[int, list[int]] = {}
+        for position in items:
+            groups.setdefault(groups_of(self.case)[position], []).append(position)
         tau, loss = 0.5, torch.zeros((), dtype=torch.float64)
         for members in groups.values():
-            labels = [int(item.info[LABEL]) for item in members]
+            labels = [labels_of(self.case)[position] for position in members]
             if self.case.uniform_groups == "drop" and not {POSITIVE, NEGATIVE} <= set(labels):
                 continue
-            scores = [gaps[int(item.info[ROLLOUT])].mean() for item in members]
+            scores = [gaps[position].mean() for position in members]
             positives = sum(torch.exp(-s / tau) for s, label in zip(scores, labels, strict=True) if label == POSITIVE)
             negatives = sum(torch.exp(s / tau) for s, label in zip(scores, labels, strict=True) if label == NEGATIVE)
             loss = loss + torch.log(1 + torch.as_tensor(positives)) + torch.log(1 + torch.as_tensor(negatives))
@@ -301,8 +350,9 @@ def curve(**case) -> list[tuple[float, float]]:
 
         def recorded(*args, **kwargs):
             step(*args, **kwargs)
-            if len(parts) == policy.strategy.accumulated_gradient:  # a step is the mean over micro-batches and ranks
-                loss = policy.strategy.all_reduce(sum(parts) / len(parts), op="mean")
+            gradients = policy.actor.model.gradient_accumulation_steps()
+            if case.deal == "groups" or len(parts) == gradients:  # a step is the mean over micro-batches and ranks
+                loss = policy.strategy.all_reduce(sum(parts) / gradients, op="mean")
                 points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
                 parts.clear()
 
@@ -312,10 +362,10 @@ def curve(**case) -> list[tuple[float, float]]:
 
 
 def fill(policy, case: Case) -> None:
-    """This rank's part of the case's rollouts into the replay buffer: REAL's plan, or a part of the same size for GRPO."""
+    """This rank's rollouts of the case into the replay buffer: by REAL's plan, or a part of the same size for GRPO."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if case.loss == "real":
-        policy.append(batch_of(deal(policy, case)[rank]))
+        policy.append(deal(policy, case).own)
         return
     items = with_old_log_probs(policy, rollouts(case))
     rewards = torch.stack([item.rewards for item in items]).split(case.group_sizes)
@@ -323,7 +373,62 @@ def fill(policy, case: Case) -> None:
     for item, advantage in zip(items, advantages, strict=True):
         item.advantages = advantage * item.action_mask
         item.info = {}
+    if case.deal == "groups":
+        maker = DealtExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
+        plan = plan_rollouts(facts_of(case), maker.plan_settings())
+        held, plans = rank_plans(plan, facts_of(case), ObjectiveSettings(), ranks, list(range(len(items))))
+        policy.append(PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
+        return
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
+
+
+def logged_ratios(**case) -> dict:
+    """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    tokens = {0.0: 0, 1.0: 0}
+    for item in policy.trainer.replay_buffer.items:
+        item.action_log_probs = item.action_log_probs + dist.get_rank()
+        if not item.scores.isnan():
+            tokens[float(item.scores)] += int(item.action_mask.sum())
+    status = policy.trainer.ppo_train(0.0)
+    return {"status": {name: value for name, value in status.items() if name.startswith("ratio/")}, "tokens": tokens}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# where the host waits
+
+
+def host_waits(**case) -> dict[str, int]:
+    """Waits of a batch's training: in the trainer's own code, by its fetches, and inside DeepSpeed."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    trainer, strategy, engine = policy.trainer, policy.strategy, policy.actor.model
+    waits, fetches, batches = Waits(), [], []
+    fetch, engine_backward = actor_trainer.fetch, engine.backward
+
+    def counted(values):
+        fetches.append(1)
+        return fetch(values)
+
+    def backward(*args, **kwargs):
+        batches.append(1)
+        return engine_backward(*args, **kwargs)
+
+    engine.backward = backward
+    own = ("load", "weigh", "refuse_nonfinite", "step_metrics", "rollout_rows") if case.loss == "real" else ()
+    with (
+        mock.patch.object(actor_trainer, "fetch", counted),
+        on_the_host(waits, engine, "forward", "backward"),
+        on_the_host(waits, strategy, "optimizer_step", "get_grad_norm"),
+        on_the_host(waits, trainer, *own),
+        on_the_host(waits, policy.trainer.replay_buffer, *(() if case.loss == "real" else ("collate_fn",))),
+        waits,
+    ):
+        trainer.ppo_train(0.0)
+    return {"waits": sum(waits.counts.values()), "fetches": len(fetches), "micro_batches": len(batches)}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -333,7 +438,7 @@ def fill(policy, case: Case) -> None:
 def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **case) -> dict:
     """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
     case = Case(**case)
-    with nullcontext() if guarded else mock.patch.object(strategy_module, "refuse_nonfinite_gradients"):
+    with nullcontext() if guarded else mock.patch.object(nonfinite_guard, "refuse_nonfinite_gradients"):
         policy = policy_actor(case)
     fill(policy, case)
     policy.trainer.ppo_train(0.0)
@@ -365,8 +470,8 @@ def poison(policy, where: str, value: float) -> None:
     elif where == "log_probs":
         actor.register_forward_hook(lambda _module, _inputs, output: (output[0] + value, *output[1:]))
     elif where == "scores":
-        scores = policy.trainer.scores
-        policy.trainer.scores = lambda *args: scores(*args) + value
+        scores = policy.trainer.actor_loss_fn.scores
+        policy.trainer.actor_loss_fn.scores = lambda *args: scores(*args) + value
     else:
         weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
         weight.register_hook(lambda gradient: gradient + value)
@@ -429,7 +534,7 @@ def late_gathers(wait_for_all: bool):
     def all_gather_into_tensor(output, *args, async_op=False, **kwargs):
         if not async_op:
             return gather(output, *args, **kwargs)
-        # what is gathered before loading is whatever lay in memory: nan, so that it cannot be an earlier load's weights
+        # what is gathered before loading is whatever lay in memory: nan, so that it is not an earlier load's weights
         running.append(LateGather(output, torch.full_like(output, torch.nan)))
         return running[-1]
 

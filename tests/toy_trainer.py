@@ -1,27 +1,33 @@
 """A toy trainer on real gloo ranks, and the paper's formulas written naively in one graph, to hold against each other.
 
-The trainer does what a real one does with `real_openrlhf`: schedule, cut into micro-batches, score, exchange, weigh,
-train on the surrogate, sum gradients over ranks. The naive side knows nothing of that: it loops over groups, rollouts
+The trainer does what a real one does with `real_openrlhf`: plan waves, forward, exchange, weigh, backward, sum
+gradients over ranks. The naive side knows nothing of that: it loops over groups, rollouts
 and tokens in float64. Not covered here: DeepSpeed's own scaling by ranks and accumulation.
 """
 
 import math
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import strategies as st
 
-from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, count_valid, rollout_scores, score_weights
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old, surrogate
-from real_openrlhf.algorithm.schedule import micro_batches, schedule
-from real_openrlhf.algorithm.score_table import ScoreTable, gather_table, sum_over_ranks
+from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.packing import Limit
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
+from real_openrlhf.algorithm.step_plan import (
+    MicroBatch,
+    Plan,
+    PlanSettings,
+    RankStep,
+    RankWave,
+    Rollouts,
+    plan_rollouts,
+    rank_plans,
+)
 
 VOCABULARY, HIDDEN = 5, 3
-SCORINGS = ("micro_batch", "deferred", "separate")
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,9 @@ class Case:
     epochs: int = 1
     size: int | None = None  # samples in a micro-batch
     max_tokens: int | None = None  # or tokens
-    scoring: str = "deferred"
+    depth: int | None = None  # of a wave
+    kept_tokens: float = math.inf  # beyond which a wave is scored first
+    score_first: bool = False
     kl_old_coef: float = 0.0
     disco_kl_coef: float = 0.0
     lr: float = 0.5
@@ -58,9 +66,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
         "uniform_groups": draw(st.sampled_from(["drop", "keep"])),
         "bce_reduction": draw(st.sampled_from(["sum", "mean"])),
     }
-    scoring = draw(st.sampled_from(SCORINGS))
     by_tokens = draw(st.booleans())
-    biggest = max(sizes) if scoring == "micro_batch" else 1
     return Case(
         groups=tuple(37 * group - 11 for group in order),
         labels=tuple(labels),
@@ -68,14 +74,42 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
         settings=settings,
         groups_per_step=draw(st.integers(1, len(sizes))),
         epochs=draw(st.integers(1, 2)),
-        size=None if by_tokens else draw(st.integers(biggest, max(biggest, len(order)))),
+        size=None if by_tokens else draw(st.integers(1, len(order))),
         max_tokens=draw(st.integers(1, max_length * len(order))) if by_tokens else None,
-        scoring=scoring,
+        depth=draw(st.sampled_from([None, 1, 2, 3, 1000])),
+        kept_tokens=draw(st.sampled_from([0, max_length * len(order) / 2, math.inf])),
+        score_first=draw(st.booleans()),
         kl_old_coef=draw(st.sampled_from([0.0, 0.1])),
-        disco_kl_coef=draw(st.sampled_from([0.0, 10.0])) if scoring != "micro_batch" else 0.0,
+        disco_kl_coef=draw(st.sampled_from([0.0, 10.0])),
         # scores move far, but score/tau stays where the naive exp() does not overflow
         lr=draw(st.sampled_from([0.05, 0.5])) * min(tau or 0.5, 1.0) ** 2,
         seed=draw(st.integers(0, 2**16)),
+    )
+
+
+def rollouts_of(case: Case) -> Rollouts:
+    return Rollouts(
+        groups=torch.tensor(case.groups),
+        labels=torch.tensor(case.labels),
+        truncated=torch.zeros(len(case.groups), dtype=torch.bool),
+        lengths=list(case.lengths),
+        actions=list(case.lengths),
+    )
+
+
+def plan_settings(case: Case, ranks: int) -> PlanSettings:
+    settings = ObjectiveSettings(**case.settings)
+    return PlanSettings(
+        groups_per_step=case.groups_per_step,
+        num_ranks=ranks,
+        limit=Limit(case.size, case.max_tokens),
+        seed=case.seed,
+        epochs=case.epochs,
+        depth=case.depth,
+        kept_tokens=case.kept_tokens,
+        score_first=case.score_first,
+        step_wide=settings.name.startswith("disco") and case.disco_kl_coef > 0,
+        known_at_old=settings.objective.score in KNOWN_AT_OLD,
     )
 
 
@@ -110,15 +144,11 @@ class Toy:
 class Pass:
     """One forward over a micro-batch. An empty one is a dummy forward with nothing visible, of weight 0."""
 
-    rows: list[int]
+    rows: list[int]  # of the step's table
     new: torch.Tensor
     old: torch.Tensor
     mask: torch.Tensor
     scores: torch.Tensor
-
-    @property
-    def own_scores(self) -> torch.Tensor:
-        return self.scores[: len(self.rows)]
 
 
 class Trainer:
@@ -129,103 +159,65 @@ class Trainer:
         self.toy = Toy(case)
         self.settings = ObjectiveSettings(**case.settings)
         self.policy_loss = RealPolicyLoss(self.settings.objective.score)
-        self.labels, self.groups = torch.tensor(case.labels), torch.tensor(case.groups)
-        self.whole = case.groups if case.scoring == "micro_batch" else None
 
-    def run(self) -> list[dict]:
-        case, records = self.case, []
-        for epoch in range(case.epochs):
-            tear = self.whole is None
-            arguments = (case.lengths, case.groups, case.groups_per_step, self.ranks, case.seed)
-            for step in schedule(*arguments, epoch=epoch, tear=tear):
-                records.append(self.train_step(step, first=not records))
-        return records
+    def run(self, plan: Plan | None = None) -> list[dict]:
+        plan = plan or plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
+        everything = list(range(len(self.case.groups)))
+        held, plans = rank_plans(plan, rollouts_of(self.case), self.settings, self.ranks, everything)
+        self.held = held[self.rank]
+        pairs = zip(plan.steps, plans[self.rank].steps, strict=True)
+        return [self.train_step(planned.positions, step) for planned, step in pairs]
 
-    def train_step(self, step: list[list[int]], first: bool) -> dict:
-        case = self.case
-        batches = micro_batches(
-            step, case.lengths, size=case.size, max_tokens=case.max_tokens, whole_groups=self.whole
-        )[self.rank]
-        rows = sorted(row for part in step for row in part)
+    def train_step(self, rollouts: list[int], step: RankStep) -> dict:
         before = [weight.detach().clone() for weight in self.toy.parameters]
-        self.num_groups = len({case.groups[row] for row in rows})
-        self.num_rollouts = count_valid(self.settings, self.labels[rows], self.groups[rows])
-        self.num_tokens = sum(case.lengths[row] for row in rows) or 1
+        scores = torch.zeros(len(rollouts), dtype=torch.float64)
+        if step.known:
+            scores += KNOWN_AT_OLD[self.policy_loss.score]
+        for wave in step.waves:
+            self.train_wave(step, wave, scores)
+        loss = self.weigh(step, scores, torch.arange(len(scores))).loss
+        return {"rows": rollouts, "parameters": before, "loss": loss, "gradients": self.descend()}
 
-        if first:
-            loss = self.train_first(batches)
-        elif case.scoring == "micro_batch":
-            loss = self.train_whole_groups(batches)
-        elif case.scoring == "deferred":
-            loss = self.train_deferred(batches)
-        else:
-            loss = self.train_separate(batches)
-        return {"rows": rows, "parameters": before, "loss": loss, "gradients": self.descend()}
+    def train_wave(self, step: RankStep, wave: RankWave, scores: torch.Tensor) -> None:
+        constraint, passes = 0.0, None
+        if not step.known:
+            with torch.set_grad_enabled(not wave.score_first):
+                passes = [self.forward(batch) for batch in wave.micro_batches]
+            constraint = self.exchange(step, wave, passes, scores)
+        weights = torch.zeros_like(scores)
+        rows = torch.arange(len(scores)) if step.known else wave.rows
+        weights[rows] = self.weigh(step, scores, rows).weights
+        for number, batch in enumerate(wave.micro_batches):
+            one = self.forward(batch) if step.known or wave.score_first else passes[number]
+            self.objective(step, one, weights, constraint).backward()
 
-    def train_first(self, batches) -> torch.Tensor:
-        """The policy is the old one: the scores are known without a forward."""
-        rows = [row for batch in batches for row in batch]
-        old, ref, mask = self.toy.old[rows], self.toy.ref[rows], self.toy.mask[rows]
-        scores = rollout_scores(self.settings.objective.score, old, old, ref, mask)
-        loss, weights = self.weigh(rows, scores)
-        for batch in batches:
-            self.objective(self.forward(batch), weights).backward()
-        return loss
-
-    def train_whole_groups(self, batches) -> torch.Tensor:
-        """A micro-batch holds all of its groups: no exchange."""
-        loss = torch.zeros((), dtype=torch.float64)
-        for batch in batches:
-            one = self.forward(batch)
-            counts = (self.num_groups, self.num_rollouts)
-            own = score_weights(self.settings, one.own_scores, self.labels[batch], self.groups[batch], *counts)
-            loss = loss + own.loss
-            self.objective(one, dict(zip(batch, own.weights, strict=True))).backward()
-        return sum_over_ranks(loss)
-
-    def train_deferred(self, batches) -> torch.Tensor:
-        """All graphs stay alive until the weights are known, then one backward."""
-        passes = [self.forward(batch) for batch in batches]
-        loss, weights = self.weigh_passes(passes)
-        constraint = self.kl_coefficient(passes)
-        sum(self.objective(one, weights, constraint) for one in passes).backward()
-        return loss
-
-    def train_separate(self, batches) -> torch.Tensor:
-        """Score without a graph, then train."""
-        with torch.no_grad():
-            passes = [self.forward(batch) for batch in batches]
-        loss, weights = self.weigh_passes(passes)
-        constraint = self.kl_coefficient(passes)
-        for batch in batches:
-            self.objective(self.forward(batch), weights, constraint).backward()
-        return loss
-
-    def forward(self, batch: list[int]) -> Pass:
-        seen = batch or [0]
-        mask = self.toy.mask[seen] if batch else torch.zeros_like(self.toy.mask[seen])
+    def forward(self, batch: MicroBatch) -> Pass:
+        rollouts = [self.held[item] for item in batch.items]
+        seen = rollouts or [0]
+        mask = self.toy.mask[seen] if rollouts else torch.zeros_like(self.toy.mask[seen])
         new, old = self.toy.log_probs(seen), self.toy.old[seen]
-        return Pass(batch, new, old, mask, self.policy_loss.scores(new, old, mask, self.toy.ref[seen]))
+        scores = self.policy_loss.scores(new, old, mask, self.toy.ref[seen])
+        return Pass(batch.rows.tolist(), new, old, mask, scores)
 
-    def weigh_passes(self, passes: list[Pass]) -> tuple[torch.Tensor, dict]:
-        return self.weigh([row for one in passes for row in one.rows], torch.cat([one.own_scores for one in passes]))
+    def exchange(self, step: RankStep, wave: RankWave, passes: list[Pass], scores: torch.Tensor) -> float:
+        """The wave's scores of all ranks into the step's table; DisCO's coefficient from the KL of the step."""
+        own = torch.cat([one.scores[: len(one.rows)] for one in passes])
+        rows = torch.tensor([row for one in passes for row in one.rows], dtype=torch.long)
+        kl = sum(kl_k1(one.new, one.old, one.mask, step.tokens) for one in passes)
+        shared, kl = share_scores(own, torch.searchsorted(wave.rows, rows), len(wave.rows), kl)
+        scores[wave.rows] = shared
+        return kl_hinge_coef(float(kl), self.case.disco_kl_coef) if step.step_wide else 0.0
 
-    def weigh(self, rows: list[int], scores: torch.Tensor) -> tuple[torch.Tensor, dict]:
-        """The step's loss, and the exact weights of this rank's rows from all ranks' scores."""
-        ids = torch.tensor(rows, dtype=torch.long)
-        table = gather_table(ScoreTable(ids, self.groups[rows], self.labels[rows], ids * 0, scores))
-        weighed = score_weights(self.settings, table.scores, table.labels, table.groups, self.num_groups)
-        return weighed.loss, dict(zip(rows, weighed.weights[table.rows(ids)], strict=True))
+    def weigh(self, step: RankStep, scores: torch.Tensor, rows: torch.Tensor):
+        columns = (scores[rows], step.labels[rows], step.groups[rows])
+        return score_weights(self.settings, *columns, step.num_groups, step.num_rollouts)
 
-    def kl_coefficient(self, passes: list[Pass]) -> float:
-        parts = [kl_k1(one.new, one.old, one.mask, self.num_tokens) for one in passes]
-        return kl_hinge_coef(float(sum_over_ranks(torch.stack(parts).sum())), self.case.disco_kl_coef)
-
-    def objective(self, one: Pass, weights: dict, constraint: float = 0.0) -> torch.Tensor:
-        own = [weights[row] for row in one.rows]
-        loss = surrogate(one.scores, torch.stack(own) if own else torch.zeros_like(one.scores))
-        loss = loss + self.case.kl_old_coef * kl_old(one.new, one.old, one.mask, self.num_tokens)
-        return loss + constraint * kl_k1(one.new, one.old, one.mask, self.num_tokens)
+    def objective(self, step: RankStep, one: Pass, weights: torch.Tensor, constraint: float) -> torch.Tensor:
+        own = torch.zeros(len(one.scores), dtype=torch.float64)
+        own[: len(one.rows)] = weights[one.rows]
+        loss = self.policy_loss(one.scores, own)
+        loss = loss + self.case.kl_old_coef * kl_old(one.new, one.old, one.mask, step.tokens)
+        return loss + constraint * kl_k1(one.new, one.old, one.mask, step.tokens)
 
     def descend(self) -> list[torch.Tensor]:
         """Sum gradients over ranks, as a framework that averages them must be made to do."""
@@ -238,14 +230,21 @@ class Trainer:
         return gradients
 
 
-def train(case: Case, rank: int = 0, ranks: int = 1) -> list[dict]:
+def rank_and_count() -> tuple[int, int]:
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def train(case: Case) -> list[dict]:
     """One record per optimizer step: which rollouts, the parameters before, the logged loss, the summed gradient."""
-    return Trainer(case, rank, ranks).run()
+    return Trainer(case, *rank_and_count()).run()
 
 
-def gather(tables: list[ScoreTable], rank: int = 0, ranks: int = 1) -> ScoreTable:
-    """Each rank brings its own table."""
-    return gather_table(tables[rank])
+def share(tables: list[tuple[list[int], list[float]]]) -> tuple[list[float], float]:
+    """Each rank brings its own (places, scores), and 1 for the total."""
+    places, scores = tables[dist.get_rank()]
+    count = sum(len(own) for own, _ in tables)
+    shared, total = share_scores(torch.tensor(scores), torch.tensor(places, dtype=torch.long), count, torch.ones(()))
+    return shared.tolist(), float(total)
 
 
 def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -286,7 +285,7 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
         k3 = [(torch.exp(-gap) - 1 + gap).clamp(max=10) for gap in gaps]
         objective = objective + case.kl_old_coef * sum(k3) / len(gaps)
         kl = -sum(gaps) / len(gaps)
-        if case.disco_kl_coef:
+        if case.disco_kl_coef and settings.name.startswith("disco"):
             objective = objective + max(case.disco_kl_coef * (float(kl.detach()) - 1e-4), 0.0) * kl
     return loss.detach(), list(torch.autograd.grad(objective, parameters))
 
@@ -306,6 +305,9 @@ def naive_group_loss(settings: ObjectiveSettings, scores: list, labels: list[int
     if settings.name == "real":
         loss = log(1 + sum((exp(-s / tau) for s in positive), zero))
         loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero))
+    elif settings.name == "balanced":
+        loss = log(1 + sum((exp(-s / tau) for s in positive), zero) / max(p, 1))
+        loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero) / max(n, 1))
     elif settings.name == "no_anchor":
         loss = log(1 + sum((exp(s / tau) for s in negative), zero) * sum((exp(-s / tau) for s in positive), zero))
     elif settings.name == "bce":
@@ -343,46 +345,3 @@ def assert_exact(case: Case, records_of_ranks: list[list[dict]]) -> None:
             torch.testing.assert_close(records[step]["loss"], loss, rtol=1e-10, atol=1e-10)
             for got, expected in zip(records[step]["gradients"], gradients, strict=True):
                 torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
-
-
-class Ranks:
-    """Gloo processes that stay up and train the cases they are sent."""
-
-    def __init__(self, count: int):
-        context = mp.get_context("spawn")
-        self.folder = tempfile.TemporaryDirectory()
-        self.pipes, self.processes = [], []
-        for rank in range(count):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, count, self.folder.name), daemon=True)
-            process.start()
-            self.pipes.append(here)
-            self.processes.append(process)
-
-    def __call__(self, function, *args) -> list:
-        for pipe in self.pipes:
-            pipe.send((function, args))
-        replies = [pipe.recv() for pipe in self.pipes]
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
-
-    def close(self) -> None:
-        for pipe in self.pipes:
-            pipe.send(None)
-        for process in self.processes:
-            process.join(20)
-        self.folder.cleanup()
-
-
-def _serve(pipe, rank: int, count: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{Path(folder) / 'store'}", rank=rank, world_size=count)
-    while (job := pipe.recv()) is not None:
-        function, args = job
-        try:
-            pipe.send(function(*args, rank, count))
-        except Exception as error:  # the test process raises it
-            pipe.send(error)
-    dist.destroy_process_group()

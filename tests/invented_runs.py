@@ -10,7 +10,7 @@ from real_openrlhf.training.recipes import ALGORITHMS
 from real_openrlhf.training.run_folder import json_value
 
 RATIOS = [f"ratio/{side}/{name}" for side in ("pos", "neg") for name in ("below", "low", "high", "above")]
-GROUP_OBJECTIVES = ("real", "real_bce", "real_no_anchor", "real_constant", "trpa", "disco_logl", "disco_lratio")
+GROUP_OBJECTIVES = [name for name, algorithm in ALGORITHMS.items() if algorithm.family]
 
 
 def invent(algo: str, seed: int, steps: int, eval_steps: int = 10):

@@ -1,28 +1,21 @@
-"""Gloo ranks that stay up and run functions of `zero_worker` by name: importing DeepSpeed costs seconds, once a rank."""
+"""Gloo ranks that stay up and run a module's functions by name: importing DeepSpeed costs seconds, once a rank."""
 
+import gc
 import importlib
 import multiprocessing as mp
 import os
-import sys
 import tempfile
 import traceback
 from multiprocessing import connection
 from pathlib import Path
 
 REPLY_SECONDS = 240
-
-ENVIRONMENT = {
-    "DS_ACCELERATOR": "cpu",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TORCHDYNAMO_DISABLE": "1",
-}
+GRACE_SECONDS = 5  # for what the other ranks have to say when one has failed
 
 
 class Ranks:
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, module: str) -> None:
+        self.count, self.module = count, module
         self.processes: dict = {}  # by the pipe to it
 
     def start(self) -> None:
@@ -30,13 +23,14 @@ class Ranks:
         self.folder = tempfile.TemporaryDirectory()
         for rank in range(self.count):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, self.count, self.folder.name), daemon=True)
+            arguments = (there, self.module, rank, self.count, self.folder.name)
+            process = context.Process(target=_serve, args=arguments, daemon=True)
             process.start()
             there.close()
             self.processes[here] = process
 
     def __call__(self, function: str, *args, **kwargs) -> list:
-        """The replies of all ranks to `zero_worker.function(*args, **kwargs)`.
+        """The replies of all ranks to `module.function(*args, **kwargs)`.
 
         When one fails the others may wait for it in a collective for ever: all end, and the next call starts new ones.
         """
@@ -45,9 +39,11 @@ class Ranks:
         for pipe in self.processes:
             pipe.send((function, args, kwargs))
         waiting, replies, failures = list(self.processes), {}, []
-        while waiting and not failures:
-            ready = connection.wait(waiting, REPLY_SECONDS)
-            failures += [] if ready else [f"no reply to {function} in {REPLY_SECONDS} s"]
+        while waiting:
+            ready = connection.wait(waiting, GRACE_SECONDS if failures else REPLY_SECONDS)
+            if not ready:
+                failures.append(f"{len(waiting)} of {self.count} ranks did not reply to {function}")
+                break
             for pipe in ready:
                 waiting.remove(pipe)
                 try:
@@ -69,25 +65,20 @@ class Ranks:
         self.processes.clear()
 
 
-def _serve(pipe, rank: int, count: int, folder: str) -> None:
+def _serve(pipe, module: str, rank: int, count: int, folder: str) -> None:
     # DeepSpeed wants to see a launcher's variables, though the process group is there already
-    os.environ.update(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0")
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{Path(folder) / 'store'}",
-        rank=rank,
-        world_size=count,
-    )
-    sys.path.insert(0, str(Path(__file__).parent))
-    worker = importlib.import_module("zero_worker")
+    dist.init_process_group("gloo", init_method=f"file://{Path(folder) / 'store'}", rank=rank, world_size=count)
+    jobs = importlib.import_module(module)
+    gc.freeze()  # each of DeepSpeed's engines collects garbage: not among all that was imported
     while True:
         function, args, kwargs = pipe.recv()
         try:
-            pipe.send((getattr(worker, function)(*args, **kwargs), None))
+            pipe.send((getattr(jobs, function)(*args, **kwargs), None))
         except Exception:
             pipe.send((None, traceback.format_exc()))

@@ -1,0 +1,296 @@
+"""What every rank does with a rollout batch: the schedule, with all that is known before any forward pass.
+
+Labels, groups, denominators and the place of every score in the step's table come with the plan, so ranks tell each
+other nothing but scores. `plan_rollouts` decides, `rank_plans` encodes each rank's part, `RankPlan.steps` is read as is.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from real_openrlhf.algorithm.objective import ObjectiveSettings, count_valid
+from real_openrlhf.algorithm.packing import Limit, Positions
+from real_openrlhf.algorithm.schedule import Layout, Wave, shallowest, steps_of_groups
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """A rollout batch as the plan sees it; every column has one entry a rollout."""
+
+    groups: Tensor
+    labels: Tensor
+    truncated: Tensor  # the response hit the length limit; for the metrics only
+    lengths: list[int]  # tokens of prompt and response
+    actions: list[int]  # tokens that are trained
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """What decides the layout of a rollout batch, beside the batch itself."""
+
+    groups_per_step: int
+    num_ranks: int
+    limit: Limit
+    seed: int
+    epochs: int = 1
+    depth: int | None = None  # None: as shallow as costs hardly more micro-batches than packing without waves
+    kept_tokens: float = float("inf")  # of a rank, whose graphs fit in its memory
+    score_first: bool = False  # always score without gradient, then train
+    step_wide: bool = False  # a gradient needs the scores of the whole step, not of its groups alone
+    known_at_old: bool = True  # while the policy is the old one, scores are known without a forward
+    whole_groups: bool = True  # False: a rollout's gradient needs no other rollout, as in upstream's losses
+
+
+@dataclass(frozen=True)
+class PlannedWave:
+    """A wave and how its scores are had: from the kept graphs, or by a forward without gradient before."""
+
+    wave: Wave
+    score_first: bool
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One optimizer step over all ranks."""
+
+    waves: list[PlannedWave]
+    on_policy: bool  # the policy is still the old one
+    known: bool  # and so the scores are known
+
+    @property
+    def positions(self) -> Positions:
+        return sorted(position for planned in self.waves for position in planned.wave.positions)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All optimizer steps of a rollout batch, epoch after epoch."""
+
+    steps: list[PlannedStep]
+    step_wide: bool
+    owner: list[int]  # the rank that holds a rollout
+    depth: int
+    about: str
+
+    @property
+    def first_update(self) -> Positions:
+        """Rollouts whose old log-probabilities the training forward itself makes: the policy is the old one."""
+        return self.steps[0].positions if self.steps else []
+
+
+def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> Plan:
+    """Groups to steps, steps to waves, waves to ranks and micro-batches: a function of the arguments alone."""
+    groups = rollouts.groups.tolist()
+    layout = Layout(rollouts.lengths, settings.num_ranks, settings.limit)
+    steps: list[PlannedStep] = []
+    owner = [0] * len(groups)
+    depth, about = 1, "all scores are known before any forward"
+    for epoch in range(settings.epochs):
+        members = steps_of_groups(
+            groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
+        )
+        planned, chosen, why = _plan_epoch(members, layout, settings, first=epoch == 0)
+        steps += planned
+        if epoch == 0:
+            owner = _owners(planned, len(groups))
+            layout = replace(layout, owner=owner)
+        if chosen >= depth:
+            depth, about = chosen, why
+    return Plan(steps, settings.step_wide, owner, depth, about)
+
+
+def _plan_epoch(
+    members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
+) -> tuple[list[PlannedStep], int, str]:
+    """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
+    if not settings.whole_groups:
+        torn = [[PlannedWave(wave, score_first=False) for wave in layout.torn(step)] for step in members]
+        return [PlannedStep(waves, on_policy=False, known=True) for waves in torn], 1, "any micro-batches do"
+    known = first and settings.known_at_old
+    head = [layout.torn(members[0])] if known else []
+    rest = members[1:] if known else members
+    if settings.step_wide:  # while the policy is the old one the constraint is silent
+        start = 1 if first and not known else 0
+        waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.whole(step)] for step in rest[start:]]
+        depth, why = 1, "the objective's constraint is on the whole step"
+    else:
+        depth, waves, why = _in_waves(rest, layout, settings)
+    steps = [
+        PlannedStep(
+            [
+                PlannedWave(wave, not (known and number == 0) and _scores_first(wave, layout, settings))
+                for wave in step
+            ],
+            on_policy=first and number == 0,
+            known=known and number == 0,
+        )
+        for number, step in enumerate([*head, *waves])
+    ]
+    return steps, depth, why
+
+
+def _in_waves(
+    steps: list[list[Positions]], layout: Layout, settings: PlanSettings
+) -> tuple[int, list[list[Wave]], str]:
+    if not steps:
+        return 1, [], "all scores are known before any forward"
+    plain = [layout.whole(step) for step in steps]
+    largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
+    fitting = int(min(settings.kept_tokens / max(largest, 1), max(wave.depth for wave in plain)))
+    needed = sum(wave.depth for wave in plain)
+    if settings.depth is not None:
+        depth, waves = settings.depth, [layout.waves(step, settings.depth) for step in steps]
+        why = "as asked"
+    else:
+        depth, waves = shallowest(
+            lambda depth: [layout.waves(step, depth) for step in steps], needed, most=max(fitting, 1)
+        )
+        why = f"{settings.kept_tokens:,.0f} tokens' graphs fit" if depth == fitting else "deeper saves nothing"
+    found = sum(wave.depth for step in waves for wave in step)
+    return depth, waves, f"{found} micro-batches a rank, {needed} without waves; {why}"
+
+
+def _tokens(held: Positions, layout: Layout) -> int:
+    """Tokens that a micro-batch's graph is made of: a static one is padded to its longest rollout."""
+    lengths = [layout.lengths[position] for position in held]
+    if layout.limit.size is not None:
+        return len(lengths) * max(lengths, default=0)
+    return sum(lengths)
+
+
+def _scores_first(wave: Wave, layout: Layout, settings: PlanSettings) -> bool:
+    kept = max(sum(_tokens(held, layout) for held in rank) for rank in wave.ranks)
+    return settings.score_first or (wave.depth > 1 and kept > settings.kept_tokens)
+
+
+def _owners(steps: list[PlannedStep], count: int) -> list[int]:
+    owner = [0] * count
+    for step in steps:
+        for planned in step.waves:
+            for rank, micro_batches in enumerate(planned.wave.ranks):
+                for held in micro_batches:
+                    for position in held:
+                        owner[position] = rank
+    return owner
+
+
+# What a rank is sent.
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rollouts of one forward pass; none where the others have one more and ZeRO-3 gathers in every forward."""
+
+    items: list[int]  # where they stand among the rank's rollouts
+    rows: Tensor  # where they stand in the step's table
+
+
+@dataclass(frozen=True)
+class RankWave:
+    """A rank's micro-batches of a wave, and the rows of all the wave's rollouts on all ranks."""
+
+    micro_batches: list[MicroBatch]
+    rows: Tensor
+    score_first: bool
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """An optimizer step: the table of its rollouts on all ranks, the same on each, and this rank's waves."""
+
+    groups: Tensor
+    labels: Tensor
+    truncated: Tensor
+    num_groups: int
+    num_rollouts: int  # that count, for objectives that average over rollouts
+    tokens: int  # action tokens of all ranks
+    filled: int  # rollouts of all ranks that have any
+    known: bool  # the scores, before any forward
+    makes_old: bool  # the policy is the old one and its forward here is the rollouts' first
+    step_wide: bool  # the gradient needs a number of the whole step
+    waves: list[RankWave]
+
+
+@dataclass(frozen=True)
+class RankPlan:
+    """What one rank is sent beside its rollouts."""
+
+    steps: list[RankStep]
+    about: str
+    metrics: dict[str, float]
+
+
+def rank_plans(
+    plan: Plan, rollouts: Rollouts, objective: ObjectiveSettings, num_ranks: int, forwarded: Positions
+) -> tuple[list[Positions], list[RankPlan]]:
+    """(each rank's rollouts, each rank's plan). `forwarded` rollouts had a forward for their old log-probabilities."""
+    held: list[Positions] = [[] for _ in range(num_ranks)]
+    for position, rank in enumerate(plan.owner):
+        held[rank].append(position)
+    items = [{position: item for item, position in enumerate(own)} for own in held]
+    unknown = len(forwarded) < len(plan.owner)
+    steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items) for step in plan.steps]
+    depths = [planned.wave.depth for step in plan.steps for planned in step.waves]
+    metrics = {
+        "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
+        "real/wave_depth": float(max(depths, default=0)),
+        "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
+        "update/rollouts_crc": float(_crc([step.positions for step in plan.steps])),
+    }
+    about = f"waves up to {plan.depth} deep: {plan.about}"
+    return held, [RankPlan([step[rank] for step in steps], about, metrics) for rank in range(num_ranks)]
+
+
+def _crc(updates: list[Positions]) -> int:
+    """Of the rollouts of each update in order, whatever the layout; small enough for a float32 of some logger."""
+    return zlib.crc32(repr(updates).encode()) >> 8
+
+
+def _rank_steps(
+    step: PlannedStep,
+    step_wide: bool,
+    unknown: bool,
+    rollouts: Rollouts,
+    objective: ObjectiveSettings,
+    items: Sequence[dict[int, int]],
+) -> list[RankStep]:
+    positions = step.positions
+    row_of = {position: row for row, position in enumerate(positions)}
+    groups, labels = rollouts.groups[positions], rollouts.labels[positions]
+    shared = RankStep(
+        groups=groups,
+        labels=labels,
+        truncated=rollouts.truncated[positions],
+        num_groups=len(set(groups.tolist())),
+        num_rollouts=count_valid(objective, labels, groups),
+        tokens=max(sum(rollouts.actions[position] for position in positions), 1),
+        filled=sum(rollouts.actions[position] > 0 for position in positions),
+        known=step.known,
+        makes_old=step.on_policy and unknown,
+        step_wide=step_wide and not step.on_policy,
+        waves=[],
+    )
+    wave_rows = [torch.tensor([row_of[position] for position in planned.wave.positions]) for planned in step.waves]
+    return [
+        replace(
+            shared,
+            waves=[
+                RankWave(
+                    [
+                        MicroBatch(
+                            [own[position] for position in micro_batch],
+                            torch.tensor([row_of[position] for position in micro_batch], dtype=torch.long),
+                        )
+                        for micro_batch in planned.wave.ranks[rank]
+                    ],
+                    rows,
+                    planned.score_first,
+                )
+                for planned, rows in zip(step.waves, wave_rows, strict=True)
+            ],
+        )
+        for rank, own in enumerate(items)
+    ]

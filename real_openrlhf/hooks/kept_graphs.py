@@ -1,0 +1,56 @@
+"""How many tokens' graphs a training rank can keep at once: what its memory leaves beside weights and optimizer.
+
+From sizes alone, not from what happens to be free now: the plan must be the same in a run that is started again, and
+while states are offloaded more is free than training leaves.
+"""
+
+from types import SimpleNamespace
+
+import psutil
+from deepspeed.accelerator import get_accelerator
+
+from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
+
+SHARE = 0.6  # of what is left: the rest is one micro-batch's own work, the allocator's and NCCL's
+GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
+
+
+def kept_tokens(engine, args: SimpleNamespace) -> float:
+    """Tokens of one rank; at least 0."""
+    config = engine.module.config.get_text_config()
+    per_token = graph_bytes_per_token(
+        config.hidden_size,
+        getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+        config.num_hidden_layers,
+        config.vocab_size,
+        args.actor.gradient_checkpointing_enable,
+    )
+    left = device_bytes(args) - resident_bytes(engine, args) - sampler_bytes(args)
+    return max(SHARE * left, 0.0) // per_token
+
+
+def device_bytes(args: SimpleNamespace) -> float:
+    """A CPU run's ranks share the machine."""
+    if get_accelerator().device_name() == "cpu":
+        return psutil.virtual_memory().total / args.actor.num_gpus_per_node
+    return float(get_accelerator().total_memory())
+
+
+def resident_bytes(engine, args: SimpleNamespace) -> float:
+    """Weights, gradients and Adam's states of this rank while it trains, and what ZeRO-3 gathers for a layer."""
+    parameters = list(engine.module.parameters())
+    sizes = [getattr(parameter, "ds_numel", parameter.numel()) for parameter in parameters]
+    every = sum(sizes)
+    trained = sum(size for size, parameter in zip(sizes, parameters, strict=True) if parameter.requires_grad)
+    ranks, stage = engine.dp_world_size, args.ds.zero_stage
+    weights = 2 * every / (ranks if stage == 3 else 1) + 2 * min(every, GATHERED_PARAMETERS) * (stage == 3)
+    gradients = 4 * trained / (ranks if stage >= 2 else 1)
+    adam = 0 if args.ds.adam_offload else 12 * trained / ranks
+    reference = weights if args.algo.real.reference and not args.ref.offload else 0
+    return weights + gradients + adam + reference
+
+
+def sampler_bytes(args: SimpleNamespace) -> float:
+    """vLLM's share of the device, where it lives there too and does not sleep while we train."""
+    stays = args.train.colocate_all and not args.vllm.enable_sleep and get_accelerator().device_name() != "cpu"
+    return args.vllm.gpu_memory_utilization * device_bytes(args) if stays else 0.0

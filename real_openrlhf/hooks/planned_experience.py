@@ -1,0 +1,53 @@
+"""How rollouts and their plan travel from the controller to a training rank: fields of their own, no keys of a log."""
+
+from dataclasses import dataclass, fields
+
+import torch
+from openrlhf.trainer.ppo_utils.experience import (
+    Experience,
+    make_experience_batch,
+    remove_padding_in_sequences,
+    split_experience_batch,
+)
+
+from real_openrlhf.algorithm.step_plan import RankPlan
+
+
+@dataclass
+class PlannedExperience(Experience):
+    """One rank's rollouts of a batch, and what it does with them."""
+
+    plan: RankPlan | None = None
+
+    @classmethod
+    def of(cls, items: list[Experience], plan: RankPlan) -> "PlannedExperience":
+        batch = batch_of(items)
+        return cls(**{field.name: getattr(batch, field.name) for field in fields(Experience)}, plan=plan)
+
+
+class PlanBuffer:
+    """The receiving end, in place of upstream's replay buffer: one batch at a time, trained as it is planned."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def append(self, experience: PlannedExperience) -> None:
+        if self.items:
+            raise RuntimeError("a rollout batch arrived before the one before it was trained")
+        experience.to_device(torch.device("cpu"))
+        self.plan = experience.plan
+        self.items = remove_padding_in_sequences(split_experience_batch(experience))
+
+    def clear(self) -> None:
+        self.items: list[Experience] = []
+        self.plan: RankPlan | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def batch_of(items: list[Experience]) -> Experience:
+    """Upstream's batch, with `info` as tensors again: it leaves lists there, which its own statistics cannot read."""
+    batch = make_experience_batch(items)
+    batch.info = {name: torch.stack([torch.as_tensor(value) for value in batch.info[name]]) for name in batch.info}
+    return batch

@@ -1,0 +1,113 @@
+"""REAL's loss and gradient on real DeepSpeed engines are the paper's: one-graph autograd of the formula, in float32.
+
+The trainer is the package's, in OpenRLHF's policy actor, on two ranks; the formula is written out naively in
+`zero_jobs.NaiveReal`: every rollout alone, then groups. Rollouts are ragged, one group in four is uniform, one has an
+ignored rollout, and the second epoch's steps are all later ones: the policy has moved.
+"""
+
+import pytest
+
+TWO_EPOCHS = {"epochs": 2}
+UNEVEN = {"group_sizes": (3, 2, 5, 4, 1, 6), "groups_per_step": 2}
+
+CASES = {
+    "as shallow as it packs": {},
+    "one rollout in a micro-batch": {"micro_batch_size": 1},
+    "one rollout in a micro-batch, waves of one": {"micro_batch_size": 1, "depth": "1"},
+    "the whole step in a wave": {"micro_batch_size": 1, "depth": "1000"},
+    "the whole step in a micro-batch": {"micro_batch_size": 4},
+    "scored first": {"scoring": "separate"},
+    "checkpointing": {"checkpointing": True},
+    "checkpointing, the whole step in a wave": {"micro_batch_size": 1, "depth": "1000", "checkpointing": True},
+    "checkpointing, scored first": {"scoring": "separate", "checkpointing": True},
+    "uneven groups": {**UNEVEN, "micro_batch_size": 1},
+    "uneven groups, deep": {**UNEVEN, "micro_batch_size": 1, "depth": "1000"},
+    "uneven groups, scored first": {**UNEVEN, "micro_batch_size": 1, "scoring": "separate"},
+    "token budget": {**UNEVEN, "max_tokens": 30},
+    "token budget, waves of one": {**UNEVEN, "max_tokens": 30, "depth": "1"},
+    "token budget, scored first": {**UNEVEN, "max_tokens": 30, "scoring": "separate"},
+    "old log-probabilities by a forward of their own": {"old_log_probs": "always"},
+    "uniform groups kept": {"uniform_groups": "keep"},
+    "KL to the old policy": {"kl_old_coef": 0.1},
+    "LoRA": {"lora": True},
+}
+
+
+@pytest.mark.parametrize("zero_stage", [3, 2])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_loss_and_gradient_are_the_papers(two_ranks, random_model, case, zero_stage):
+    steps_of_ranks = two_ranks("real_steps", model=random_model, zero_stage=zero_stage, **TWO_EPOCHS, **case)
+    for steps in steps_of_ranks:
+        assert len(steps) == 2 * -(-len(case.get("group_sizes", (4,) * 4)) // 2)
+        for step in steps:
+            assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
+            assert step["gradient_error"] < 1e-5
+            assert step["actor_grad_norm"] == pytest.approx(step["naive_norm"], rel=1e-5)
+        assert steps[0]["real/score_abs_max"] == 0
+        assert all(step["real/score_abs_max"] > 0.01 for step in steps[1:])
+
+
+def test_the_moving_average_takes_in_every_optimizer_step_once(two_ranks, random_model):
+    """OpenRLHF counts micro-batches; here one step has four of them and moves the weights by 1e-2 or so."""
+    case = {"zero_stage": 2, "ema": True, "micro_batch_size": 1, "learning_rate": 1e-2}
+    for steps in two_ranks("real_steps", model=random_model, **TWO_EPOCHS, **case):
+        assert steps[0]["micro_batches"] == 4
+        assert max(step["ema_error"] for step in steps) < 1e-6
+
+
+@pytest.mark.parametrize("layout", [{"depth": "1000"}, {"scoring": "separate"}])
+def test_a_rank_without_rollouts_runs_a_dummy_micro_batch(two_ranks, random_model, layout):
+    """Seven rollouts, one a micro-batch: a rank has four and the other three and a dummy, in first and later steps."""
+    case = {"group_sizes": (4, 3), "micro_batch_size": 1, **layout}
+    steps_of_ranks = two_ranks("real_steps", model=random_model, **TWO_EPOCHS, **case)
+    assert [sum(step["dummies"] for step in steps) for steps in zip(*steps_of_ranks, strict=True)] == [1, 1]
+    for step in (step for steps in steps_of_ranks for step in steps):
+        assert step["micro_batches"] == 4
+        assert step["gradient_error"] < 1e-5
+        assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layout, checkpointing, forwards",
+    [
+        ({}, False, [1, 1]),
+        ({"micro_batch_size": 1, "depth": "1000"}, False, [1, 1]),
+        ({"scoring": "separate"}, False, [1, 2]),
+        ({}, True, [2, 2]),
+        ({"scoring": "separate"}, True, [2, 3]),
+    ],
+)
+def test_forwards_for_each_micro_batch(two_ranks, random_model, layout, checkpointing, forwards):
+    """Nothing extra runs unless every wave is scored first, and never in the first step. Checkpointing adds one."""
+    for steps in two_ranks("real_steps", model=random_model, **layout, checkpointing=checkpointing):
+        assert [step["forwards"] / step["micro_batches"] for step in steps] == forwards
+
+
+def test_a_wave_of_one_micro_batch_keeps_one_graph_and_a_deep_one_all(two_ranks, random_model):
+    """Groups of four on two ranks, two rollouts in a micro-batch: a group is a wave of depth one."""
+    for depth, expected in (("1", 1), ("1000", 2)):
+        for steps in two_ranks("real_steps", model=random_model, depth=depth):
+            assert [step["depth"] for step in steps] == [1, expected]
+
+
+def test_old_log_probabilities_of_the_first_update_are_its_own_forwards(two_ranks, random_model):
+    """Its scores are exactly 0 then, where a forward of their own leaves the difference of two roundings."""
+    for steps in two_ranks("real_steps", model=random_model, **TWO_EPOCHS):
+        assert steps[0]["real/score_drift"] == 0
+    for steps in two_ranks("real_steps", model=random_model, old_log_probs="always"):
+        assert 0 <= steps[0]["real/score_drift"] < 1e-5
+
+
+WAVES = {"group_sizes": (4,) * 8, "groups_per_step": 4, "micro_batch_size": 1, "depth": "1"}
+
+
+def test_the_host_waits_once_a_wave_and_once_a_step(two_ranks, random_model):
+    """Two steps of four groups: the first one's scores are known, the second has as many waves as groups need."""
+    for counted in two_ranks("host_waits", model=random_model, **WAVES):
+        assert counted["micro_batches"] == 16
+        assert counted["waits"] == 0  # other than by fetching
+        assert counted["fetches"] == 4 + 2 + 1  # waves, steps, and the rollouts' means
+    for counted in two_ranks("host_waits", model=random_model, **(WAVES | {"depth": "1000"})):
+        assert counted["fetches"] == 1 + 2 + 1
+    for counted in two_ranks("host_waits", model=random_model, loss="ppo", group_sizes=(4,) * 8, groups_per_step=4):
+        assert counted["waits"] > 2 * counted["micro_batches"]  # built-in GRPO reads its metrics batch by batch

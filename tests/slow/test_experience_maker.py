@@ -1,0 +1,403 @@
+"""Labels of rollouts, and the plan by which the controller deals them to steps, ranks and micro-batches.
+
+Not among the fast tests only because importing OpenRLHF takes its time.
+"""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
+
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.hooks.experience_maker import RealExperienceMaker
+from real_openrlhf.hooks.labels import NO_ANSWER, label_of, label_rollouts
+from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
+
+PAD = 0
+
+
+def arguments(
+    group=4,
+    prompts=8,
+    batch=16,
+    micro=2,
+    ranks=2,
+    epochs=1,
+    max_tokens=None,
+    depth="auto",
+    old="auto",
+    truncated="negative",
+    threshold=None,
+):
+    return SimpleNamespace(
+        actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=ranks),
+        ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
+        data=SimpleNamespace(max_len=12),
+        algo=SimpleNamespace(
+            advantage=SimpleNamespace(estimator="group_norm"),
+            real=SimpleNamespace(
+                scoring="auto",
+                wave_depth=depth,
+                old_log_probs=old,
+                objective="real",
+                tau=None,
+                uniform_groups="drop",
+                bce_reduction="sum",
+                trpa_beta=0.1,
+                truncated=truncated,
+                label_threshold=threshold,
+                disco_kl_coef=0.0,
+            ),
+        ),
+        rollout=SimpleNamespace(
+            n_samples_per_prompt=group, batch_size=prompts, micro_batch_size=3, max_tokens_per_gpu=max_tokens
+        ),
+        train=SimpleNamespace(
+            batch_size=batch,
+            micro_batch_size=micro,
+            max_epochs=epochs,
+            max_tokens_per_gpu=max_tokens,
+            dynamic_batch_enable=max_tokens is not None,
+            seed=7,
+            colocate_all=True,
+            colocate_actor_ref=False,
+        ),
+    )
+
+
+def rollout(prompt="1+1", score=1.0, reward=1.0, length=3, truncated=False, **info) -> Experience:
+    """As upstream's sampler makes one; `reward=None` where the reward function raised."""
+    tokens = 2 + length
+    mask = torch.arange(1, tokens)[None] >= 2
+    return Experience(
+        sequences=torch.randint(1, 99, (1, tokens)),
+        attention_mask=torch.ones(1, tokens, dtype=torch.long),
+        action_mask=mask,
+        rewards=None if reward is None else torch.tensor([reward]),
+        scores=None if score is None else torch.tensor([score]),
+        prompts=[prompt],
+        labels=[""],
+        response_length=torch.tensor([length]),
+        truncated=torch.tensor([truncated]),
+        total_length=torch.tensor([tokens]),
+        info={name: torch.tensor([value]) for name, value in info.items()}
+        | ({} if reward is None else {"reward": torch.tensor([reward]), "score": torch.tensor([score])}),
+    )
+
+
+# Labels.
+
+
+def one(score=1.0, **changes) -> int:
+    said = dict(empty=False, truncated=False, parsable=True, threshold=None, ignore_truncated=False, name="rollout 0")
+    return label_of(score, **(said | changes))
+
+
+@pytest.mark.parametrize(
+    "label, score, changes",
+    [
+        (POSITIVE, 1.0, {}),
+        (NEGATIVE, 0.0, {}),
+        (IGNORED, math.nan, {}),  # the verifier failed or timed out
+        (IGNORED, math.nan, {"threshold": 0.5}),
+        (IGNORED, 1.0, {"empty": True}),
+        (IGNORED, 0.0, {"empty": True}),
+        (NEGATIVE, 0.0, {"truncated": True}),
+        (IGNORED, 0.0, {"truncated": True, "ignore_truncated": True}),
+        (POSITIVE, 1.0, {"truncated": True, "ignore_truncated": True}),  # right, though cut
+        (UNPARSABLE, 0.0, {"parsable": False}),
+        (POSITIVE, 1.0, {"parsable": False}),
+        (IGNORED, 0.0, {"parsable": False, "truncated": True, "ignore_truncated": True}),
+        (POSITIVE, 0.51, {"threshold": 0.5}),
+        (NEGATIVE, 0.5, {"threshold": 0.5}),  # above, not at
+        (NEGATIVE, -3.0, {"threshold": -3.0}),
+        (POSITIVE, -2.0, {"threshold": -3.0}),
+        (NEGATIVE, 1.0, {"threshold": 2.0}),
+        (POSITIVE, math.inf, {"threshold": 2.0}),
+    ],
+)
+def test_the_class_of_a_rollout(label, score, changes):
+    assert one(score, **changes) == label
+
+
+@pytest.mark.parametrize("score", [0.5, -1.0, 2.0, 1.0 - 1e-6, math.inf])
+def test_a_score_that_is_no_label_is_refused_with_the_sample_named(score):
+    with pytest.raises(ValueError) as refused:
+        one(score, name="rollout 17 of prompt '1+1'")
+    message = str(refused.value)
+    assert message.startswith(f"rollout 17 of prompt '1+1' has score {score:g}: REAL's labels are 0 or 1.")
+    assert "--algo.real.label_threshold" in message
+
+
+def labels_of(samples, **changes) -> list[int]:
+    return label_rollouts(samples, arguments(**{"group": len(samples), **changes})).tolist()
+
+
+def test_labels_are_the_verifiers_not_the_rewards():
+    """A reward that something else has shaped says nothing."""
+    assert labels_of([rollout(score=1.0, reward=-0.7), rollout(score=0.0, reward=3.0)]) == [POSITIVE, NEGATIVE]
+
+
+def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
+    samples = [rollout(**{"verifier/no_answer": 0.0}), rollout(score=None, reward=None), rollout(score=math.nan)]
+    with caplog.at_level("WARNING"):
+        assert labels_of(samples) == [POSITIVE, IGNORED, IGNORED]
+    assert "the reward of 1 of 3 rollouts failed" in caplog.text
+    assert len({tuple(sorted(sample.info)) for sample in samples}) == 1
+    assert float(samples[1].rewards) == 0 and math.isnan(samples[1].scores)
+    assert all("score" not in sample.info for sample in samples)  # nan there would make its logged mean nan
+    split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
+
+
+def test_what_is_empty_truncated_or_without_an_answer():
+    def samples():
+        return [
+            rollout(score=0.0, length=0),
+            rollout(score=0.0, truncated=True),
+            rollout(score=0.0, **{NO_ANSWER: 1.0}),
+            rollout(score=0.0, **{NO_ANSWER: 0.0}),
+        ]
+
+    assert labels_of(samples()) == [IGNORED, NEGATIVE, UNPARSABLE, NEGATIVE]
+    assert labels_of(samples(), truncated="ignore") == [IGNORED, IGNORED, UNPARSABLE, NEGATIVE]
+
+
+def test_a_logged_metric_decides_no_label():
+    samples = [rollout(score=0.0, **{"verifier/no_answer": 1.0, NO_ANSWER: 0.0}), rollout(score=0.0)]
+    assert labels_of(samples) == [NEGATIVE, NEGATIVE]
+    assert all("verifier/no_answer" in sample.info and NO_ANSWER not in sample.info for sample in samples)
+
+
+def test_a_threshold_takes_any_score():
+    samples = [rollout(score=score) for score in (0.2, 0.9, 0.5)]
+    assert labels_of(samples, threshold=0.5) == [NEGATIVE, POSITIVE, NEGATIVE]
+
+
+def test_half_a_score_is_refused_with_its_rollout_and_prompt():
+    with pytest.raises(ValueError, match=r"rollout 1 of prompt '1\+1' has score 0.5"):
+        labels_of([rollout(), rollout(score=0.5)])
+
+
+def test_neighbours_of_another_prompt_are_refused():
+    with pytest.raises(ValueError, match="rollout 1 is not of the same prompt as rollout 0"):
+        labels_of([rollout("1+1"), rollout("1+2")])
+
+
+# The plan.
+
+
+class Maker(RealExperienceMaker):
+    """The controller's part without the models, whose forward passes need Ray: a token's log-probability is its id."""
+
+    def __init__(self, args, reference=False) -> None:
+        tokenizer = SimpleNamespace(pad_token_id=PAD)
+        groups = (SimpleNamespace(), None, None, SimpleNamespace() if reference else None)
+        super().__init__(*groups, None, SimpleNamespace(args=args), tokenizer)
+        self.kept_tokens = math.inf
+        self.forwards: list[list[torch.Tensor]] = []
+
+    def _dispatch_forward(self, group, sync_condition, sequences, action_mask, attention_mask):
+        assert len(sequences) % self.num_ranks == 0  # as many on every rank, or ZeRO-3 waits for ever
+        assert all(
+            s.shape == a.shape and m.shape[1] == s.shape[1] - 1
+            for s, m, a in zip(sequences, action_mask, attention_mask, strict=True)
+        )
+        self.forwards.append(sequences)
+        sign = -1 if group is self.actor_model_group else 1
+        return [[sign * (row[:, 1:] * mask).float() for row, mask in zip(sequences, action_mask, strict=True)]]
+
+    def _flatten_results(self, refs, duplicate_factor):
+        return list(itertools.chain.from_iterable(refs[::duplicate_factor]))
+
+
+def batch_of_rollouts(count: int, group: int, seed: int = 0) -> list[Experience]:
+    draw = torch.Generator().manual_seed(seed)
+    return [
+        rollout(
+            f"prompt {i // group}", score=float(i % 2), length=int(torch.randint(1, 9, (), generator=draw)), number=i
+        )
+        for i in range(count)
+    ]
+
+
+def dealt(args, count: int, made: Maker | None = None) -> list[PlannedExperience]:
+    return (made or Maker(args)).make_experience_batch(batch_of_rollouts(count, args.rollout.n_samples_per_prompt))
+
+
+def numbers(experience: PlannedExperience) -> list[int]:
+    return [int(number) for number in experience.info["number"]]
+
+
+def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
+    """What the actor trainer relies on, whatever the layout."""
+    group = args.rollout.n_samples_per_prompt
+    assert sorted(itertools.chain.from_iterable(map(numbers, ranks))) == list(range(count))
+    assert len(ranks) == args.actor.num_gpus_per_node
+    steps_in_epoch = math.ceil(math.ceil(count / group) / (args.train.batch_size // group))
+    assert {len(rank.plan.steps) for rank in ranks} == {steps_in_epoch * args.train.max_epochs}
+    for place, steps in enumerate(zip(*(rank.plan.steps for rank in ranks), strict=True)):
+        assert len({len(step.waves) for step in steps}) == 1
+        trained = []
+        for waves in zip(*(step.waves for step in steps), strict=True):
+            rows = []
+            assert len({len(wave.micro_batches) for wave in waves}) == 1  # as many forwards on every rank
+            for rank, wave in zip(ranks, waves, strict=True):
+                own = numbers(rank)
+                for micro_batch in wave.micro_batches:
+                    trained += [own[item] for item in micro_batch.items]
+                    rows += micro_batch.rows.tolist()
+                    lengths = [int(rank.total_length[item]) for item in micro_batch.items]
+                    if args.train.dynamic_batch_enable:
+                        assert sum(lengths) <= args.train.max_tokens_per_gpu or len(lengths) == 1
+                    else:
+                        assert len(lengths) <= args.train.micro_batch_size
+            assert sorted(rows) == waves[0].rows.tolist()
+            if not steps[0].known:  # whole groups in a wave
+                held = steps[0].groups[waves[0].rows].tolist()
+                assert all(held.count(one) == steps[0].groups.tolist().count(one) for one in set(held))
+        step = steps[0]
+        assert len(trained) == len(step.labels) and step.num_groups == len(set(step.groups.tolist()))
+        assert all(other.tokens == step.tokens for other in steps)
+        assert [number // group for number in sorted(trained)] == step.groups.tolist()
+        assert [number % 2 for number in sorted(trained)] == step.labels.tolist()
+        assert step.known == step.makes_old == (place == 0)
+
+
+LAYOUTS = {
+    "two ranks": dict(),
+    "one rank": dict(ranks=1),
+    "four ranks": dict(ranks=4, micro=1),
+    "three ranks, tokens": dict(ranks=3, micro=3, max_tokens=40),
+    "several epochs": dict(epochs=3),
+    "several epochs, tokens": dict(epochs=2, max_tokens=30, ranks=3),
+    "one update": dict(batch=32),
+    "tokens": dict(max_tokens=30),
+    "tokens, all too long": dict(max_tokens=1),
+    "whole groups": dict(micro=4),
+    "depth one": dict(micro=1, depth="1"),
+    "deep": dict(micro=1, depth="1000"),
+}
+
+
+@pytest.mark.parametrize("count", [32, 28, 12])  # a full rollout batch, and short last ones
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_rollout_has_its_place_in_every_epoch(name, count):
+    args = arguments(**LAYOUTS[name])
+    assert_sound(args, dealt(args, count), count)
+
+
+@given(
+    st.integers(2, 5),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.booleans(),
+    st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_layout(group, groups, ranks, per_step, epochs, dynamic, data):
+    args = arguments(
+        group=group,
+        prompts=groups,
+        batch=per_step * group,
+        ranks=ranks,
+        epochs=epochs,
+        micro=data.draw(st.integers(1, 2 * group)),
+        max_tokens=data.draw(st.integers(1, 60)) if dynamic else None,
+        depth=data.draw(st.sampled_from(["auto", "1", "3"])),
+    )
+    count = group * groups
+    try:
+        assert_sound(args, dealt(args, count), count)
+    except ValueError as refused:
+        assert "some have nothing" in str(refused) and count < 4 * ranks
+
+
+def test_a_rollouts_tokens_and_log_probabilities_stay_together():
+    """Through batching, reordering by length, splitting and dealing, there and back."""
+    for args in (arguments(), arguments(max_tokens=30, ranks=3), arguments(old="always", micro=1)):
+        samples = batch_of_rollouts(32, 4)
+        tokens = [sample.sequences[0].clone() for sample in samples]
+        made = Maker(args, reference=True)
+        for experience in made.make_experience_batch(samples):
+            buffer = PlanBuffer()
+            buffer.append(experience)
+            first = {
+                item for wave in buffer.plan.steps[0].waves for batch in wave.micro_batches for item in batch.items
+            }
+            for place, item in enumerate(buffer.items):
+                expected = tokens[int(item.info["number"])]
+                assert torch.equal(item.sequences, expected)
+                assert int(item.action_mask.sum()) == len(expected) - 2
+                visible = item.action_mask.bool()
+                assert torch.equal(item.base_action_log_probs[visible], expected[1:][visible].float())
+                old = item.action_log_probs[visible]
+                if place in first and args.algo.real.old_log_probs == "auto":
+                    assert old.isnan().all()  # the training forward makes them
+                else:
+                    assert torch.equal(old, -expected[1:][visible].float())
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75), ({"old": "always"}, 1.0)]
+)
+def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
+    made = Maker(arguments(**changes))
+    ranks = dealt(made.args, 32, made)
+    assert all(rank.plan.metrics["real/old_forward_share"] == share for rank in ranks)
+    assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
+    assert bool(made.forwards) == bool(share)
+
+
+def test_a_buffer_takes_one_batch_at_a_time():
+    buffer = PlanBuffer()
+    one, other = dealt(arguments(), 32)
+    buffer.append(one)
+    assert len(buffer) == 16
+    with pytest.raises(RuntimeError, match="before the one before it was trained"):
+        buffer.append(other)
+    buffer.clear()
+    buffer.append(other)
+
+
+def test_upstreams_statistics_can_read_a_planned_experience():
+    for experience in dealt(arguments(epochs=2), 32):
+        assert all(len(column) == len(experience.sequences) for column in experience.info.values())
+        assert all(isinstance(column, torch.Tensor) for column in experience.info.values())
+        assert "reward" in experience.info and len(experience.truncated) == len(experience.sequences)
+
+
+def test_ranks_have_similar_work():
+    experiences = dealt(arguments(ranks=4, micro=1), 32)
+    tokens = [int(experience.total_length.sum()) for experience in experiences]
+    assert max(tokens) - min(tokens) <= 4 * 10
+
+
+def test_each_rollout_step_is_dealt_anew_and_a_seed_decides_it():
+    args = arguments()
+
+    def crcs(made):
+        return dealt(args, 32, made)[0].plan.metrics["update/rollouts_crc"]
+
+    first, second = Maker(args), Maker(args)
+    one = [crcs(first) for _ in range(3)]
+    assert one == [crcs(second) for _ in range(3)]
+    assert len(set(one)) == 3
+    args.train.seed += 1
+    assert crcs(Maker(args)) != one[0]
+
+
+def test_the_layout_does_not_change_what_an_update_trains_on():
+    layouts = (LAYOUTS["tokens"], LAYOUTS["four ranks"], LAYOUTS["deep"])
+    assert len({dealt(arguments(**layout), 32)[0].plan.metrics["update/rollouts_crc"] for layout in layouts}) == 1
+
+
+def test_too_few_rollouts_for_the_ranks_are_told_with_the_fix():
+    with pytest.raises(ValueError, match="2 rollouts for 4 ranks: some have nothing. Use a number of prompts"):
+        dealt(arguments(group=2, ranks=4, batch=8, micro=1), 2)
