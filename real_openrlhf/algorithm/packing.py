@@ -26,6 +26,7 @@ class Limit:
         """Fewer bins than this cannot hold the items."""
         if self.size is not None:
             return -(-len(items) // self.size)
+        assert self.max_tokens is not None
         large = sum(2 * lengths[item] > self.max_tokens for item in items)  # no two of them share a bin
         return max(-(-sum(lengths[item] for item in items) // self.max_tokens), large)
 
@@ -37,8 +38,10 @@ class Limit:
         if self.size is None and self.bins(items, lengths) > bins:
             return None
         heaviest_first = sorted(items, key=lambda item: -lengths[item])
-        found = _balanced(heaviest_first, lengths, bins, self)
-        return found or (None if self.size is not None else _best_fit(heaviest_first, lengths, bins, self.max_tokens))
+        balanced = _balanced(heaviest_first, lengths, bins, self)
+        if balanced or self.max_tokens is None:
+            return balanced or None
+        return _best_fit(heaviest_first, lengths, bins, self.max_tokens)
 
 
 def _balanced(items: Positions, lengths: Sequence[int], bins: int, limit: Limit) -> list[Positions] | None:
@@ -78,8 +81,9 @@ def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: i
 
 
 def spread(bins: Sequence[Positions], lengths: Sequence[int], hands: int) -> list[list[Positions]]:
-    """Bins dealt to hands, as many to each and similar loads in each place; their number is a multiple of the hands."""
+    """Bins, a multiple of the hands, dealt to them: as many to each, and similar loads in each place."""
     each = len(bins) // hands
     loads = {number: sum(lengths[item] for item in held) for number, held in enumerate(bins)}
     dealt = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands)
+    assert dealt is not None  # there is room for as many as there are
     return [[bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in dealt]

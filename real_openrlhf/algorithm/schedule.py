@@ -109,6 +109,7 @@ class Layout:
         return max(max((self.limit.bins(own, self.lengths) for own in self._by_owner(items)), default=1), 1)
 
     def _by_owner(self, items: Positions) -> list[Positions]:
+        assert self.owner is not None
         held: list[Positions] = [[] for _ in range(self.num_ranks)]
         for item in items:
             held[self.owner[item]].append(item)
@@ -123,12 +124,13 @@ class Layout:
                     return Wave(spread(bins, self.lengths, self.num_ranks))
             else:
                 ranks = [self.limit.fill(own, self.lengths, tried) for own in self._by_owner(items)]
-                if all(rank is not None for rank in ranks):
-                    return Wave([spread(rank, self.lengths, 1)[0] for rank in ranks])
+                fitting = [spread(rank, self.lengths, 1)[0] for rank in ranks if rank is not None]
+                if len(fitting) == len(ranks):
+                    return Wave(fitting)
         return None
 
     def _fewest(self, groups: list[Positions], depth: int) -> list[Wave]:
-        """As few micro-batches as we find: groups dealt to waves by their room, then swapped between them until all fit."""
+        """As few micro-batches as we find: groups dealt to waves by their room, then swapped until all fit."""
         items = [position for group in groups for position in group]
         count = self._least_depth(items) if items else 0
         while count < len(groups) * depth:

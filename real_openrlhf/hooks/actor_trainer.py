@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -80,7 +81,7 @@ class Totals:
 class RealActorTrainer(ActorPPOTrainer):
     """Upstream's actor trainer with REAL's loop; engine, checkpoints and weight sync are upstream's."""
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.settings = objective_settings(self.args)
@@ -125,7 +126,7 @@ class RealActorTrainer(ActorPPOTrainer):
         forwards = [] if step.known else [self.forward(batch, step, differentiable=keep) for batch in batches]
         if not step.known:
             self.exchange(step, wave, batches, forwards, totals)
-            totals.weights[wave.rows] = self.weigh(step, totals.scores, wave.rows).weights
+            totals.weights[wave.rows] = self.weights(step, totals.scores, wave.rows)
         for number, batch in enumerate(batches):
             now = forwards.pop(0) if keep else self.forward(batch, step)
             loss = self.loss(step, batch, now, totals)
@@ -145,7 +146,7 @@ class RealActorTrainer(ActorPPOTrainer):
         sums = torch.zeros(len(SUMS) + RATIO_TABLE_SHAPE.numel(), dtype=torch.float64, device=self.device)
         if step.known:
             scores += KNOWN_AT_OLD[self.settings.objective.score]
-        weights = self.weigh(step, scores).weights if step.known else torch.zeros_like(scores)
+        weights = self.weights(step, scores) if step.known else torch.zeros_like(scores)
         return Totals(kl_ctl, scores, weights, sums, drift=sums[0].clone())
 
     def forward(self, batch: Batch, step: RankStep, differentiable: bool = True) -> Forward:
@@ -209,6 +210,11 @@ class RealActorTrainer(ActorPPOTrainer):
         rows = torch.arange(len(scores)) if rows is None else rows
         columns = (scores[rows], step.labels[rows], step.groups[rows])
         return score_weights(self.settings, *columns, step.num_groups, step.num_rollouts)
+
+    def weights(self, step: RankStep, scores: Tensor, rows: Tensor | None = None) -> Tensor:
+        weights = self.weigh(step, scores, rows).weights
+        assert weights is not None
+        return weights
 
     def loss(self, step: RankStep, batch: Batch, now: Forward, totals: Totals) -> Tensor:
         """This micro-batch's part of the step's loss; its token sums are added up for the log."""
@@ -288,8 +294,8 @@ class RealActorTrainer(ActorPPOTrainer):
     def rollout_means(self) -> dict[str, float]:
         """What upstream logs of the rollouts themselves: rewards, lengths and the reward function's extra logs."""
         names = [*sorted(self.replay_buffer.items[0].info), *EPISODE]
-        sums = self.rollout_rows().to(self.device).sum(0)
-        count, *sums = fetch(sum_over_ranks(sums, self.dp_group)).tolist()
+        here = self.rollout_rows().to(self.device).sum(0)
+        count, *sums = fetch(sum_over_ranks(here, self.dp_group)).tolist()
         return {name: value / count for name, value in zip(names, sums, strict=True)}
 
     def rollout_rows(self) -> Tensor:

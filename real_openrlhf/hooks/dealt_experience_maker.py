@@ -1,4 +1,6 @@
-"""Upstream's advantages in REAL's updates: whole prompts, none dropped, the same rollouts for every loss of one seed."""
+"""Upstream's advantages in REAL's updates: whole prompts, none dropped, and one seed's the same for every loss."""
+
+from typing import Any
 
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
@@ -15,7 +17,7 @@ from real_openrlhf.hooks.refusals import ranks_of
 class DealtExperienceMaker(RemoteExperienceMaker):
     """Upstream's experience maker, whose experiences are dealt to updates, ranks and micro-batches by our plan."""
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rollout_step = 0
 

@@ -2,6 +2,7 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import ray
 import torch
@@ -19,9 +20,9 @@ from real_openrlhf.hooks.refusals import ranks_of
 
 
 class RealExperienceMaker(RemoteExperienceMaker):
-    """Labels rollouts, plans where and when each trains, has the log-probabilities made that are not known otherwise."""
+    """Labels rollouts, plans where and when each trains, and has the missing log-probabilities made."""
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rollout_step = 0
         self.num_ranks = ranks_of(self.args)
@@ -72,8 +73,10 @@ class RealExperienceMaker(RemoteExperienceMaker):
         if self.initial_model_group is not None:
             self.forward(self.initial_model_group, samples, lengths, everything, "base_action_log_probs")
 
-    def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
-        """Have a model group make `field` of the chosen rollouts, as many batches on every rank: ZeRO-3 gathers in each."""
+    def forward(
+        self, group: Any, samples: list[Experience], lengths: list[int], chosen: Positions, field: str
+    ) -> None:
+        """Have a model group make `field` of the chosen rollouts, in as many batches on each rank: ZeRO-3 gathers."""
         rollout = self.args.rollout
         limit = limit_of(rollout, self.args.train.dynamic_batch_enable)
         wave = Layout(lengths, self.num_ranks, limit).whole([[position] for position in chosen])

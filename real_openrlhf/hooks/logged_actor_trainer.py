@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ppo_utils.experience import Experience
@@ -15,7 +17,7 @@ from real_openrlhf.hooks.run_log import threshold_of
 class LoggedActorTrainer(ActorPPOTrainer):
     """Tokens and gradient magnitudes add up on the device; ranks exchange them once a rollout batch."""
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.actor_loss_fn.register_forward_pre_hook(self.add_ratios, with_kwargs=True)
 
@@ -26,15 +28,16 @@ class LoggedActorTrainer(ActorPPOTrainer):
         ratios = sum_over_ranks(self.ratios).cpu()
         return {**status, **ratio_metrics(ratios)} if ratios.any() else status  # without scores there is no table
 
-    def training_step(self, experience: Experience, *args, **kwargs) -> dict:
+    def training_step(self, experience: Experience, *args: Any, **kwargs: Any) -> dict:
         self.scores = experience.scores
         return super().training_step(experience, *args, **kwargs)
 
     @torch.no_grad()
-    def add_ratios(self, loss_fn, inputs: tuple, named: dict) -> None:
+    def add_ratios(self, loss_fn: torch.nn.Module, inputs: tuple, named: dict) -> None:
         """Before each call of the loss, whose first two arguments are the new and the old log-probabilities."""
         if self.scores is not None:
             family = "gspo" if self.args.actor.policy_loss_type == "gspo" else "grpo"
-            clip = tuple(self.args.actor.eps_clip_low_high)
-            columns = (*inputs[:2], named["action_mask"], self.scores)
-            self.ratios += scored_ratio_table(family, *columns, clip, threshold_of(self.args))
+            low, high = self.args.actor.eps_clip_low_high
+            new, old = inputs[:2]
+            columns = (new, old, named["action_mask"], self.scores)
+            self.ratios += scored_ratio_table(family, *columns, (low, high), threshold_of(self.args))

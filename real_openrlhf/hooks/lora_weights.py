@@ -6,6 +6,7 @@ which vLLM does not know (OpenRLHF issue 1349).
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -42,7 +43,7 @@ def _merged(layer: LoraLayer, parameter: torch.Tensor) -> torch.Tensor:
         weight = parameter.data.float()
         for adapter in layer.active_adapters:
             weight = weight + layer.get_delta_weight(adapter).float()
-    merged = weight.to(parameter.dtype)
+    merged: Any = weight.to(parameter.dtype)
     merged.ds_shape = merged.shape  # what OpenRLHF asks a ZeRO-3 parameter for
     return merged
 

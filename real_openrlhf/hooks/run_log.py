@@ -5,12 +5,14 @@ import math
 import time
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 
 class RunLog:
-    """Stands where OpenRLHF has its TensorBoard logger, for every algorithm, and hands all on to that if there is one."""
+    """Stands where OpenRLHF has its TensorBoard logger, and hands all on to that if there is one."""
 
-    def __init__(self, args, tensorboard=None) -> None:
+    def __init__(self, args: SimpleNamespace, tensorboard: Any = None) -> None:
         self.tensorboard = tensorboard
         self.path = Path(args.train.run_dir) / "metrics.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +55,7 @@ class RunLog:
             file.write(json.dumps(line) + "\n")
 
 
-def threshold_of(args) -> float:
+def threshold_of(args: SimpleNamespace) -> float:
     """The score above which a rollout is right; where none is given, scores are 0 or 1."""
     threshold = args.algo.real.label_threshold
     return 0.5 if threshold is None else threshold

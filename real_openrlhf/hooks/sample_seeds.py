@@ -1,8 +1,9 @@
-"""A seed for every sample, so that two runs with one seed draw the same rollouts in whatever order vLLM serves them."""
+"""A seed for every sample, so that two runs with one seed draw the same rollouts in whatever order vLLM works."""
 
 import zlib
 from collections import Counter
 from copy import copy
+from typing import Any
 
 
 class SampleSeeds:
@@ -12,7 +13,7 @@ class SampleSeeds:
         self.seed = seed
         self.draws: Counter[str] = Counter()
 
-    def seeded(self, sampling_params, prompt: str):
+    def seeded(self, sampling_params: Any, prompt: str) -> Any:
         """The request's parameters with the prompt's next seed; those of other prompts stay as they are."""
         sampling_params = copy(sampling_params)
         sampling_params.seed = self.next(prompt)
@@ -24,8 +25,8 @@ class SampleSeeds:
         return zlib.crc32(f"{self.seed}/{draw}/{prompt}".encode())
 
 
-def seeded_by_index(sampling_params, index: int):
-    """The prompt's parameters for its sample `index`: without this, all samples of a seeded prompt would be the same."""
+def seeded_by_index(sampling_params: Any, index: int) -> Any:
+    """The prompt's parameters for its sample `index`: without this, a seeded prompt's would all be the same."""
     if sampling_params.seed is None:
         return sampling_params
     sampling_params = copy(sampling_params)

@@ -1,12 +1,14 @@
 """The classes that OpenRLHF constructs for a run: its own or ours, chosen here and nowhere in its files."""
 
+from types import SimpleNamespace
 
-def deals_itself(args) -> bool:
-    """Whether the experience maker gives each rank its rollouts, so that OpenRLHF must not sort them by length again."""
+
+def deals_itself(args: SimpleNamespace) -> bool:
+    """Whether the experience maker gives each rank its rollouts; then OpenRLHF must not sort them by length."""
     return args.train.deal == "groups"
 
 
-def experience_maker_class(args) -> type:
+def experience_maker_class(args: SimpleNamespace) -> type:
     if args.actor.policy_loss_type == "real":
         from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 
@@ -20,7 +22,7 @@ def experience_maker_class(args) -> type:
     return RemoteExperienceMaker
 
 
-def actor_trainer_class(args) -> type:
+def actor_trainer_class(args: SimpleNamespace) -> type:
     if args.actor.policy_loss_type == "real":
         from real_openrlhf.hooks.actor_trainer import RealActorTrainer
 

@@ -68,10 +68,11 @@ def write(root: Path, contents: dict[str, bytes | None]) -> None:
             _put(root / path, content)
     except BaseException as error:
         for path in done:
-            if read(root / path) != originals[path]:
-                if originals[path] is not None:
-                    _stage(root / path, originals[path])
-                _put(root / path, originals[path])
+            original = originals[path]
+            if read(root / path) != original:
+                if original is not None:
+                    _stage(root / path, original)
+                _put(root / path, original)
         if isinstance(error, OSError):
             raise UserError(
                 f"cannot write {error.filename or root}: {error.strerror}. Nothing was changed. Free space or run as "
