@@ -1,6 +1,10 @@
 """What pip is told about indexes and the network, in uv's terms: uv reads none of pip's settings.
 
+<<<<<<< HEAD
     eval "$(python requirements/uv_settings.py)"     sets variables that are not set yet, and adds to UV_FLAGS
+=======
+eval "$(python requirements/uv_settings.py)"     a variable that is set already wins
+>>>>>>> main
 """
 
 import ast
@@ -25,7 +29,8 @@ VARIABLES = {
 
 def pip_settings() -> dict[str, str]:
     """From pip's files and variables, the way in which pip merges them."""
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
     found = {}
     for section in ("global.", "install.", ":env:."):  # the later one wins
         for line in listed.stdout.splitlines():

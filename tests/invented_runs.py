@@ -10,14 +10,14 @@ from real_openrlhf.training.recipes import ALGORITHMS
 from real_openrlhf.training.run_folder import json_value
 
 RATIOS = [f"ratio/{side}/{name}" for side in ("pos", "neg") for name in ("below", "low", "high", "above")]
-GROUP_OBJECTIVES = ("real", "real_bce", "real_no_anchor", "real_constant", "trpa", "disco_logl", "disco_lratio")
+GROUP_OBJECTIVES = [name for name, algorithm in ALGORITHMS.items() if algorithm.family]
 
 
 def invent(algo: str, seed: int, steps: int, eval_steps: int = 10):
     """Rows as training writes them, with invented numbers."""
     dice = random.Random(f"{algo} {seed}")
     skill = 0.08 * (sorted(METHODS).index(algo) if algo in METHODS else 0)
-    for step in range(0, steps + 1):
+    for step in range(steps + 1):
         learned = 0.4 + (0.2 + 0.3 * skill) * (1 - math.exp(-2 * step / steps))
         if step:
             reward = learned + dice.gauss(0, 0.03)

@@ -305,6 +305,9 @@ def naive_group_loss(settings: ObjectiveSettings, scores: list, labels: list[int
     if settings.name == "real":
         loss = log(1 + sum((exp(-s / tau) for s in positive), zero))
         loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero))
+    elif settings.name == "balanced":
+        loss = log(1 + sum((exp(-s / tau) for s in positive), zero) / max(p, 1))
+        loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero) / max(n, 1))
     elif settings.name == "no_anchor":
         loss = log(1 + sum((exp(s / tau) for s in negative), zero) * sum((exp(-s / tau) for s in positive), zero))
     elif settings.name == "bce":

@@ -10,6 +10,7 @@ from real_openrlhf.algorithm.objective import (
     IGNORED,
     NEGATIVE,
     POSITIVE,
+    Objective,
     ObjectiveSettings,
     group_loss,
     rollout_scores,
@@ -21,8 +22,8 @@ class RealPolicyLoss(nn.Module):
     """sum_k weight_k * score_k over the rollouts of one micro-batch.
 
     Given the weights of `score_weights`, the sum of these over all micro-batches and ranks has exactly the gradient of
-    the paper's mean loss. Their value means nothing: log `GroupLoss.loss`. Frameworks that average gradients over ranks
-    or scale them by accumulation must be compensated by the caller.
+    the paper's mean loss. Their value means nothing: log `GroupLoss.loss`. Frameworks that average gradients over
+    ranks or scale them by accumulation must be compensated by the caller.
     """
 
     def __init__(self, score: str = "log_ratio_old") -> None:
@@ -74,8 +75,8 @@ def real_policy_loss(
     rewards: Tensor | Sequence[float],
     group_ids: Tensor | Sequence[int | str],
     *,
-    objective: str = "real",
-    tau: float = 0.5,
+    objective: str | Objective = "real",
+    tau: float | None = None,
     uniform_groups: str = "drop",
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
@@ -84,8 +85,8 @@ def real_policy_loss(
 
     `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored); a
     rollout without action tokens is ignored too.
-    `group_ids` name each rollout's prompt, in any order and of any size per group. `ref_log_probs` is for trpa only.
-    DisCO's papers use tau 10 (disco_logl) and 1 (disco_lratio).
+    `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name, your own as
+    FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference.
     """
     settings = ObjectiveSettings(objective, tau, uniform_groups, bce_reduction)
     if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape or action_mask.shape != log_probs.shape:

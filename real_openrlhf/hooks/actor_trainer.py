@@ -14,7 +14,7 @@ from torch import Tensor
 
 from real_openrlhf import patching
 from real_openrlhf.algorithm.metrics import (
-    RATIO_SHAPE,
+    RATIO_TABLE_SHAPE,
     group_metrics,
     over_steps,
     ratio_metrics,
@@ -142,7 +142,7 @@ class RealActorTrainer(ActorPPOTrainer):
 
     def totals(self, step: RankStep, kl_ctl: float) -> Totals:
         scores = torch.zeros(len(step.labels), dtype=torch.float64)
-        sums = torch.zeros(len(SUMS) + RATIO_SHAPE.numel(), dtype=torch.float64, device=self.device)
+        sums = torch.zeros(len(SUMS) + RATIO_TABLE_SHAPE.numel(), dtype=torch.float64, device=self.device)
         if step.known:
             scores += KNOWN_AT_OLD[self.settings.objective.score]
         weights = self.weigh(step, scores).weights if step.known else torch.zeros_like(scores)
@@ -269,11 +269,11 @@ class RealActorTrainer(ActorPPOTrainer):
     def status(self, step: RankStep, totals: Totals) -> dict[str, float]:
         """What is logged of an optimizer step, the same on every rank."""
         dist.all_reduce(totals.drift, op=dist.ReduceOp.MAX, group=self.dp_group)
-        *sums, drift = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.drift[None]])).tolist()
+        fetched = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.drift[None]]))
+        *sums, drift = fetched.tolist()
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
-            "update/rollouts_crc": step.crc,
             **{name: value / step.tokens for name, value in zip(SUMS, sums, strict=False)},
             **self.step_metrics(step, totals.scores, sums[len(SUMS) :], drift),
         }
@@ -283,14 +283,14 @@ class RealActorTrainer(ActorPPOTrainer):
         weighed = self.weigh(step, scores)
         columns = (scores, step.labels, step.groups, weighed, self.settings)
         metrics = group_metrics(*columns, truncated=step.truncated, score_drift=drift)
-        table = torch.tensor(ratios, dtype=torch.float64).view(RATIO_SHAPE)
+        table = torch.tensor(ratios, dtype=torch.float64).view(RATIO_TABLE_SHAPE)
         return {"policy_loss": float(weighed.loss), **metrics, **ratio_metrics(table)}
 
     def rollout_means(self) -> dict[str, float]:
         """What upstream logs of the rollouts themselves: rewards, lengths and the reward function's extra logs."""
         names = [*sorted(self.replay_buffer.items[0].info), *EPISODE]
-        sums = self.rollout_rows().to(self.device).sum(0)
-        count, *sums = fetch(sum_over_ranks(sums, self.dp_group)).tolist()
+        own = self.rollout_rows().to(self.device).sum(0)
+        count, *sums = fetch(sum_over_ranks(own, self.dp_group)).tolist()
         return {name: value / count for name, value in zip(names, sums, strict=True)}
 
     def rollout_rows(self) -> Tensor:

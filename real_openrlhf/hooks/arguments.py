@@ -1,308 +1,96 @@
-"""REAL's flags in OpenRLHF's parser, and the refusal of combinations that make no sense, before anything is loaded."""
+"""REAL's flags in OpenRLHF's parser, and the defaults that depend on the algorithm."""
 
 import argparse
-import math
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
+from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
+from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.errors import UserError
-
-# Settings that only some objectives read.
-READ_BY = {
-    "bce_reduction": ("bce",),
-    "trpa_beta": ("trpa",),
-    "disco_kl_coef": ("disco_logl", "disco_lratio"),
-    "disco_kl_delta": ("disco_logl", "disco_lratio"),
-}
+from real_openrlhf.hooks.refusals import deal_problems, problems
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
-    from real_openrlhf.algorithm.objective import OBJECTIVES  # torch, which the parser's other users can do without
-
     real = parser.add_argument_group("REAL (Rewards as Labels)", "used with --actor.policy_loss_type real")
-    real.add_argument(
+    _add_objective(real)
+    _add_scoring(real)
+    _add_labels(real)
+    _add_settings_of_some(real)
+    _add_run(parser.add_argument_group("the run", "for every algorithm"))
+    # The defaults of these two depend on the algorithm: see `resolve`.
+    parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
+
+
+def _add_objective(group: argparse._ArgumentGroup) -> None:
+    named = ", ".join(f"{name} ({objective.source})" for name, objective in OBJECTIVES.items())
+    taus = ", ".join(f"for {name} {o.tau:g}" for name, o in OBJECTIVES.items() if "tau" in o.reads and o.tau != 0.5)
+    group.add_argument(
         "--algo.real.objective",
         default="real",
-        choices=list(OBJECTIVES),
-        help="formula over the group's scores: real (paper, Eq. REAL), no_anchor (Eq. vanilla), bce (Eq. BCE), constant "
-        "(control: REAL's weights frozen at score 0), trpa, disco_logl, disco_lratio (default: real)",
+        metavar="NAME",
+        help=f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, "
+        "settings) -> loss per group (default: real)",
     )
-    real.add_argument(
+    group.add_argument(
         "--algo.real.tau",
         type=float,
         default=None,
         metavar="FLOAT",
         help="temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
-        "collapses early; default: 0.5, for disco_logl 10, for disco_lratio 1)",
+        f"collapses early; default: 0.5, {taus})",
     )
-    real.add_argument(
+    group.add_argument(
         "--algo.real.uniform_groups",
         default="drop",
         choices=["drop", "keep"],
         help="prompts whose rollouts are all right or all wrong: drop = loss 0, still counted in the mean, as in the "
         "authors' code; keep = the paper's equation taken literally (default: drop)",
     )
-    real.add_argument(
-        "--algo.real.bce_reduction",
-        default="sum",
-        choices=["sum", "mean"],
-        help="bce only: sum over a group, as in the paper's Eq. BCE, or mean over all valid rollouts, as in the authors' "
-        "code (default: sum)",
-    )
-    real.add_argument(
-        "--algo.real.scoring",
-        default="auto",
-        type=_scoring,
-        metavar="auto|separate",
-        help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more without "
-        "gradient only where they do not fit; separate always scores first (default: auto)",
-    )
-    real.add_argument(
-        "--algo.real.wave_depth",
-        default="auto",
-        type=_depth,
-        metavar="auto|N",
-        help="most micro-batches of a rank whose graphs are kept while scores are exchanged, unless one prompt alone needs "
-        "more; auto is the smallest that packs nearly as well as no limit, within the memory (default: auto)",
-    )
-    real.add_argument(
-        "--algo.real.old_log_probs",
-        default="auto",
-        choices=["auto", "always"],
-        help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the old "
-        "policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
-    )
-    real.add_argument(
-        "--algo.real.truncated",
-        default="negative",
-        choices=["negative", "ignore"],
-        help="rollouts cut at the length limit and not right: negative, as in the authors' code, or ignored (default: "
-        "negative)",
-    )
-    real.add_argument(
-        "--algo.real.label_threshold",
-        type=float,
-        default=None,
-        metavar="FLOAT",
-        help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none)",
-    )
-    real.add_argument(
+    group.add_argument(
         "--algo.real.kl_old_coef",
         type=float,
         default=0.0,
         metavar="FLOAT",
-        help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', no "
-        "value given; TRPA: 0.001; default: 0)",
-    )
-    real.add_argument(
-        "--algo.real.trpa_beta",
-        type=float,
-        default=0.1,
-        metavar="FLOAT",
-        help="trpa only: factor of its score differences, no unit (default: 0.1, as in TRPA's code)",
-    )
-    real.add_argument(
-        "--algo.real.disco_kl_coef",
-        type=float,
-        default=1000.0,
-        metavar="FLOAT",
-        help="disco only: coefficient of its squared-hinge KL constraint to the old policy (default: 1000)",
-    )
-    real.add_argument(
-        "--algo.real.disco_kl_delta",
-        type=float,
-        default=1e-4,
-        metavar="FLOAT",
-        help="disco only: KL in nats per token up to which the constraint is silent (default: 1e-4)",
+        help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', "
+        "no value given; TRPA: 0.001; default: 0)",
     )
 
-    run = parser.add_argument_group("the run", "for every algorithm")
-    run.add_argument(
-        "--train.max_steps", type=int, default=0, metavar="N", help="end after N rollout steps (default: 0 = all data)"
-    )
-    run.add_argument(
-        "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
-    )
-    run.add_argument(
-        "--rollout.seeded",
-        action="store_true",
-        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed draw "
-        "the same rollouts; vLLM then samples request by request, which is slower (default: off)",
-    )
-    run.add_argument(
-        "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
-    )
-    run.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
 
-    # The defaults of these two depend on the algorithm: see `resolve`.
-    parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
-
-
-def resolve(args: SimpleNamespace) -> SimpleNamespace:
-    """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then REAL's checks."""
-    real = args.actor.policy_loss_type == "real"
-    if args.train.max_steps < 0:
-        raise UserError(
-            f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
-        )
-    if args.algo.kl.init_coef is None:
-        args.algo.kl.init_coef = 0.0 if real else 0.01
-    if args.algo.advantage.estimator is None:
-        args.algo.advantage.estimator = "group_norm" if real else "gae"
-    if real:
-        wrong = problems(args)
-        if wrong:
-            raise UserError(" | ".join(wrong))
-        if args.algo.real.objective == "trpa":
-            args.algo.kl.use_loss = True  # keeps the reference's log-probabilities, which trpa's scores are made of
-    # Whether a reference model is started: upstream's rule, and for objectives that score against it.
-    args.algo.real.reference = args.algo.kl.init_coef > 0 or (real and args.algo.real.objective == "trpa")
-    return args
-
-
-def problems(args: SimpleNamespace) -> list[str]:
-    """What does not go together with `--actor.policy_loss_type real`: what, why, and the fix."""
-    real, train = args.algo.real, args.train
-    samples = args.rollout.n_samples_per_prompt
-    group, micro = max(samples, 1), max(train.micro_batch_size, 1)  # so that what follows a wrong one can be computed
-    rollout = args.rollout.batch_size * group
-    ranks = (
-        args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
+def _add_scoring(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--algo.real.scoring",
+        default="auto",
+        type=_scoring,
+        metavar="auto|separate",
+        help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more "
+        "without gradient only where they do not fit; separate always scores first (default: auto)",
     )
-    found = []
-
-    def refuse(condition, message: str) -> None:
-        if condition:
-            found.append(message)
-
-    refuse(
-        args.algo.advantage.estimator == "gae",
-        "REAL has no value function, but --algo.advantage.estimator gae would start a critic. "
-        "Use --algo.advantage.estimator group_norm, or leave the flag out (REAL makes no advantages)",
+    group.add_argument(
+        "--algo.real.wave_depth",
+        default="auto",
+        type=_depth,
+        metavar="auto|N",
+        help="most micro-batches of a rank whose graphs are kept while scores are exchanged, unless one prompt "
+        "alone needs more; auto is the smallest that packs nearly as well as no limit, within the memory (default: "
+        "auto)",
     )
-    refuse(
-        not args.reward.remote_url and not train.agent_func_path,
-        "REAL's labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
-        "example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)",
+    group.add_argument(
+        "--algo.real.old_log_probs",
+        default="auto",
+        choices=["auto", "always"],
+        help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the "
+        "old policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
     )
-    for flag, value in (
-        ("overlong_buffer_len", args.reward.overlong_buffer_len),
-        ("stop_properly_penalty_coef", args.reward.stop_properly_penalty_coef),
-    ):
-        refuse(
-            value is not None,
-            f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. Leave it "
-            "out; --algo.real.truncated says what a rollout cut at the limit counts as",
-        )
-
-    refuse(
-        samples < 2,
-        f"--rollout.n_samples_per_prompt {samples}: a group of one has nothing to classify. Use 8, as the paper does",
-    )
-    refuse(
-        train.batch_size < 1 or train.batch_size % group,
-        f"--train.batch_size {train.batch_size} (samples) does not hold whole groups of "
-        f"--rollout.n_samples_per_prompt {group}. Use a multiple of {group}, for example "
-        f"{max(1, round(train.batch_size / group)) * group}",
-    )
-    refuse(
-        train.batch_size > rollout,
-        f"--train.batch_size {train.batch_size} is more than a rollout of --rollout.batch_size "
-        f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} or less",
-    )
-    refuse(train.micro_batch_size < 1, f"--train.micro_batch_size {train.micro_batch_size}: use 1 or more")
-    refuse(
-        not train.dynamic_batch_enable and train.batch_size % (micro * ranks),
-        f"--train.batch_size {train.batch_size} is not a multiple of --train.micro_batch_size {micro} x {ranks} ranks. "
-        "Change one of them, or use --train.dynamic_batch_enable",
-    )
-    refuse(
-        train.dynamic_batch_enable and train.batch_size < ranks,
-        f"--train.batch_size {train.batch_size} gives no sample to some of the {ranks} ranks. Use fewer ranks "
-        "(--actor.num_gpus_per_node) or a larger batch",
-    )
-
-    refuse(
-        args.actor.dual_clip is not None,
-        "--actor.dual_clip clips a PPO ratio; REAL has none to clip (its weights are bounded by 1/tau). Leave it out",
-    )
-    refuse(
-        args.algo.advantage.is_correction_level != "off",
-        f"--algo.advantage.is_correction_level {args.algo.advantage.is_correction_level} reweights PPO's token ratios; "
-        "REAL's loss has none. Use --algo.advantage.is_correction_level off",
-    )
-    refuse(
-        args.algo.kl.init_coef > 0 and not args.algo.kl.use_loss,
-        f"--algo.kl.init_coef {args.algo.kl.init_coef:g} without --algo.kl.use_loss puts the KL into a reward, which REAL "
-        "uses as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss --algo.kl.estimator k3",
-    )
-    refuse(
-        args.ds.lora.dropout > 0,
-        f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would not be "
-        "the one it is weighed by. Use --ds.lora.dropout 0",
-    )
-    refuse(
-        args.algo.dynamic_filtering_enable and real.uniform_groups == "keep",
-        "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use one of them",
-    )
-    refuse(
-        args.ds.zero_stage not in (1, 2, 3),
-        f"--ds.zero_stage {args.ds.zero_stage}: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2",
-    )
-    refuse(
-        train.enable_ema and args.ds.zero_stage == 3,
-        "--train.enable_ema with --ds.zero_stage 3: OpenRLHF 0.11.2 does not write the average back (its pull request "
-        "1357), so the saved model would be the untrained one. Use --ds.zero_stage 2, or leave --train.enable_ema out",
-    )
-    refuse(
-        args.ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0,
-        "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text prompts",
-    )
-
-    refuse(
-        real.tau is not None and not 0 < real.tau < math.inf,
-        f"--algo.real.tau {real.tau}: it must be a positive number. Use 0.5, as the paper does",
-    )
-    refuse(
-        not 0 < real.trpa_beta < math.inf,
-        f"--algo.real.trpa_beta {real.trpa_beta}: it must be a positive number. Use 0.1",
-    )
-    for flag, value in (
-        ("algo.kl.init_coef", args.algo.kl.init_coef),
-        ("algo.real.kl_old_coef", real.kl_old_coef),
-        ("algo.real.disco_kl_coef", real.disco_kl_coef),
-        ("algo.real.disco_kl_delta", real.disco_kl_delta),
-    ):
-        refuse(
-            not 0 <= value < math.inf,
-            f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more",
-        )
-    refuse(
-        real.label_threshold is not None and not math.isfinite(real.label_threshold),
-        f"--algo.real.label_threshold {real.label_threshold}: no score, or every score, is above it. Use a number between "
-        "the scores of wrong and right answers",
-    )
-    refuse(
-        real.objective == "trpa" and real.tau is not None,
-        "--algo.real.tau is not read by --algo.real.objective trpa, whose scale is --algo.real.trpa_beta. Leave it out",
-    )
-    for name, readers in READ_BY.items():
-        refuse(
-            real.objective not in readers and getattr(real, name) != _default(name),
-            f"--algo.real.{name} {getattr(real, name)} is read by {' and '.join(readers)} only, not by "
-            f"--algo.real.objective {real.objective}. Leave it out",
-        )
-    return found
 
 
 def _scoring(text: str) -> str:
     if text in ("micro_batch", "deferred"):
         raise argparse.ArgumentTypeError(
-            f"{text} is gone: a wave of one micro-batch and one of a whole step are --algo.real.wave_depth 1 and 1000. "
-            "Leave --algo.real.scoring out"
+            f"{text} is gone: a wave of one micro-batch and one of a whole step are --algo.real.wave_depth 1 and "
+            "1000. Leave --algo.real.scoring out"
         )
     if text not in ("auto", "separate"):
         raise argparse.ArgumentTypeError(f"{text!r}: choose auto or separate")
@@ -315,16 +103,126 @@ def _depth(text: str) -> str:
     return text
 
 
-def _default(name: str):
-    parser = argparse.ArgumentParser()
-    add(parser)
-    return parser.get_default(f"algo.real.{name}")
+def _add_labels(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--algo.real.truncated",
+        default="negative",
+        choices=["negative", "ignore"],
+        help="rollouts cut at the length limit and not right: negative, as in the authors' code, or ignored (default: "
+        "negative)",
+    )
+    group.add_argument(
+        "--algo.real.label_threshold",
+        type=float,
+        default=None,
+        metavar="FLOAT",
+        help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
+        "scores are 0 or 1; default: none)",
+    )
+
+
+def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
+    def add(name: str, text: str, **options: Any) -> None:
+        default = SETTINGS[name]
+        shown = f"{default:g}" if isinstance(default, float) else default
+        group.add_argument(
+            f"--algo.real.{name}",
+            default=default,
+            help=f"{' and '.join(readers(name))} only: {text} (default: {shown})",
+            **options,
+        )
+
+    add(
+        "bce_reduction",
+        "sum over a group, as in the paper's Eq. BCE, or mean over all valid rollouts, as in the authors' code",
+        choices=["sum", "mean"],
+    )
+    add("trpa_beta", "factor of its score differences, no unit, as in TRPA's code", type=float, metavar="FLOAT")
+    add(
+        "disco_kl_coef",
+        "coefficient of its squared-hinge KL constraint to the old policy",
+        type=float,
+        metavar="FLOAT",
+    )
+    add(
+        "disco_kl_delta",
+        "KL in nats per token up to which the constraint is silent",
+        type=float,
+        metavar="FLOAT",
+    )
+
+
+def _add_run(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--train.max_steps", type=int, default=0, metavar="N", help="end after N rollout steps (default: 0 = all data)"
+    )
+    group.add_argument(
+        "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
+    )
+    group.add_argument(
+        "--train.deal",
+        default="upstream",
+        choices=["groups", "upstream"],
+        help="what an update trains on. groups: whole prompts in an order made of --train.seed, nothing dropped, "
+        "the same rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets are "
+        "sorted by length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
+    )
+    group.add_argument(
+        "--rollout.seeded_order",
+        action="store_true",
+        help="draw prompts in an order made of --train.seed and train on their rollouts in that order, so that runs "
+        "with one seed see the same prompts in the same step; costs nothing (default: off, as upstream)",
+    )
+    group.add_argument(
+        "--rollout.seeded",
+        action="store_true",
+        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed "
+        "draw the same rollouts; vLLM then samples request by request, which is slower; includes "
+        "--rollout.seeded_order (default: off)",
+    )
+    group.add_argument(
+        "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
+    )
+    group.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
+
+
+def resolve(args: SimpleNamespace) -> SimpleNamespace:
+    """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then REAL's checks."""
+    real, kl = args.actor.policy_loss_type == "real", args.algo.kl
+    if args.train.max_steps < 0:
+        raise UserError(
+            f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
+        )
+    if real:
+        args.train.deal = "groups"
+    args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
+    if kl.init_coef is None:
+        kl.init_coef = 0.0 if real else 0.01
+    if args.algo.advantage.estimator is None:
+        args.algo.advantage.estimator = "group_norm" if real else "gae"
+    scored_against_reference = False
+    if real:
+        args.algo.real.objective = absolute(args.algo.real.objective)
+        wrong = list(problems(args))
+        if wrong:
+            raise UserError(*wrong)
+        scored_against_reference = find(args.algo.real.objective).needs_reference
+        # OpenRLHF then keeps the reference's log-probabilities.
+        kl.use_loss = kl.use_loss or scored_against_reference
+    elif args.train.deal == "groups":
+        wrong = list(deal_problems(args))
+        if wrong:
+            raise UserError(*wrong)
+    # Whether a reference model is started: upstream's rule, and for objectives that score against it.
+    args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
+    return args
 
 
 def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:
-    """For the training script: a refused combination is one line on standard error and exit code 2."""
+    """For the training script: a line on standard error for each thing that is refused, and exit code 2."""
     try:
         return parse()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)

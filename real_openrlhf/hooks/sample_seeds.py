@@ -1,4 +1,4 @@
-"""A seed for every sample, so that two runs with one seed draw the same rollouts in whatever order vLLM serves them."""
+"""A seed for every sample: two runs with one seed draw the same rollouts in whatever order vLLM serves them."""
 
 import zlib
 from collections import Counter
@@ -12,6 +12,12 @@ class SampleSeeds:
         self.seed = seed
         self.draws: Counter[str] = Counter()
 
+    def seeded(self, sampling_params, prompt: str):
+        """The request's parameters with the prompt's next seed; those of other prompts stay as they are."""
+        sampling_params = copy(sampling_params)
+        sampling_params.seed = self.next(prompt)
+        return sampling_params
+
     def next(self, prompt: str) -> int:
         draw = self.draws[prompt]
         self.draws[prompt] += 1
@@ -19,7 +25,7 @@ class SampleSeeds:
 
 
 def seeded_by_index(sampling_params, index: int):
-    """The prompt's parameters for its sample `index`: without this, all samples of a seeded prompt would be the same."""
+    """The prompt's parameters for its sample `index`: else all samples of a seeded prompt would be the same."""
     if sampling_params.seed is None:
         return sampling_params
     sampling_params = copy(sampling_params)

@@ -2,33 +2,54 @@
 
 from dataclasses import dataclass
 
+from real_openrlhf.training.algorithms import ALGORITHMS
+
 
 @dataclass(frozen=True)
-class Method:
-    label: str
+class Look:
     colour: str
     line: str | tuple
     marker: str
 
 
-# Colours told apart by colour-blind readers (Okabe and Ito's palette, darkened where it was weak on white, plus three);
+@dataclass(frozen=True)
+class Method(Look):
+    label: str
+
+
+# Colours told apart by colour-blind readers (Okabe and Ito's palette, darkened where weak on white, and a few more);
 # line style and marker say the same without colour.
-METHODS = {
-    "real": Method("REAL", "#0072B2", "-", "o"),
-    "real_bce": Method("REAL with BCE", "#56B4E9", "--", "s"),
-    "real_no_anchor": Method("REAL without anchor", "#CC79A7", "-.", "^"),
-    "real_constant": Method("REAL, constant weights", "#7F7F7F", ":", "D"),
-    "grpo": Method("GRPO", "#D55E00", "--", "v"),
-    "dapo": Method("DAPO", "#E69F00", "-.", "P"),
-    "gspo": Method("GSPO", "#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X"),
-    "trpa": Method("TRPA", "#A89600", (0, (3, 1)), "<"),
-    "disco_logl": Method("DisCO log-L", "#8C564B", (0, (1, 1)), ">"),
-    "disco_lratio": Method("DisCO L-ratio", "#7B3FA0", (0, (8, 2)), "*"),
+LOOKS = {
+    "real": Look("#0072B2", "-", "o"),
+    "real_bce": Look("#56B4E9", "--", "s"),
+    "real_no_anchor": Look("#CC79A7", "-.", "^"),
+    "real_constant": Look("#7F7F7F", ":", "D"),
+    "grpo": Look("#D55E00", "--", "v"),
+    "dapo": Look("#E69F00", "-.", "P"),
+    "gspo": Look("#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X"),
+    "trpa": Look("#A89600", (0, (3, 1)), "<"),
+    "disco_logl": Look("#8C564B", (0, (1, 1)), ">"),
+    "disco_lratio": Look("#7B3FA0", (0, (8, 2)), "*"),
 }
-REAL_FAMILY = ("real", "real_bce", "real_no_anchor", "real_constant")
-UNKNOWN_LOOK = Method("", "#444444", (0, (2, 2)), "h")
+# The looks of algorithms that have none of their own yet, in turn.
+SPARE = (
+    Look("#882255", (0, (5, 1, 1, 1)), "p"),
+    Look("#332288", (0, (2, 1)), "d"),
+    Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
+)
+UNKNOWN = Look("#444444", (0, (2, 2)), "h")
+
+
+def _methods() -> dict[str, Method]:
+    spare = iter(SPARE)
+    looks = {name: LOOKS.get(name) or next(spare, UNKNOWN) for name in ALGORITHMS}
+    return {name: Method(**vars(look), label=ALGORITHMS[name].label) for name, look in looks.items()}
+
+
+METHODS = _methods()
+REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 
 
 def method(algo: str) -> Method:
     """The look of an algorithm; one that we do not know keeps its own name in dark grey."""
-    return METHODS.get(algo) or Method(algo, UNKNOWN_LOOK.colour, UNKNOWN_LOOK.line, UNKNOWN_LOOK.marker)
+    return METHODS.get(algo) or Method(**vars(UNKNOWN), label=algo)

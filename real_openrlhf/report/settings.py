@@ -8,11 +8,12 @@ from typing import Any
 
 from real_openrlhf.report.methods import METHODS, Method, method
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.training.recipes import ALGORITHMS
+from real_openrlhf.training.algorithms import ALGORITHMS
 from real_openrlhf.training.run_folder import json_value
 
 # How a knob of the paper's ablations is named where a run leaves its method's own value.
 WORDS = {
+    "--algo.real.objective": "objective {}",
     "--algo.real.tau": "τ = {}",
     "--algo.real.uniform_groups": "uniform groups: {}",
     "--algo.real.bce_reduction": "{} over rollouts",
@@ -156,4 +157,5 @@ def _deviation(run: Run) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A number or a word; of a path its last part."""
+    return f"{value:g}" if isinstance(value, float) else PurePath(str(value)).name

@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import glob
 import importlib.metadata
-import itertools
 import json
 import math
 import platform
@@ -46,17 +45,24 @@ def create(folder: Path, stem: str, name: str | None) -> Path:
     """Make the run's folder: under the name asked for, else under one that nothing else has."""
     refuse_name(folder, name)
     base = name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, attempt = folder / base, 1
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for attempt in itertools.count(1):
-            path = folder / (base if attempt == 1 else f"{base}-{attempt}")
-            try:
-                path.mkdir()
-                return path
-            except FileExistsError:
-                refuse_name(folder, name)  # another process was faster
+        while not _made(path):
+            refuse_name(folder, name)  # another process was faster
+            attempt += 1
+            path = folder / f"{base}-{attempt}"
+        return path
     except OSError as error:
         raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir()
+        return True
+    except FileExistsError:
+        return False
 
 
 def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
@@ -120,23 +126,28 @@ def _number(word: str) -> int | float | str:
     return word
 
 
-def provenance(data: Iterable[Path]) -> dict:
-    """What a run was made with: versions, code, patches and the data by hash."""
+def provenance(data: Iterable[Path], objective: Iterable[Path] = ()) -> dict:
+    """What a run was made with: versions, code, patches, and by hash the data and an objective of the user's own."""
     series = load_series()
     return {
         "versions": versions(),
         "code_version": code_version(),
         "patches": {"series": series.name, "sha256": series.sha256},
-        "data": {str(path): sha256(path) for path in data},
+        "data": hashes(data),
+        "objective": hashes(objective),
     }
 
 
+def hashes(files: Iterable[Path]) -> dict[str, str]:
+    return {str(path): sha256(path) for path in files}
+
+
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "real-openrlhf": __version__}
+    numbers = {"python": platform.python_version(), "real-openrlhf": __version__}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            numbers[package] = importlib.metadata.version(package)
+    return numbers
 
 
 def code_version() -> str:

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.algorithm.lookup import file_of
 from real_openrlhf.training import tiny_task
+from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
 
 MODEL, TRAINING, VALIDATION, REWARD = (
@@ -82,6 +84,12 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     for flag in (TRAINING, VALIDATION):
         if flag in flags:
             yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
+
+
+def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
+    """The user's own objective, whose hash a run keeps too."""
+    path = file_of(flags[OBJECTIVE].text) if OBJECTIVE in flags else None
+    return [path] if path is not None and path.is_file() else []
 
 
 def _prepare_set(name: str, path: Path, model: str) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.errors import UserError
 from real_openrlhf.hooks import arguments
 
@@ -77,7 +78,7 @@ def resolve(flags: str) -> SimpleNamespace:
 def refusals(flags: str) -> list[str]:
     with pytest.raises(UserError) as refused:
         resolve(f"{REAL} {flags}")
-    return str(refused.value).split(" | ")
+    return refused.value.problems
 
 
 def test_real_needs_one_flag_beside_what_grpo_has():
@@ -107,9 +108,39 @@ def test_ppo_is_not_refused_what_real_is():
     )
 
 
+@pytest.mark.parametrize(
+    "flags, order, samples",
+    [("", False, False), ("--rollout.seeded_order", True, False), ("--rollout.seeded", True, True)],
+)
+def test_a_seed_for_every_sample_includes_the_order(flags, order, samples):
+    rollout = resolve(flags).rollout
+    assert (rollout.seeded_order, rollout.seeded) == (order, samples)
+
+
 def test_trpa_gets_its_reference_model_without_a_kl_loss():
     args = resolve(f"{REAL} --algo.real.objective trpa")
     assert args.algo.real.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
+
+
+def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from real_openrlhf.algorithm.objective import Objective\n"
+        "def pull(scores, groups, settings):\n"
+        "    return -groups.mean(scores, groups.positive)\n"
+        "against_reference = Objective(pull, score='log_ratio_ref', reads=('trpa_beta',))\n"
+    )
+    args = resolve(f"{REAL} --algo.real.objective mine.py:pull --algo.real.tau 0.3")
+    assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.algo.real.reference
+    args = resolve(f"{REAL} --algo.real.objective mine.py:against_reference --algo.real.trpa_beta 7")
+    assert args.algo.real.reference and args.algo.kl.use_loss
+    (refusal,) = refusals("--algo.real.objective mine.py:against_reference --algo.real.tau 0.3")
+    assert f"is not read by --algo.real.objective {tmp_path}/mine.py:against_reference" in refusal
+    (refusal,) = refusals("--algo.real.objective mine.py:push")
+    assert refusal.startswith(f"--algo.real.objective {tmp_path}/mine.py:push: {tmp_path}/mine.py defines no 'push'")
+    (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
+    (refusal,) = refusals("--algo.real.objective mine.py:pull")
+    assert "pull: it returns shape (11,), not one loss for each group" in refusal
 
 
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
@@ -132,7 +163,8 @@ REFUSED = {
     "no batch": ("--train.batch_size 0", "--train.batch_size 0 (samples) does not hold whole groups", ""),
     "more than a rollout": (
         "--rollout.batch_size 8",
-        "more than a rollout of --rollout.batch_size 8 x --rollout.n_samples_per_prompt 8 = 64 samples. Use 64 or less",
+        "more than a rollout of --rollout.batch_size 8 x --rollout.n_samples_per_prompt 8 = 64 samples. Use 64 or "
+        "less",
         "--rollout.batch_size 8 --train.batch_size 64",
     ),
     "uneven micro-batches": (
@@ -205,34 +237,24 @@ REFUSED = {
     ),
     "a setting of bce": (
         "--algo.real.bce_reduction mean",
-        "--algo.real.bce_reduction mean is read by bce only, not by --algo.real.objective real. Leave it out",
+        "--algo.real.bce_reduction mean is not read by --algo.real.objective real, which reads --algo.real.tau. "
+        "Leave it out, or use an objective that reads it: bce",
         "--algo.real.bce_reduction mean --algo.real.objective bce",
     ),
     "a setting of disco": (
         "--algo.real.disco_kl_coef 10",
-        "is read by disco_logl and disco_lratio only",
+        "use an objective that reads it: disco_logl, disco_lratio",
         "--algo.real.disco_kl_coef 10 --algo.real.objective disco_logl",
     ),
     "trpa has no tau": (
         "--algo.real.objective trpa --algo.real.tau 0.5",
-        "is not read by --algo.real.objective trpa",
-        "",
+        "is not read by --algo.real.objective trpa, which reads --algo.real.trpa_beta. Leave it out",
+        "--algo.real.objective trpa",
     ),
-    "groups in micro-batches": (
-        "--algo.real.scoring micro_batch --train.micro_batch_size 4",
-        "Use --train.micro_batch_size 8 or --algo.real.scoring auto",
-        "--algo.real.scoring micro_batch --train.micro_batch_size 8",
-    ),
-    "groups on ranks": (
-        "--algo.real.scoring micro_batch --train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable "
-        "--actor.num_gpus_per_node 16",
-        "gives each of 16 ranks whole groups, but an optimizer step has 8. Use --algo.real.scoring auto",
-        "--train.batch_size 64 --train.micro_batch_size 8 --train.dynamic_batch_enable --actor.num_gpus_per_node 16",
-    ),
-    "disco's constraint": (
-        "--algo.real.objective disco_logl --algo.real.scoring micro_batch --train.micro_batch_size 8",
-        "the KL constraint of disco_logl needs the whole step's before any gradient. Use --algo.real.scoring auto",
-        "--algo.real.objective disco_logl --algo.real.scoring auto --train.micro_batch_size 8",
+    "an objective that there is not": (
+        "--algo.real.objective reel",
+        "--algo.real.objective reel: unknown objective 'reel': choose one of real, ",
+        "--algo.real.objective real",
     ),
 }
 
@@ -245,7 +267,7 @@ def test_what_makes_no_sense_is_refused_with_the_fix(name):
     for refusal in found:
         assert "\n" not in refusal
         assert re.search(r"--[a-z]|text prompts", refusal)  # what is wrong by name,
-        assert re.search(r"\b(Use|Leave|Give|Change|use) ", refusal)  # and what to do
+        assert re.search(r"\b(Use|Leave|Give|Change|use|choose) ", refusal)  # and what to do
     resolve(f"{REAL} {fix}")  # what the message says is then accepted
 
 
@@ -254,11 +276,18 @@ def test_all_that_is_wrong_is_said_at_once():
     assert len(found) == 5  # 100 is neither whole groups nor whole micro-batches
 
 
-def test_disco_without_its_constraint_weighs_in_place():
-    resolve(
-        f"{REAL} --algo.real.objective disco_logl --algo.real.disco_kl_coef 0 --algo.real.scoring micro_batch "
-        "--train.micro_batch_size 8"
-    )
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--algo.real.scoring deferred", "deferred is gone: .* --algo.real.wave_depth 1 and 1000. Leave"),
+        ("--algo.real.scoring often", "'often': choose auto or separate"),
+        ("--algo.real.wave_depth 0", "'0': give auto, or a number of micro-batches of 1 or more"),
+    ],
+)
+def test_the_parser_itself_refuses_a_wave_that_cannot_be(capsys, words, message):
+    with pytest.raises(SystemExit):
+        parser().parse_args(words.split())
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_a_negative_step_limit_is_refused_for_every_method():
@@ -267,13 +296,15 @@ def test_a_negative_step_limit_is_refused_for_every_method():
             resolve(f"{flags} --train.max_steps=-1")
 
 
-def test_the_scripts_refusal_is_one_line_and_exit_code_2(capsys):
+def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as exit:
-        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0"))
+        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.trpa_beta 0"))
     assert exit.value.code == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
-    ]
+    zero, beta, unread = capsys.readouterr().err.splitlines()
+    assert zero == "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    assert beta.startswith("error: --algo.real.trpa_beta 0.0: ") and unread.startswith(
+        "error: --algo.real.trpa_beta 0.0 "
+    )
 
 
 def own_actions() -> list[argparse.Action]:
@@ -285,7 +316,7 @@ def test_every_flag_says_what_it_is_its_default_and_where_it_is_from():
     assert len(actions) > 15
     for name, action in actions.items():
         assert "(default: " in action.help or "; default: " in action.help, name
-        if action.default not in (None, False) and name != "algo.real.scoring":
+        if action.default not in (None, False):
             assert (
                 f"default: {action.default:g}"
                 if isinstance(action.default, float)
@@ -296,22 +327,36 @@ def test_every_flag_says_what_it_is_its_default_and_where_it_is_from():
     assert "no unit" in actions["algo.real.tau"].help and "nats per token" in actions["algo.real.disco_kl_delta"].help
 
 
-def test_the_objectives_are_those_there_are():
-    from real_openrlhf.algorithm import objective
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_help_names_every_objective_its_source_and_its_own_temperature(name):
+    actions = {action.dest: action for action in own_actions()}
+    assert f"{name} ({OBJECTIVES[name].source})" in actions["algo.real.objective"].help
+    if "tau" in OBJECTIVES[name].reads:
+        said = dict(re.findall(r"for (\w+) ([\d.]+)", actions["algo.real.tau"].help))
+        assert OBJECTIVES[name].tau == float(said.get(name, 0.5))
 
-    (flag,) = [action for action in own_actions() if action.dest == "algo.real.objective"]
-    assert flag.choices == list(objective.OBJECTIVES)
-    for read in arguments.READ_BY.values():
-        assert set(read) <= set(objective.OBJECTIVES)
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
+    """Each setting of `SETTINGS` by itself: taken, or refused with the objectives that read it."""
+    for setting, value in {
+        "tau": 0.3,
+        "bce_reduction": "mean",
+        "trpa_beta": 7,
+        "disco_kl_coef": 7,
+        "disco_kl_delta": 7,
+    }.items():
+        flags = f"--algo.real.objective {name} --algo.real.{setting} {value}"
+        if setting in OBJECTIVES[name].reads:
+            resolve(f"{REAL} {flags}")
+        else:
+            (refusal,) = refusals(flags)
+            assert f"--algo.real.{setting} {value}" in refusal and readers(setting)[0] in refusal
 
 
-def test_the_default_temperature_in_the_help_is_the_objectives():
-    from real_openrlhf.algorithm.objective import OBJECTIVES
-
-    (tau,) = [action for action in own_actions() if action.dest == "algo.real.tau"]
-    said = dict(re.findall(r"for (\w+) ([\d.]+)", tau.help))
-    for name, objective in OBJECTIVES.items():
-        assert objective.tau == float(said.get(name, 0.5))
+def test_settings_of_some_objectives_have_their_flags_and_defaults():
+    defaults = {action.dest.removeprefix("algo.real."): action.default for action in own_actions()}
+    assert {name: defaults[name] for name in SETTINGS} == SETTINGS
 
 
 @pytest.mark.skipif(importlib.util.find_spec("openrlhf") is None, reason="OpenRLHF is not installed")

@@ -8,6 +8,7 @@ import torch
 
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
+    PLAN_METRICS,
     RATIO_METRICS,
     group_metrics,
     ratio_metrics,
@@ -81,7 +82,7 @@ def test_the_key_set_is_constant_and_nothing_is_nan(name):
 
 def test_the_two_sides_add_up_where_they_can():
     layout = ([0.4, -0.3, 0.2, 0.1], [1, 0, 1, 0], [0, 0, 1, 1])
-    for name in ("real", "bce", "constant", "disco_logl", "disco_lratio"):
+    for name in ("real", "balanced", "bce", "constant", "disco_logl", "disco_lratio"):
         for reduction in ("sum", "mean"):
             metrics = measure(*layout, name=name, bce_reduction=reduction)
             assert metrics["real/loss_pos"] + metrics["real/loss_neg"] == pytest.approx(
@@ -141,7 +142,7 @@ def test_table_1_for_grpo(tokens):
 
 def test_grpo_gradients_are_those_of_the_clipped_objective(tokens):
     """|d clipped surrogate / d log pi| by autograd, advantage 1 and -1, DAPO's clip-higher."""
-    new, old, mask, labels = tokens
+    new, old, _, _ = tokens
     new = new.clone().requires_grad_()
     ratio = (new - old).exp()
     advantage = torch.tensor([[1.0], [-1.0], [0.0]], dtype=torch.float64)
@@ -198,5 +199,5 @@ def test_unknown_family_is_refused(tokens):
 
 def test_the_documentation_has_every_metric():
     page = (Path(__file__).parents[2] / "docs" / "method.md").read_text()
-    for name, meaning in GROUP_METRICS.items():
+    for name, meaning in {**GROUP_METRICS, **PLAN_METRICS}.items():
         assert f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" in page

@@ -1,10 +1,13 @@
 """Recipes against the paper: its sentences are quoted here a second time and the numbers are read out of them."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.training.recipes import (
     ALGORITHMS,
     METHOD_FLAGS,
@@ -14,8 +17,9 @@ from real_openrlhf.training.recipes import (
     Setting,
     compose,
 )
+from real_openrlhf.training.run_folder import json_value
 
-NAMES = "real real_bce real_no_anchor real_constant grpo dapo gspo trpa disco_logl disco_lratio".split()
+NAMES = "real real_bce real_no_anchor real_constant real_balanced grpo dapo gspo trpa disco_logl disco_lratio".split()
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
@@ -82,6 +86,11 @@ def test_rate_and_steps_are_the_papers(recipe):
     assert values(recipe, "--actor.adam.lr") == [rate]
     assert values(recipe, "--train.max_steps") == [steps]
     assert f"DeepSeek-R1-Distill-Qwen-{size}" in plan(recipe).text("--actor.model_name_or_path")
+
+
+@pytest.mark.parametrize("recipe, algo", PAIRS)
+def test_prompts_come_in_the_seeds_order(recipe, algo):
+    assert {"--rollout.seeded_order", "--rollout.seeded"} & plan(recipe, algo).flags.keys()
 
 
 def test_validation_is_aime24_over_eight_samples():
@@ -226,3 +235,35 @@ def test_any_flag_can_be_taken_out(flag):
     composed = plan("qwen7b", removed=[flag], rows=1000)
     assert flag not in composed.flags
     assert composed.gpus > 0 and composed.layout and composed.argv()
+
+
+def test_the_documents_tables_are_made_of_the_code():
+    refresh = Path(__file__).parents[2] / "docs" / "refresh.py"
+    done = subprocess.run([sys.executable, refresh, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in ("README.md", "docs/recipes.md"):
+        assert "<!-- code: algorithms -->" in (refresh.parents[1] / page).read_text()
+    assert "<!-- code: objectives -->" in (refresh.parents[1] / "docs/method.md").read_text()
+
+
+def test_another_objective_comes_with_its_own_constants():
+    """REAL's tau is not DisCO's, and TRPA reads none."""
+    for name in ("disco_logl", "trpa", "mine.py:hinge"):
+        composed = plan("qwen7b", "real", {"--algo.real.objective": (name,)})
+        assert "--algo.real.tau" not in composed.flags and composed.text("--algo.real.objective") == name
+    assert plan("qwen7b", "real", {"--algo.real.objective": ("real",)}).text("--algo.real.tau") == "0.5"
+    mine = plan("qwen7b", "real", {"--algo.real.objective": ("bce",), "--algo.real.tau": ("0.1",)})
+    assert mine.text("--algo.real.tau") == "0.1" and "--algo.real.uniform_groups" in mine.flags
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_is_an_algorithm_with_the_constants_that_it_reads(name):
+    (algorithm,) = [
+        one for one in ALGORITHMS.values() if (own := one.settings.get("--algo.real.objective")) and own.text == name
+    ]
+    constants = {**SETTINGS, "tau": OBJECTIVES[name].tau}
+    told = {setting: algorithm.settings.get(f"--algo.real.{setting}") for setting in SETTINGS}
+    assert {setting for setting, value in told.items() if value} == set(OBJECTIVES[name].reads)
+    for setting in OBJECTIVES[name].reads:
+        assert json_value(told[setting].words) == constants[setting]
+    assert algorithm.label and algorithm.about and algorithm.source

@@ -99,6 +99,23 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
     assert len(problems) == 10
 
 
+def test_a_users_own_objective_is_loaded_and_tried(capsys, tmp_path):
+    mine = tmp_path / "mine.py"
+    words = ("--recipe", "qwen7b", "--algo", "real", "--algo.real.objective", "mine.py:mine")
+    mine.write_text("def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n")
+    code, printed, problems = dry_run(capsys, *words)
+    assert (code, problems) == (0, [])
+    assert f"--algo.real.objective: real (recipe) -> {mine}:mine" in printed
+    mine.write_text("def mine(scores, groups, settings):\n    return scores\n")
+    _, _, (problem,) = dry_run(capsys, *words)
+    assert problem.startswith(
+        f"--algo.real.objective {mine}:mine: it returns shape (11,), not one loss for each group"
+    )
+    mine.unlink()
+    _, _, (problem,) = dry_run(capsys, *words)
+    assert f"{mine} cannot be read (No such file or directory)" in problem
+
+
 def test_upstreams_own_checks_are_heard(capsys):
     _, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", "grpo", "--train.partial_rollout_enable")
     assert problems == [

@@ -1,0 +1,65 @@
+"""The documents' tables of algorithms and objectives come from the code, by this command:
+
+python docs/refresh.py            # fills the tables between the markers
+python docs/refresh.py --check    # changes nothing; exit 1 if a page says something else
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
+from real_openrlhf.training.algorithms import ALGORITHMS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"(<!-- code: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def algorithms() -> str:
+    rows = ((f"`{name}`", one.label, one.about, one.source) for name, one in ALGORITHMS.items())
+    return table(("`--algo`", "in figures", "what it is", "from"), rows)
+
+
+def objectives() -> str:
+    rows = (
+        (f"`{name}`", one.loss.__doc__, f"`{one.score}`", reads(name), one.source) for name, one in OBJECTIVES.items()
+    )
+    return table(("`--algo.real.objective`", "loss of a group", "score", "reads", "from"), rows)
+
+
+def reads(name: str) -> str:
+    """The settings that an objective reads, with its own values."""
+    own = {**SETTINGS, "tau": OBJECTIVES[name].tau}
+    values = {setting: own[setting] for setting in OBJECTIVES[name].reads}
+    return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [columns, ["---"] * len(tuple(columns)), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def filled(page: Path) -> str:
+    """The page with the tables as they are now."""
+    made = {"algorithms": algorithms, "objectives": objectives}
+    return BLOCK.sub(lambda block: block[1] + made[block["name"]]() + block[3], page.read_text())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    stale = [page for page in PAGES if page.read_text() != filled(page)]
+    for page in stale:
+        if args.check:
+            print(f"{page} is not what the code says: run docs/{Path(__file__).name}", file=sys.stderr)
+        else:
+            page.write_text(filled(page))
+    return int(args.check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

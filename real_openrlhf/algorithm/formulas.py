@@ -1,0 +1,206 @@
+"""The formulas over a prompt's scores, and what each of them needs: a new objective is one function and one row here.
+
+Nobody derives a gradient by hand: `objective.score_weights` asks autograd. Flags, recipes, figures and the documents'
+tables are made of these rows, also where torch is not loaded. So nothing here imports it: formulas use the methods of
+their tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from real_openrlhf.algorithm.groups import Groups
+
+# What a rollout's score is the mean of, over its action tokens.
+SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "log_ratio_old": lambda new, old, ref: new - old,  # the paper's relative log-probability
+    "log_ratio_ref": lambda new, old, ref: new - ref,
+    "log_prob": lambda new, old, ref: new,
+    "ratio_old": lambda new, old, ref: (new - old).exp(),
+}
+# Those that are known without a forward pass while the policy still is the old one.
+KNOWN_AT_OLD = {"log_ratio_old": 0.0, "ratio_old": 1.0}
+
+# Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
+SETTINGS: dict[str, Any] = {
+    "tau": None,
+    "bce_reduction": "sum",
+    "trpa_beta": 0.1,
+    "disco_kl_coef": 1000.0,
+    "disco_kl_delta": 1e-4,
+}
+
+
+class Constants(Protocol):
+    """What a formula may read of its settings."""
+
+    @property
+    def tau(self) -> float: ...
+
+    @property
+    def trpa_beta(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A formula, what it needs, and what people are told about it."""
+
+    loss: Callable[[Tensor, Groups, Constants], Tensor]  # (scores, groups, settings) -> loss per group
+    label: str = ""  # its name in figures and tables
+    about: str = ""  # what it is, in one line
+    source: str = ""  # where it is from
+    family: str = "REAL"  # whose recipe its other settings are
+    score: str = "log_ratio_old"
+    tau: float = 0.5
+    reads: tuple[str, ...] = ("tau",)
+    levels: bool = False  # tells UNPARSABLE from NEGATIVE
+
+    def __post_init__(self) -> None:
+        if self.score not in SCORES:
+            raise ValueError(f"score is {self.score!r}: choose one of {', '.join(SCORES)}")
+        if not set(self.reads) <= SETTINGS.keys():
+            raise ValueError(f"reads is {self.reads!r}: choose from {', '.join(SETTINGS)}")
+        if not 0 < self.tau < float("inf"):
+            raise ValueError(f"tau is {self.tau}: it must be a positive number")
+
+    @property
+    def needs_reference(self) -> bool:
+        """Its score is measured against a reference model."""
+        return self.score == "log_ratio_ref"
+
+    @property
+    def needs_step_kl(self) -> bool:
+        """It comes with DisCO's constraint, whose coefficient is made of the whole optimizer step's KL."""
+        return "disco_kl_coef" in self.reads
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)) at any x; the 1 is what the paper calls the anchor logit 0."""
+    return x.logaddexp(x.new_zeros(()))
+
+
+def real(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """log(1 + sum_P exp(-s/tau)) + log(1 + sum_N exp(s/tau))"""
+    positives = groups.logsumexp(-scores / settings.tau, groups.positive)
+    negatives = groups.logsumexp(scores / settings.tau, groups.negative)
+    return softplus(positives) + softplus(negatives)
+
+
+def no_anchor(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """log(1 + sum_N exp(s/tau) * sum_P exp(-s/tau)); 0 where a side is empty"""
+    positives = groups.logsumexp(-scores / settings.tau, groups.positive)
+    negatives = groups.logsumexp(scores / settings.tau, groups.negative)
+    return softplus(positives + negatives)
+
+
+def bce(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """-(sum_P log sigmoid(s/tau) + sum_N log(1 - sigmoid(s/tau)))"""
+    wrong_way = scores.where(groups.negative, -scores)
+    return groups.sum(softplus(wrong_way / settings.tau), groups.valid)
+
+
+def constant(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """REAL's tangent at score 0: log(1+P) - sum_P s/tau/(1+P) + log(1+N) + sum_N s/tau/(1+N)"""
+    positives, negatives = (groups.size(side).to(scores) for side in (groups.positive, groups.negative))
+    pull = groups.sum(scores / settings.tau, groups.positive) / (1 + positives)
+    push = groups.sum(scores / settings.tau, groups.negative) / (1 + negatives)
+    return (positives.log1p() - pull) + (negatives.log1p() + push)
+
+
+def balanced(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """log(1 + mean_P exp(-s/tau)) + log(1 + mean_N exp(s/tau))"""
+    positives = groups.logmeanexp(-scores / settings.tau, groups.positive)
+    negatives = groups.logmeanexp(scores / settings.tau, groups.negative)
+    return softplus(positives) + softplus(negatives)
+
+
+def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """-mean log sigmoid(a beta (s_w - s_l)), pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
+    preferred, other = groups.pairs()
+    gain = 1 + 1.5 * groups.positive[preferred].to(scores)
+    losses = softplus(-gain * settings.trpa_beta * (scores[preferred] - scores[other]))
+    pairs = replace(groups, labels=groups.labels[preferred], index=groups.index[preferred])
+    return pairs.mean(losses, pairs.valid)
+
+
+def disco(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """-(mean_P s - tau log mean_N exp(s/tau)), an empty side 0; its KL constraint is `policy_loss.kl_hinge_coef`"""
+    push = settings.tau * groups.logmeanexp(scores / settings.tau, groups.negative)
+    return push.masked_fill(groups.size(groups.negative) == 0, 0.0) - groups.mean(scores, groups.positive)
+
+
+_STEP_KL = ("disco_kl_coef", "disco_kl_delta")
+
+OBJECTIVES: dict[str, Objective] = {
+    "real": Objective(
+        real,
+        label="REAL",
+        about="the paper's method: anchored softmax classification of a prompt's rollouts",
+        source="paper, Eq. REAL",
+    ),
+    "bce": Objective(
+        bce,
+        label="REAL with BCE",
+        about="ablation: binary cross-entropy in place of the softmax loss",
+        source="paper, Eq. BCE, “w/ BCE loss”",
+        reads=("tau", "bce_reduction"),
+    ),
+    "no_anchor": Objective(
+        no_anchor,
+        label="REAL without anchor",
+        about="ablation: REAL without the anchor logits",
+        source="paper, Eq. vanilla, “w/o Anchor Logits”",
+    ),
+    "constant": Objective(
+        constant,
+        label="REAL, constant weights",
+        about="control: REAL's weights frozen at score 0, what is left of it when scores stay small",
+        source="not in the paper",
+    ),
+    "balanced": Objective(
+        balanced,
+        label="REAL, balanced",
+        about="REAL with means for sums: at score 0 a group's right and wrong side weigh the same",
+        source="not in the paper",
+    ),
+    "trpa": Objective(
+        trpa,
+        label="TRPA",
+        about="preference pairs, scores against a reference model",
+        source="TRPA's code; the paper cites its numbers from DisCO's",
+        family="TRPA",
+        score="log_ratio_ref",
+        reads=("trpa_beta",),
+        levels=True,
+    ),
+    "disco_logl": Objective(
+        disco,
+        label="DisCO log-L",
+        about="DisCO on log-likelihoods, with its KL constraint; the better one in its own table",
+        source="DisCO's code; not in the paper, whose cited table has it",
+        family="DisCO",
+        score="log_prob",
+        tau=10.0,
+        reads=("tau", *_STEP_KL),
+    ),
+    "disco_lratio": Objective(
+        disco,
+        label="DisCO L-ratio",
+        about="DisCO on likelihood ratios, with its KL constraint",
+        source="DisCO's code; not in the paper, whose cited table has it",
+        family="DisCO",
+        score="ratio_old",
+        tau=1.0,
+        reads=("tau", *_STEP_KL),
+    ),
+}
+
+
+def readers(setting: str) -> list[str]:
+    """Which objectives read a setting."""
+    return [name for name, objective in OBJECTIVES.items() if setting in objective.reads]

@@ -1,0 +1,71 @@
+"""Objectives by name: one of ours, or the user's own as FILE.py:NAME. Standard library only until a file is loaded."""
+
+import hashlib
+import sys
+import traceback
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
+
+
+def find(name: str | Objective) -> Objective:
+    """The objective, or a ValueError that says in one line why there is none."""
+    if isinstance(name, Objective):
+        return name
+    path = file_of(name)
+    if path is not None:
+        return _from_file(path, name.rpartition(":")[2])
+    if name not in OBJECTIVES:
+        raise ValueError(
+            f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}, or your own, FILE.py:NAME"
+        )
+    return OBJECTIVES[name]
+
+
+def file_of(name: str) -> Path | None:
+    """The user's file by its absolute path; none for an objective of ours."""
+    file, colon, _ = name.rpartition(":")
+    return Path(file).expanduser().resolve() if colon else None
+
+
+def absolute(name: str) -> str:
+    """The same name for Ray's actors, which run in other directories."""
+    path = file_of(name)
+    return name if path is None else f"{path}:{name.rpartition(':')[2]}"
+
+
+def _from_file(path: Path, name: str) -> Objective:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}). Give a Python file that can") from None
+    found = vars(_module(path, source)).get(name)
+    if isinstance(found, Objective):
+        return found
+    if not callable(found):
+        raise ValueError(f"{path} defines no {name!r}. Give the name of a function (scores, groups, settings) in it")
+    first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
+    return Objective(found, label=name, about=first, source=str(path))
+
+
+@cache
+def _module(path: Path, source: bytes) -> ModuleType:
+    """The file as a module: loaded again when it has changed."""
+    module = ModuleType(f"real_objective_{hashlib.sha256(source).hexdigest()[:12]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        lines = [
+            str(frame.lineno) for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+        ]
+        line = getattr(error, "lineno", None) or (lines or ["?"])[-1]
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise ValueError(
+            f"{path} cannot be loaded: line {line}, {type(error).__name__}: {reason}. Change it so that Python runs it"
+        ) from error
+    return module

@@ -1,0 +1,52 @@
+"""A small table on which an objective is tried before anything is trained with it."""
+
+import torch
+from torch import Tensor
+
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
+from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
+
+# One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
+LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
+GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
+DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
+ON_POLICY = {**KNOWN_AT_OLD, "log_prob": -1.0}  # a score where nothing has moved; against a reference it may be 0
+
+
+def problem(settings: ObjectiveSettings) -> str | None:
+    """What is wrong with the objective's loss, in one line with the fix; nothing if it can be trained with."""
+    labels, groups = torch.tensor(LABELS), torch.tensor(GROUPS)
+    # Kept uniform groups show the formula an empty side, as the metrics of each side do in every run.
+    table = make_groups(ObjectiveSettings(settings.objective, settings.tau, "keep"), labels, groups)
+    drift = torch.tensor(DRIFT, dtype=torch.float64)
+    for moved in (0.0, 1.0):  # the first update after a rollout has every score alike
+        scores = ON_POLICY.get(settings.objective.score, 0.0) + moved * drift
+        found = _problem(settings, scores.requires_grad_(), table)
+        if found:
+            return found
+    return None
+
+
+def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str | None:
+    try:
+        loss = settings.objective.loss(scores, table, settings)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        return f"it raises {type(error).__name__} on a small table: {reason}. Change it so that it takes any groups"
+    if not isinstance(loss, Tensor) or loss.shape != (table.count,):
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        return f"it returns {got}, not one loss for each group, ({table.count},). Use groups.sum or groups.mean"
+    if not loss.isfinite().all():
+        return f"it is not finite ({loss.tolist()}) where a side of a group is empty. Use groups.mean and its like"
+    if not loss.requires_grad:
+        return "it has no gradient. Use torch's differentiable functions of the scores, without detach or no_grad"
+    slopes = torch.stack([torch.autograd.grad(one, scores, retain_graph=True)[0] for one in loss])
+    if not slopes.isfinite().all():
+        return "its gradient is not finite where scores are equal or a side of a group is empty. Use groups.mean"
+    if slopes[:, ~table.valid].any():
+        return "it gives weight to ignored rollouts. Use groups.positive, groups.negative or groups.valid to choose"
+    own = table.index == torch.arange(table.count)[:, None]
+    if slopes[~own].any():
+        return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"
+    return None

@@ -1,0 +1,192 @@
+"""What makes no sense with `--actor.policy_loss_type real`: what, why, and the fix, before anything is loaded."""
+
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from real_openrlhf.algorithm.formulas import SETTINGS, Objective, readers
+from real_openrlhf.algorithm.lookup import file_of, find
+
+
+def problems(args: SimpleNamespace) -> Iterator[str]:
+    """All that is wrong, topic by topic."""
+    for topic in (_labels, _batches, _ppo, _machinery, _numbers, _objective):
+        yield from topic(args)
+
+
+def deal_problems(args: SimpleNamespace) -> Iterator[str]:
+    """What makes no sense with `--train.deal groups` and one of upstream's losses."""
+    yield from _batches(args)
+    if args.algo.advantage.estimator == "gae":
+        yield (
+            "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
+            "estimator (group_norm), or --train.deal upstream"
+        )
+    if args.ds.ring_attn_size > 1 or args.ds.tensor_parallel_size > 1 or args.data.max_images_per_prompt > 0:
+        yield (
+            "--train.deal groups does not support ring attention, tensor parallelism or image inputs. Use "
+            "--train.deal upstream"
+        )
+
+
+def _labels(args: SimpleNamespace) -> Iterator[str]:
+    reward, threshold = args.reward, args.algo.real.label_threshold
+    if not reward.remote_url and not args.train.agent_func_path:
+        yield (
+            "REAL's labels are the `scores` of a reward function, and there is none. Give --reward.remote_url "
+            "FILE.py, for example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
+        )
+    for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
+        value = getattr(reward, flag)
+        if value is not None:
+            yield (
+                f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
+                "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
+            )
+    if threshold is not None and not math.isfinite(threshold):
+        yield (
+            f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "
+            "the scores of wrong and right answers"
+        )
+    if args.algo.dynamic_filtering_enable and args.algo.real.uniform_groups == "keep":
+        yield (
+            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
+            "one of them"
+        )
+
+
+def ranks_of(args: SimpleNamespace) -> int:
+    """Data-parallel ranks of the policy."""
+    return (
+        args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
+    )
+
+
+def _batches(args: SimpleNamespace) -> Iterator[str]:
+    train, ranks = args.train, ranks_of(args)
+    group, micro = args.rollout.n_samples_per_prompt, train.micro_batch_size
+    if micro < 1:
+        yield f"--train.micro_batch_size {micro}: use 1 or more"
+    elif not train.dynamic_batch_enable and train.batch_size % (micro * ranks):
+        yield (
+            f"--train.batch_size {train.batch_size} is not a multiple of --train.micro_batch_size {micro} x {ranks} "
+            "ranks. Change one of them, or use --train.dynamic_batch_enable"
+        )
+    if train.dynamic_batch_enable and train.batch_size < ranks:
+        yield (
+            f"--train.batch_size {train.batch_size} gives no sample to some of the {ranks} ranks. Use fewer ranks "
+            "(--actor.num_gpus_per_node) or a larger batch"
+        )
+    if group < 2:
+        yield (
+            f"--rollout.n_samples_per_prompt {group}: a group of one has nothing to classify. Use 8, as the paper does"
+        )
+        return
+    rollout = args.rollout.batch_size * group
+    if train.batch_size < 1 or train.batch_size % group:
+        yield (
+            f"--train.batch_size {train.batch_size} (samples) does not hold whole groups of "
+            f"--rollout.n_samples_per_prompt {group}. Use a multiple of {group}, for example "
+            f"{max(1, round(train.batch_size / group)) * group}"
+        )
+    if train.batch_size > rollout:
+        yield (
+            f"--train.batch_size {train.batch_size} is more than a rollout of --rollout.batch_size "
+            f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} "
+            "or less"
+        )
+
+
+def _ppo(args: SimpleNamespace) -> Iterator[str]:
+    """Parts of PPO that REAL does without."""
+    advantage, kl = args.algo.advantage, args.algo.kl
+    if advantage.estimator == "gae":
+        yield (
+            "REAL has no value function, but --algo.advantage.estimator gae would start a critic. "
+            "Use --algo.advantage.estimator group_norm, or leave the flag out (REAL makes no advantages)"
+        )
+    if args.actor.dual_clip is not None:
+        yield (
+            "--actor.dual_clip clips a PPO ratio; REAL has none to clip (its weights are bounded by 1/tau). Leave it "
+            "out"
+        )
+    if advantage.is_correction_level != "off":
+        yield (
+            f"--algo.advantage.is_correction_level {advantage.is_correction_level} reweights PPO's token ratios; "
+            "REAL's loss has none. Use --algo.advantage.is_correction_level off"
+        )
+    if kl.init_coef > 0 and not kl.use_loss:
+        yield (
+            f"--algo.kl.init_coef {kl.init_coef:g} without --algo.kl.use_loss puts the KL into a reward, which REAL "
+            "uses as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss "
+            "--algo.kl.estimator k3"
+        )
+
+
+def _machinery(args: SimpleNamespace) -> Iterator[str]:
+    ds = args.ds
+    if ds.lora.dropout > 0:
+        yield (
+            f"--ds.lora.dropout {ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would not "
+            "be the one it is weighed by. Use --ds.lora.dropout 0"
+        )
+    if ds.zero_stage not in (1, 2, 3):
+        yield f"--ds.zero_stage {ds.zero_stage}: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    if args.train.enable_ema and ds.zero_stage == 3:
+        yield (
+            "--train.enable_ema with --ds.zero_stage 3: OpenRLHF 0.11.2 does not write the average back (its pull "
+            "request 1357), so the saved model would be the untrained one. Use --ds.zero_stage 2, or leave "
+            "--train.enable_ema out"
+        )
+    if ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0:
+        yield (
+            "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text "
+            "prompts"
+        )
+
+
+def _numbers(args: SimpleNamespace) -> Iterator[str]:
+    real = args.algo.real
+    for name, usual in (("tau", "0.5, as the paper does"), ("trpa_beta", "0.1")):
+        value = getattr(real, name)
+        if value is not None and not 0 < value < math.inf:
+            yield f"--algo.real.{name} {value}: it must be a positive number. Use {usual}"
+    for flag, value in (
+        ("algo.kl.init_coef", args.algo.kl.init_coef),
+        ("algo.real.kl_old_coef", real.kl_old_coef),
+        ("algo.real.disco_kl_coef", real.disco_kl_coef),
+        ("algo.real.disco_kl_delta", real.disco_kl_delta),
+    ):
+        if not 0 <= value < math.inf:
+            yield f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more"
+
+
+def _objective(args: SimpleNamespace) -> Iterator[str]:
+    """There is such an objective, it can be trained with, and it reads what is set."""
+    real = args.algo.real
+    try:
+        objective = find(real.objective)
+    except ValueError as error:
+        yield f"--algo.real.objective {real.objective}: {error}"
+        return
+    for name, default in SETTINGS.items():
+        if name not in objective.reads and getattr(real, name) != default:
+            reads = " and ".join(f"--algo.real.{one}" for one in objective.reads) or "none of these"
+            yield (
+                f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, "
+                f"which reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"
+            )
+    if file_of(real.objective):
+        yield from _trial(real, objective)
+
+
+def _trial(real: SimpleNamespace, objective: Objective) -> Iterator[str]:
+    from real_openrlhf.algorithm import trial  # torch, which only those need who bring a formula
+    from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+    try:
+        wrong = trial.problem(ObjectiveSettings(objective, real.tau, trpa_beta=real.trpa_beta))
+    except ValueError:  # a setting that `_numbers` has told
+        return
+    if wrong:
+        yield f"--algo.real.objective {real.objective}: {wrong}"

@@ -1,0 +1,141 @@
+"""Where a training runs: this machine or a Ray cluster; with which command and environment, and what it lacks."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf.training import preflight
+from real_openrlhf.training.recipes import Plan, Recipe
+
+TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
+RAY_CLI = ("-m", "ray.scripts.scripts")
+
+SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
+
+# What the stack needs on a machine without a GPU, where the user has not said otherwise.
+CPU_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # compiling costs half a minute and gains nothing on a tiny model
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine
+    "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "torch_extensions"),
+    "REAL_RAY_DASHBOARD": "0",  # its processes take as long to start as the policy
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """This machine with a Ray of its own, or a cluster: joined from here, or handed a job over HTTP."""
+
+    address: str | None
+    working_dir: Path | None
+    gpus_here: int
+    gpu_gb: float | None
+    on_cpu: bool
+
+    @classmethod
+    def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
+        address = os.environ.get("RAY_ADDRESS", "")
+        count, gpu_gb = preflight.local_gpus()
+        return cls(
+            address=None if address in ("", "local") else address,
+            working_dir=working_dir,
+            gpus_here=count,
+            gpu_gb=gpu_gb,
+            on_cpu=recipe.on_cpu and not count,
+        )
+
+    @property
+    def job_address(self) -> str | None:
+        """Where to hand in a job, if that is the way."""
+        return self.address if self.address and self.address.startswith("http") else None
+
+    @property
+    def about(self) -> str:
+        if self.job_address:
+            return f"a job on the Ray cluster {self.job_address}"
+        if self.address:
+            return f"the Ray cluster {self.address} (RAY_ADDRESS)"
+        return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
+
+    def command(self, words: list[str], job: str = "NAME") -> list[str]:
+        """The process to start here for `python WORDS`."""
+        if not self.job_address:
+            return [sys.executable, *words]
+        shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
+        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
+        return [*submit, *shipped, "--", "python", *words]
+
+    def environment(self, plan: Plan) -> dict[str, str]:
+        """The user's own variables win over ours."""
+        ours = {}
+        if self.on_cpu:
+            ours = dict(CPU_ENVIRONMENT)
+            if Path(plan.text("--actor.model_name_or_path")).is_dir():
+                ours["HF_HUB_OFFLINE"] = "1"
+        environment = {**ours, **os.environ}
+        if self.address is None:
+            environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
+            if self.on_cpu:
+                # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
+                environment["RAY_OVERRIDE_RESOURCES"] = json.dumps({"GPU": plan.gpus, "CPU": plan.gpus + SPARE_CPUS})
+        return environment
+
+    def problems(self, plan: Plan) -> list[str]:
+        """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
+        nodes, needed = plan.layout[0], plan.gpus
+        if self.address:
+            return self._ask_cluster(self.address, nodes, needed)
+        if nodes > 1:
+            return [
+                f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
+                "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379, or to http://HEAD:8265 to submit a job."
+            ]
+        if not self.on_cpu and self.gpus_here < needed:
+            return [
+                f"{needed} GPUs are needed, this machine has {self.gpus_here}. Ask for less with --gpus, take a "
+                "recipe for fewer (--help lists them; `cpu` needs none), or name a cluster with RAY_ADDRESS."
+            ]
+        return []
+
+    def _ask_cluster(self, address: str, nodes: int, needed: int) -> list[str]:
+        if not _answers(address):
+            return [f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."]
+        question = ["-m", "real_openrlhf.training.preflight", str(nodes), str(needed)]
+        command = self.command(question, job=f"preflight-{time.time_ns()}")
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            return [f"the Ray cluster {address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."]
+        output = (answer.stdout + answer.stderr).splitlines()
+        problems = [line.partition(preflight.MARK)[2] for line in output if preflight.MARK in line]
+        if answer.returncode and not problems:
+            last = output[-1].strip() if output else f"exit code {answer.returncode}"
+            problems = [f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."]
+        return problems
+
+    def stop(self, job: str) -> None:
+        """A job outlives the process that submitted it."""
+        if self.job_address:
+            stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
+            subprocess.run(stop, check=False)
+
+
+def _answers(address: str) -> bool:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
+    if not host:
+        return True  # `auto`: Ray looks for it
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError):
+        return False
+    return True

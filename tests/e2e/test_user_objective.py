@@ -1,0 +1,32 @@
+"""An objective in a file of the user's own, from the command line to the Ray actor that trains with it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
+MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
+
+
+def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text(EXAMPLE.read_text())
+    words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", "--no-eval.at_start", "--no-eval.at_end")
+    run = train("hinge", *words, "--max-steps", "3")
+    assert f"REAL: {mine}:hinge, tau {MARGIN}" in run.log
+    for line in run.lines("train"):
+        # scores are small, so each rollout of a mixed group is about a whole margin away from where it should be
+        assert line["real/score_abs_max"] < MARGIN
+        assert line["real/weight_abs_max"] == pytest.approx(1) and line["real/weight_cv"] == pytest.approx(0, abs=1e-9)
+        assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["real/mixed_groups"], rel=0.1)
+    assert len(run.lines("train")) == 3
+
+    record = json.loads((run.folder / "run.json").read_text())
+    assert record["objective"] == {str(mine): hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()}
+    assert record["flags"]["--algo.real.objective"] == f"{mine}:hinge" and "--algo.real.tau" not in record["flags"]
+
+    mine.write_text(EXAMPLE.read_text().replace("settings.tau", "2 * settings.tau"))
+    refused = train("hinge", *words, "--max-steps", "4", "--resume", code=2)
+    assert "began with another objective of your own" in refused.output

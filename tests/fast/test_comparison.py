@@ -1,0 +1,79 @@
+import argparse
+import contextlib
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from real_openrlhf.comparison import command
+from real_openrlhf.comparison.publish import publish
+from real_openrlhf.errors import UserError
+from real_openrlhf.training import command as train_command
+
+
+def test_runs_are_named_after_what_they_are_seed_by_seed():
+    made = command.entries(["grpo", "real --algo.real.tau 0.1", "real --algo.kl.use_loss --algo.kl.estimator k3"], 2)
+    assert [entry.name for entry in made] == [
+        *("grpo-s1", "real-tau-0.1-s1", "real-use_loss-estimator-k3-s1"),
+        *("grpo-s2", "real-tau-0.1-s2", "real-use_loss-estimator-k3-s2"),
+    ]
+    assert made[1].flags == ("--algo.real.tau", "0.1")
+
+
+@pytest.mark.parametrize("algos, said", [(["reel"], "not an algorithm"), (["real", "real"], "twice")])
+def test_what_cannot_be_compared_is_refused(algos, said):
+    with pytest.raises(UserError, match=said):
+        command.entries(algos, 1)
+
+
+def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
+    """Every other run would be refused as well."""
+    asked = []
+    monkeypatch.setattr(
+        command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
+    )
+    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    monkeypatch.setattr(train_command, "run", lambda args, session: asked.append(args.openrlhf) or 2)
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    args = parser.parse_args(["--algos", "real", "grpo", "--out", str(tmp_path), "--actor.adam.lr", "fast"])
+    assert command.run(args) == 2
+    assert asked == [["--actor.adam.lr", "fast"]]
+
+
+def record(folder, **changes):
+    folder.mkdir(parents=True)
+    flags = {"--train.max_steps": 4, "--train.run_dir": str(folder)}
+    (folder / "run.json").write_text(json.dumps({"status": "finished", "flags": flags, **changes}))
+    return folder
+
+
+def test_finished_runs_are_not_run_again_and_other_lengths_are_refused(tmp_path):
+    assert not command.finished(tmp_path / "new", 4)
+    assert command.finished(record(tmp_path / "done"), 4)
+    assert not command.finished(record(tmp_path / "broken", status="failed"), 4)
+    with pytest.raises(UserError, match="a run of 4 steps, not of 8"):
+        command.finished(tmp_path / "done", 8)
+
+
+def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
+    words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
+    request = train_command.request_of(words)
+    record(tmp_path / "real-s1", flags=train_command.recorded_flags(request.plan(tmp_path / "real-s1")))
+    command.refuse_other_flags(tmp_path / "real-s1", request)
+    faster = train_command.request_of([*words, "--resume", "--actor.adam.lr", "5e-4"])
+    with pytest.raises(UserError, match=r"--actor.adam.lr 0.0001, not 0.0005. Choose another --out"):
+        command.refuse_other_flags(tmp_path / "real-s1", faster)
+
+
+def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = record(tmp_path / "comparison" / "runs" / "real-s1", data={str(tmp_path / "data" / "mine.jsonl"): "abc"})
+    (run / "metrics.jsonl").write_text('{"phase": "train", "step": 1, "loss": 0.123456789}\n')
+    (run / "model").mkdir()
+    publish([run], tmp_path / "shared")
+    published = tmp_path / "shared" / "runs" / "real-s1"
+    assert sorted(path.name for path in published.iterdir()) == ["metrics.jsonl", "run.json"]
+    assert str(tmp_path) not in (published / "run.json").read_text()
+    assert json.loads((published / "run.json").read_text())["data"] == {"data/mine.jsonl": "abc"}
+    assert json.loads((published / "metrics.jsonl").read_text()) == {"phase": "train", "step": 1, "loss": 0.123457}

@@ -1,0 +1,178 @@
+"""real_policy_loss for any trainer, the surrogate, and the KL terms, against formulas written out here."""
+
+import math
+
+import pytest
+import torch
+
+from real_openrlhf import real_policy_loss
+from real_openrlhf.algorithm.metrics import GROUP_METRICS
+from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+
+NAN = math.nan
+
+
+@pytest.fixture
+def batch():
+    """Eight rollouts of three prompts, interleaved and ragged; padding holds nan."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([5, 1, 3, 6, 2, 4, 6, 1])
+    mask = torch.arange(6) < lengths[:, None]
+    old = torch.randn(8, 6, dtype=torch.float64, generator=generator) - 2
+    new = (old + 0.3 * torch.randn(8, 6, dtype=torch.float64, generator=generator)).where(mask, NAN)
+    rewards = [1, 0, 0, 1, NAN, 0, 1, 1]
+    groups = [4, 9, 4, 9, 4, 9, 4, -1]
+    return new.requires_grad_(), old.where(mask, NAN), mask, rewards, groups, lengths.tolist()
+
+
+def paper(new, old, lengths, rewards, groups, tau=0.5, drop=True):
+    """Eq. REAL, mean over prompts, in loops."""
+    losses = []
+    for group in set(groups):
+        rows = [row for row, other in enumerate(groups) if other == group]
+        scores = {r: sum(new[r, t] - old[r, t] for t in range(lengths[r])) / lengths[r] for r in rows}
+        positives, negatives = ([s for r, s in scores.items() if rewards[r] == side] for side in (1, 0))
+        if drop and not (positives and negatives):
+            losses.append(0.0)
+            continue
+        loss = torch.log(1 + sum(torch.exp(-s / tau) for s in positives) + 0 * new[0, 0])
+        losses.append(loss + torch.log(1 + sum(torch.exp(s / tau) for s in negatives) + 0 * new[0, 0]))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("drop", [True, False])
+@pytest.mark.parametrize("tau", [0.1, 0.5, 1.0])
+def test_loss_and_gradient_are_the_papers(batch, tau, drop):
+    new, old, mask, rewards, groups, lengths = batch
+    options = {"tau": tau, "uniform_groups": "drop" if drop else "keep"}
+    loss, metrics = real_policy_loss(new, old, mask, torch.tensor(rewards), torch.tensor(groups), **options)
+    expected = paper(new, old, lengths, rewards, groups, tau, drop)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    (gradient,), (expected_gradient,) = torch.autograd.grad(loss, new), torch.autograd.grad(expected, new)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-12, atol=1e-12)
+    assert (gradient[~mask] == 0).all() and (gradient[4] == 0).all()
+    assert metrics["real/loss"] == pytest.approx(loss.item(), abs=1e-15)
+    assert list(metrics) == list(GROUP_METRICS)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_has_a_clean_float64_gradient(batch, name):
+    new, old, mask, rewards, groups, _ = batch
+    old, filled = old.nan_to_num(), new.detach().nan_to_num().requires_grad_()
+
+    def loss(log_probs):
+        options = {"objective": name, "ref_log_probs": old - 0.1}
+        return real_policy_loss(log_probs, old, mask, rewards, groups, **options)[0]
+
+    assert loss(filled).dtype == torch.float64
+    assert torch.autograd.gradcheck(loss, (filled,))
+
+
+def test_group_ids_of_any_kind_and_order(batch):
+    new, old, mask, rewards, groups, _ = batch
+    losses = {
+        real_policy_loss(new, old, mask, rewards, ids)[0].item()
+        for ids in (
+            groups,
+            torch.tensor(groups),
+            [f"prompt {g}" for g in groups],
+            torch.tensor(groups, dtype=torch.int8),
+        )
+    }
+    assert max(losses) - min(losses) < 1e-15
+    order = [7, 2, 5, 0, 3, 6, 1, 4]
+    shuffled = real_policy_loss(
+        new[order], old[order], mask[order], [rewards[i] for i in order], [groups[i] for i in order]
+    )
+    assert shuffled[0].item() == pytest.approx(losses.pop(), abs=1e-14)
+
+
+def test_an_empty_response_is_ignored_with_zero_gradient(batch):
+    new, old, mask, rewards, groups, _ = batch
+    empty = mask.clone()
+    empty[0] = False
+    loss, metrics = real_policy_loss(new, old, empty, rewards, groups)
+    ignored = real_policy_loss(new, old, mask, [NAN, *rewards[1:]], groups)[0]
+    assert loss.item() == pytest.approx(ignored.item(), abs=1e-15)
+    assert metrics["real/ignored"] == 2 / 8
+    assert (torch.autograd.grad(loss, new)[0][0] == 0).all()
+
+
+def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
+    new, old, mask, _, groups, _ = batch
+    for rewards in ([NAN] * 8, [1] * 8, [0] * 8):
+        loss = real_policy_loss(new, old, mask, rewards, groups)[0]
+        assert loss.item() == 0 and (torch.autograd.grad(loss, new)[0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rewards": [1, 0, 0.5, 1, 0, 0, 0, 0]}, r"reward of sample 2 is 0\.5: REAL's labels are 1"),
+        ({"rewards": [1, 0, 0, -1, 0, 0, 0, 0]}, "reward of sample 3 is -1"),
+        ({"rewards": [math.inf] + [0] * 7}, "reward of sample 0 is inf"),
+        ({"rewards": [1, 0]}, r"rewards has shape \(2,\), but there are 8 rollouts"),
+        ({"group_ids": [0]}, r"group_ids has shape \(1,\), but there are 8 rollouts"),
+        ({"group_ids": torch.zeros(8)}, "group_ids must be integers or strings, got a tensor of torch.float32"),
+        ({"action_mask": torch.ones(8)}, r"must have one shape \(rollouts, tokens\), got"),
+        ({"objective": "grpo"}, "unknown objective 'grpo'"),
+        ({"objective": "trpa"}, "needs ref_log_probs"),
+        ({"tau": -1.0}, "tau is -1.0"),
+    ],
+)
+def test_refusals(batch, change, message):
+    new, old, mask, rewards, groups, _ = batch
+    call = {"log_probs": new, "old_log_probs": old, "action_mask": mask, "rewards": rewards, "group_ids": groups}
+    with pytest.raises(ValueError, match=message):
+        real_policy_loss(**{**call, **change})
+
+
+def test_the_surrogates_of_micro_batches_add_up_to_the_papers_gradient(batch):
+    new, old, mask, rewards, groups, lengths = batch
+    policy_loss = RealPolicyLoss()
+    scores = policy_loss.scores(new, old, mask).detach()
+    labels = torch.tensor([-1 if math.isnan(reward) else reward for reward in rewards])
+    weights = score_weights(ObjectiveSettings(), scores, labels, torch.tensor(groups)).weights
+    for rows in ([0], [1, 2, 3], [4], [5, 6, 7]):
+        policy_loss(policy_loss.scores(new[rows], old[rows], mask[rows]), weights[rows]).backward()
+    (expected,) = torch.autograd.grad(paper(new, old, lengths, rewards, groups), new)
+    torch.testing.assert_close(new.grad, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_dummy_micro_batch_has_a_zero_gradient():
+    new = torch.randn(1, 4, requires_grad=True)
+    policy_loss = RealPolicyLoss()
+    loss = policy_loss(policy_loss.scores(new, torch.full((1, 4), NAN), torch.zeros(1, 4)), torch.zeros(1))
+    loss.backward()
+    assert loss.item() == 0 and (new.grad == 0).all()
+
+
+def test_a_broken_score_is_not_hidden_by_a_zero_weight():
+    new = torch.tensor([[NAN]], requires_grad=True)
+    policy_loss = RealPolicyLoss()
+    assert policy_loss(policy_loss.scores(new, torch.zeros(1, 1), torch.ones(1, 1)), torch.zeros(1)).isnan()
+
+
+@pytest.mark.parametrize("kl", [kl_old, kl_k1])
+def test_kl_terms_add_up_over_micro_batches(batch, kl):
+    new, old, mask, _, _, lengths = batch
+    gaps = [new[r, t] - old[r, t] for r in range(8) for t in range(lengths[r])]
+    expected = sum(torch.exp(-gap) - 1 + gap for gap in gaps) if kl is kl_old else -sum(gaps)
+    expected = expected / len(gaps)
+    parts = [kl(new[rows], old[rows], mask[rows], len(gaps)) for rows in ([0, 1], [2], [3, 4, 5, 6, 7])]
+    torch.testing.assert_close(sum(parts), expected, rtol=1e-12, atol=1e-14)
+    gradients = [torch.autograd.grad(value, new, retain_graph=True)[0] for value in (sum(parts), expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)
+
+
+def test_kl_old_stays_finite_where_the_policies_are_worlds_apart():
+    new = torch.tensor([[-500.0, 0.0]], requires_grad=True)
+    kl = kl_old(new, torch.tensor([[0.0, -500.0]]), torch.ones(1, 2), 2)
+    kl.backward()
+    assert kl.item() == 10 and new.grad.isfinite().all()
+
+
+def test_discos_hinge():
+    assert kl_hinge_coef(0.0) == 0 and kl_hinge_coef(1e-4) == 0 and kl_hinge_coef(-1.0) == 0
+    assert kl_hinge_coef(3e-4) == pytest.approx(0.2) and kl_hinge_coef(0.5, 10, 0.1) == pytest.approx(4)

@@ -1,0 +1,203 @@
+"""An objective in the user's own file: loaded, tried, refused with a reason, and kept track of."""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from invented_runs import write_run
+
+from real_openrlhf import real_policy_loss
+from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm.lookup import absolute, find
+from real_openrlhf.algorithm.objective import OBJECTIVES, Objective, ObjectiveSettings, score_weights
+from real_openrlhf.hooks.refusals import _objective as objective_refusals
+from real_openrlhf.report.read_runs import read_runs
+from real_openrlhf.report.settings import compare
+from real_openrlhf.training import command, preflight, run_folder, run_inputs
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
+HINGE = f"{EXAMPLE}:hinge"
+
+
+def problem(function, **needs) -> str | None:
+    return trial.problem(ObjectiveSettings(Objective(function, **needs)))
+
+
+@pytest.mark.parametrize("name", [*OBJECTIVES, HINGE, f"{EXAMPLE}:narrow_hinge"])
+def test_what_can_be_trained_with_is_let_through(name):
+    assert trial.problem(ObjectiveSettings(name)) is None
+
+
+def divided_by_spread(scores, groups, settings):
+    return groups.sum(scores / scores.std(), groups.positive)
+
+
+def against_the_mean_of_all(scores, groups, settings):
+    return groups.sum((scores - scores[groups.valid].mean()) ** 2, groups.valid)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda scores, groups, settings: scores, r"returns shape \(11,\), not one loss for each group, \(5,\)"),
+        (lambda scores, groups, settings: scores.sum(), r"returns shape \(\), not one"),
+        (lambda scores, groups, settings: 1.0, "returns float, not one"),
+        (lambda scores, groups, settings: groups.nonsense, "raises AttributeError on a small table: .*nonsense"),
+        (lambda scores, groups: scores, "raises TypeError on a small table: .*3 were given"),
+        (lambda scores, groups, settings: groups.sum(scores, groups.positive).detach(), "has no gradient"),
+        (
+            lambda scores, groups, settings: groups.sum(scores, groups.positive) / groups.size(groups.positive),
+            "is not finite .* where a side of a group is empty",
+        ),
+        (divided_by_spread, "is not finite"),  # only where all scores are alike, as in the first update
+        (
+            lambda scores, groups, settings: groups.sum((scores - 0.0).abs().sqrt(), groups.valid),
+            "gradient is not finite",
+        ),
+        (lambda scores, groups, settings: groups.sum(scores, ~groups.positive), "gives weight to ignored rollouts"),
+        (against_the_mean_of_all, "reads other groups' scores"),
+    ],
+)
+def test_what_cannot_be_trained_with_is_told_why(function, reason):
+    found = problem(function)
+    assert found and "\n" not in found
+    assert re.search(reason, found), found
+
+
+def test_a_score_of_another_kind_is_tried_where_such_scores_are():
+    def on_ratios(scores, groups, settings):
+        return groups.sum(scores.log(), groups.negative)
+
+    assert problem(on_ratios, score="ratio_old") is None
+    assert "is not finite" in problem(on_ratios)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "reason"),
+    [
+        (None, "hinge", r"cannot be read \(No such file or directory\)"),
+        ("x = 1\ndef f(:", "f", "cannot be loaded: line 2, SyntaxError"),
+        ("\nraise RuntimeError('not today\\nor ever')", "f", "line 2, RuntimeError: not today. Change"),
+        ("import sys; sys.exit('bye')", "f", "line 1, SystemExit: bye"),
+        ("import no_such_package", "f", "line 1, ModuleNotFoundError: No module named 'no_such_package'"),
+        ("def g(): pass", "f", "defines no 'f'. Give the name of a function"),
+        ("f = 3", "f", "defines no 'f'"),
+        (
+            "from real_openrlhf.algorithm.objective import Objective\n\nf = Objective(print, score='length')",
+            "f",
+            "line 3, ValueError: score is 'length': choose one of log_ratio_old",
+        ),
+    ],
+)
+def test_a_file_that_gives_no_objective_is_told_in_one_line(tmp_path, text, name, reason):
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=reason) as refused:
+        find(f"{path}:{name}")
+    assert "\n" not in str(refused.value)
+    (told,) = objective_refusals(
+        SimpleNamespace(algo=SimpleNamespace(real=SimpleNamespace(objective=f"{path}:{name}")))
+    )
+    assert told == f"--algo.real.objective {path}:{name}: {refused.value}"
+
+
+def test_a_changed_file_is_loaded_again_and_the_same_one_is_not(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def f(scores, groups, settings):\n    '''One.'''")
+    first = find(f"{path}:f")
+    assert find(f"{path}:f").loss is first.loss and first.about == "One."
+    path.write_text("def f(scores, groups, settings):\n    '''Two.'''")  # of the same size, in the same second
+    assert find(f"{path}:f").about == "Two."
+
+
+def test_a_name_is_made_absolute_for_processes_in_other_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert absolute("mine.py:f") == f"{tmp_path}/mine.py:f"
+    assert absolute("~/mine.py:f") == f"{Path.home().resolve()}/mine.py:f"
+    assert absolute("real") == "real"
+
+
+def test_the_examples_weights_by_hand():
+    labels = torch.tensor([1, 1, 0, 0, -1])
+    scores = torch.tensor([0.05, 0.3, -0.2, 0.4, 9.0], dtype=torch.float64)
+    weighed = score_weights(ObjectiveSettings(HINGE, tau=0.1), scores, labels, torch.zeros_like(labels))
+    assert weighed.loss.item() == pytest.approx(0.05 + 0.5, abs=1e-15)
+    assert weighed.weights.tolist() == [-1.0, 0.0, 0.0, 1.0, 0.0]
+
+
+def test_any_trainer_takes_an_objective_by_file_or_as_it_is():
+    log_probs = torch.tensor([[-1.0, -1.1], [-0.7, -0.7]], requires_grad=True)
+
+    def loss(**options):
+        old, mask = torch.full((2, 2), -1.0), torch.ones(2, 2)
+        return real_policy_loss(log_probs, old, mask, rewards=[1, 0], group_ids=["a", "a"], **options)[0]
+
+    narrow = find(f"{EXAMPLE}:narrow_hinge")
+    for options in ({"objective": HINGE, "tau": 0.1}, {"objective": narrow}, {"objective": f"{EXAMPLE}:narrow_hinge"}):
+        found = loss(**options)
+        assert found.item() == pytest.approx(0.15 + 0.4, abs=1e-6)
+        assert torch.autograd.grad(found, log_probs)[0].tolist() == [[-0.5, -0.5], [0.5, 0.5]]
+    with pytest.raises(ValueError, match=r"the objective's loss has shape \(2,\), not \(1,\): one a group"):
+        loss(objective=Objective(lambda scores, groups, settings: scores))
+
+
+# ------------------------------------------------------------------------------------------- in a run
+
+
+@pytest.fixture
+def request_for(tmp_path, monkeypatch):
+    """A request from a folder with the user's data and objective."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "1", "label": "1"}) + "\n")
+    (tmp_path / "mine.py").write_text(EXAMPLE.read_text())
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+
+    def make(*words: str) -> command.Request:
+        files = ["--data", "rows.jsonl", "--eval.dataset", str(tmp_path / "rows.jsonl")]
+        return command.Request.of(parser.parse_args([*files, *words]))
+
+    return make
+
+
+def test_the_plan_names_the_file_by_its_absolute_path(request_for, tmp_path):
+    plan = request_for("--algo.real.objective", "mine.py:hinge").plan()
+    assert plan.text("--algo.real.objective") == f"{tmp_path}/mine.py:hinge"
+    assert list(run_inputs.objective_files(plan.flags)) == [tmp_path / "mine.py"]
+    assert list(run_inputs.objective_files(request_for().plan().flags)) == []
+
+
+def test_a_run_goes_on_with_the_objective_that_it_began_with(request_for, tmp_path):
+    folder = tmp_path / "runs" / "mine"
+    folder.mkdir(parents=True)
+    words = ("--run-name", "mine", "--resume", "--algo.real.objective")
+
+    def problems(objective: str) -> list[str]:
+        findings = preflight.Findings()
+        command._check_resumed(request_for(*words, objective), findings)
+        return findings.problems
+
+    plan = request_for(*words, "mine.py:hinge").plan()
+    record = {"recipe": "cpu", "algo": "real", "seed": 42, "flags": command.recorded_flags(plan)}
+    record |= run_folder.provenance([], run_inputs.objective_files(plan.flags))
+    (folder / "run.json").write_text(json.dumps(record))
+    assert problems("mine.py:hinge") == []
+    (tmp_path / "moved.py").write_text(EXAMPLE.read_text())
+    assert problems("moved.py:hinge") == []  # the same file, elsewhere
+    (changed,) = problems("real")
+    assert "began with another objective of your own" in changed and "now none" in changed
+    (tmp_path / "mine.py").write_text(EXAMPLE.read_text() + "# another\n")
+    (changed,) = problems("mine.py:hinge")
+    assert record["objective"][f"{tmp_path}/mine.py"][:12] in changed and "another --run-name" in changed
+
+
+def test_a_report_calls_a_run_by_its_objective(tmp_path):
+    write_run(tmp_path, seed=1)
+    write_run(tmp_path, seed=2, flags={"--algo.real.objective": "/home/me/mine.py:hinge"})
+    (task,) = compare(read_runs([tmp_path])[0])
+    assert [setting.label for setting in task.settings] == ["REAL", "REAL, objective mine.py:hinge"]
