@@ -1,92 +1,306 @@
-"""How long a step takes with REAL, beside GRPO with and without its reference model, on the CPU stack.
+"""What an actor's step costs with REAL, beside built-in GRPO with and without its reference model.
 
-All runs share one Ray and one vLLM engine and alternate (A B C ... A B C ...). The learning rate is next to nothing and
-the rollouts are seeded, so that every variant samples, scores and trains on the same responses; a step is compared with
-the same step of the baseline in the same round. The first steps of a run are left out.
+The controller's experience maker and the policy actor are OpenRLHF's and the package's own, on real ZeRO-3 engines over
+gloo; Ray and vLLM are left out, and the rollouts are random tokens, the same for every variant. The model is large
+enough that arithmetic is measured: 256 hidden, 4 layers, 8,000 words, responses of 128 tokens, with recomputation as in
+the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compared with the baseline's of the same round.
 
-    python benchmarks/step_time.py --rounds 3 --steps 20 --updates 4
+    python benchmarks/step_time.py                     # everything, about a quarter of an hour on two cores
+    python benchmarks/step_time.py --ranks 1 --updates 4 --rounds 5
 """
 
 import argparse
-import contextlib
-import json
+import ctypes
 import os
+import resource
 import statistics
+import sys
 import tempfile
+import time
 from pathlib import Path
 
-from real_openrlhf import cli
-from real_openrlhf.comparison.command import environment_of
-from real_openrlhf.training import shared_ray
-
-WARM_UP = 3
-SAMPLES = 256
-GRPO, GRPO_NO_KL = "grpo", "grpo without KL"
-VARIANTS = {
-    GRPO: ["--algo", "grpo"],
-    GRPO_NO_KL: ["--algo", "grpo", "--algo.kl.init_coef", "0", "--no-algo.kl.use_loss"],
-    "real, separate": ["--algo", "real", "--algo.real.scoring", "separate"],
-    "real, deferred": ["--algo", "real", "--algo.real.scoring", "deferred"],
-    "real, micro_batch": ["--algo", "real", "--algo.real.scoring", "micro_batch"],
+# before anything imports torch or DeepSpeed
+ENVIRONMENT = {
+    "DS_ACCELERATOR": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MALLOC_ARENA_MAX": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+    "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "torch_extensions"),
 }
-PARTS = ("step_total", "generation", "make_experience", "ppo_train", "broadcast")
-COMMON = [
-    *("--recipe", "cpu", "--actor.adam.lr", "1e-9", "--ckpt.save_steps", "-1"),
-    *("--no-eval.at_start", "--no-eval.at_end", "--eval.steps", "1000"),
-]
+os.environ.update(ENVIRONMENT)
+
+PROMPTS, GROUP, PROMPT_TOKENS, RESPONSE_TOKENS = 8, 8, 16, 128
+GRPO, GRPO_NO_KL = "GRPO, the paper's", "GRPO without KL"
+NO_KL = ["--algo.kl.init_coef", "0"]
+KL = ["--algo.kl.init_coef", "0.001", "--algo.kl.use_loss", "--algo.kl.estimator", "k3"]
+VARIANTS = {
+    GRPO_NO_KL: ["--actor.policy_loss_type", "ppo", *NO_KL],
+    GRPO: ["--actor.policy_loss_type", "ppo", *KL],
+    "REAL": ["--actor.policy_loss_type", "real", *NO_KL],
+    "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.scoring", "separate"],
+    "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.old_log_probs", "always"],
+}
 
 
-def step_times(variant: str, args, runs: Path, name: str) -> list[dict[str, float]]:
-    """Seconds of every step after the first ones, by part."""
-    flags = ["--runs-dir", str(runs), "--run-name", name, "--max-steps", str(args.steps)]
-    flags += ["--train.batch_size", str(SAMPLES // args.updates), *VARIANTS[variant], *args.flags]
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        code = cli.main(["train", *COMMON, *flags])
-    if code:
-        raise SystemExit(f"{variant} failed: {(runs / name / 'train.log').read_text()[-3000:]}")
-    lines = [json.loads(line) for line in (runs / name / "metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if line["phase"] == "train"][WARM_UP:]
-    return [{part: step[f"timing/{part}"] for part in PARTS} for step in steps]
+def arguments(variant: str, model: str, updates: int, ranks: int):
+    from openrlhf.cli.train_ppo_ray import parse_args
+
+    flags = {
+        "--actor.model_name_or_path": model,
+        "--actor.num_gpus_per_node": ranks,
+        "--ref.num_gpus_per_node": ranks,
+        "--actor.adam.lr": 1e-9,  # next to nothing: every variant trains the same policy
+        "--actor.lr_scheduler": "constant",
+        "--algo.advantage.estimator": "group_norm",
+        "--reward.remote_url": "unused",
+        "--ds.zero_stage": 3,
+        "--ds.attn_implementation": "sdpa",
+        "--train.batch_size": PROMPTS * GROUP // updates,
+        "--train.micro_batch_size": min(GROUP // ranks, PROMPTS * GROUP // updates // ranks),
+        "--rollout.batch_size": PROMPTS,
+        "--rollout.micro_batch_size": GROUP // ranks,
+        "--rollout.n_samples_per_prompt": GROUP,
+        "--data.max_len": PROMPT_TOKENS + RESPONSE_TOKENS,
+        "--vllm.sync_backend": "gloo",
+    }
+    switches = ["--actor.gradient_checkpointing_enable", "--train.colocate_all"]
+    return parse_args([*(str(word) for flag in flags.items() for word in flag), *switches, *VARIANTS[variant]])
+
+
+def rollouts() -> list:
+    """Random prompts and answers, every second one right, as the sampler hands them over."""
+    import torch
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    draw, samples = torch.Generator().manual_seed(0), []
+    for position in range(PROMPTS * GROUP):
+        if position % GROUP == 0:
+            prompt = torch.randint(3, 8000, (PROMPT_TOKENS,), generator=draw)
+        tokens = torch.cat([prompt, torch.randint(3, 8000, (RESPONSE_TOKENS,), generator=draw)])
+        right = float(position % 2)
+        samples.append(
+            Experience(
+                sequences=tokens[None],
+                attention_mask=torch.ones_like(tokens)[None],
+                action_mask=(torch.arange(1, len(tokens)) >= PROMPT_TOKENS).long()[None],
+                prompts=[str(position // GROUP)],
+                labels=[""],
+                images=[None],
+                mm_train_inputs=[None],
+                rewards=torch.tensor([right]),
+                scores=torch.tensor([right]),
+                response_length=torch.tensor([RESPONSE_TOKENS]),
+                total_length=torch.tensor([float(len(tokens))]),
+                truncated=torch.tensor([False]),
+                info={"reward": torch.tensor([right])},
+            )
+        )
+    return samples
+
+
+class Step:
+    """One variant: its engines on this rank, and the controller, which every rank plays alike."""
+
+    def __init__(self, variant: str, model: str, updates: int, ranks: int) -> None:
+        from openrlhf.trainer.ray.launcher import ReferenceModelActor
+        from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+        from openrlhf.utils.utils import get_strategy
+
+        args = arguments(variant, model, updates, ranks)
+        self.args, self.ranks = args, ranks
+        self.policy, self.reference = (
+            actor.__ray_metadata__.modified_class for actor in (PolicyModelActor, ReferenceModelActor)
+        )
+        self.policy = self.policy.__new__(self.policy)
+        self.policy.init_model_from_pretrained(get_strategy(args), model, max_steps=10_000)
+        if args.algo.real.reference:
+            self.reference = self.reference.__new__(self.reference)
+            self.reference.init_model_from_pretrained(get_strategy(args), model)
+        else:
+            self.reference = None
+        self.maker = self._maker()
+
+    def _maker(self):
+        """The variant's experience maker, whose models are this process's: each rank runs its own share of batches."""
+        import torch.distributed as dist
+        from openrlhf.trainer.ppo_utils import experience_maker
+
+        from real_openrlhf.hooks.experience_maker import RealExperienceMaker
+
+        real = self.args.actor.policy_loss_type == "real"
+        base = RealExperienceMaker if real else experience_maker.RemoteExperienceMaker
+        rank, ranks = dist.get_rank(), self.ranks
+
+        class Maker(base):
+            def _dispatch_forward(self, group, sync_condition, **columns):
+                count = len(columns["sequences"]) // ranks
+                share = slice(rank * count, (rank + 1) * count)
+                own = [
+                    group.forward(*row)
+                    for row in zip(
+                        *(columns[name][share] for name in ("sequences", "action_mask", "attention_mask")), strict=True
+                    )
+                ]
+                every = [None] * ranks
+                dist.all_gather_object(every, own)
+                return every
+
+            def _flatten_results(self, refs, duplicate_factor):
+                return [row for own in refs for row in own]
+
+        experience_maker.ray = NoRay
+        maker = Maker(
+            self.policy, None, None, self.reference, _Kl(self.args), self.policy.strategy, self.policy.tokenizer
+        )
+        if real:
+            maker.kept_tokens = self.policy.call_trainer("kept_tokens")
+        return maker
+
+    def __call__(self) -> tuple[float, float, float]:
+        """(wall seconds, processor seconds, peak megabytes) of experience and training on this rank."""
+        import torch.distributed as dist
+
+        samples = rollouts()
+        dist.barrier()
+        base = reset_peak()
+        wall, own = time.perf_counter(), time.process_time()
+        experiences = self.maker.make_experience_batch(samples)
+        count = len(experiences) // self.ranks
+        rank = dist.get_rank()
+        for experience in experiences[rank * count : (rank + 1) * count]:
+            self.policy.append(experience)
+        self.policy.fit(self.args.algo.kl.init_coef)
+        dist.barrier()
+        return time.perf_counter() - wall, time.process_time() - own, peak() - base
+
+
+class _Kl:
+    def __init__(self, args) -> None:
+        self.value = args.algo.kl.init_coef
+
+
+class NoRay:
+    """Upstream's maker wraps its placeholders in Ray references."""
+
+    @staticmethod
+    def put(value):
+        return value
+
+    @staticmethod
+    def get(value):
+        return value
+
+
+def reset_peak() -> float:
+    """Give freed memory back, start counting the peak anew; megabytes in use now."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
+def peak() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def make_model(folder: str) -> None:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from real_openrlhf.training.tiny_task import make_tokenizer
+
+    config = Qwen2Config(
+        hidden_size=256, num_hidden_layers=4, vocab_size=8000, intermediate_size=1024, num_attention_heads=4,
+        num_key_value_heads=4, max_position_embeddings=256, tie_word_embeddings=False,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+
+
+def work(rank: int, ranks: int, folder: str, args, pipe) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK="0")
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store{ranks}", rank=rank, world_size=ranks)
+    for updates in args.updates:
+        steps = {variant: Step(variant, f"{folder}/model", updates, ranks) for variant in args.variants}
+        for number in range(args.rounds + 1):  # the first one warms up
+            for variant, step in steps.items():
+                measured = [None] * ranks
+                dist.all_gather_object(measured, step())
+                if rank == 0 and number:
+                    pipe.send((updates, variant, tuple(map(max, zip(*measured, strict=True)))))
+        del steps
+    if rank == 0:
+        pipe.send(None)
+
+
+def show(ranks: int, results: dict[int, dict[str, list[tuple]]], variants: list[str]) -> None:
+    print(
+        f"\n{'groups torn over two ranks' if ranks == 2 else 'groups whole on one rank'}: medians of paired rounds, [quartiles]"
+    )
+    print(
+        f"{'updates':>7}  {'':20}{'seconds':>9}{'over GRPO without KL':>26}{'over the paper’s GRPO':>26}{'processor time':>17}{'peak MB':>9}{'over':>7}"
+    )
+    for updates, by_variant in results.items():
+        base = by_variant[GRPO_NO_KL]
+        for variant in variants:
+            own = by_variant[variant]
+            ratios = [
+                quartiles([a[0] / b[0] for a, b in zip(own, by_variant[name], strict=True)])
+                for name in (GRPO_NO_KL, GRPO)
+            ]
+            processor = statistics.median(a[1] / b[1] for a, b in zip(own, base, strict=True))
+            memory = statistics.median(a[2] for a in own)
+            share = memory / statistics.median(b[2] for b in base)
+            print(
+                f"{updates:7}  {variant:20}{statistics.median(a[0] for a in own):9.2f}{ratios[0]:>26}{ratios[1]:>26}{processor:17.3f}{memory:9.0f}{share:7.2f}"
+            )
+
+
+def quartiles(values: list[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.3f}"
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:.3f} [{low:.3f} {high:.3f}]"
 
 
 def main() -> None:
+    import torch.multiprocessing as mp
+
+    from real_openrlhf.training.launch import drop_stale_locks
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--updates", type=int, default=4, help=f"optimizer steps per rollout of {SAMPLES} samples")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    args, args.flags = parser.parse_known_args()
-    times: dict[str, list[dict[str, float]]] = {variant: [] for variant in args.variants}
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], choices=[1, 2])
+    parser.add_argument("--updates", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=[GRPO_NO_KL, GRPO, "REAL"])
+    args = parser.parse_args()
+    drop_stale_locks(Path(ENVIRONMENT["TORCH_EXTENSIONS_DIR"]))
+    context = mp.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        socket, log = Path(folder) / "session", Path(folder) / "session.log"
-        with shared_ray.opened(socket, environment_of(COMMON), log):
-            os.environ[shared_ray.VARIABLE] = str(socket)
-            for round_ in range(args.rounds):
-                for number, variant in enumerate(args.variants):
-                    steps = step_times(variant, args, Path(folder) / "runs", f"{round_}-{number}")
-                    times[variant] += steps
-                    seconds = statistics.median(step["step_total"] for step in steps)
-                    print(f"round {round_ + 1}, {variant}: {seconds:.3f} s", flush=True)
-    show(times, args)
-
-
-def show(times: dict[str, list[dict[str, float]]], args) -> None:
-    print(f"\n{args.updates} updates per rollout, {args.rounds} rounds of {args.steps - WARM_UP} steps")
-    bases = [base for base in (GRPO, GRPO_NO_KL) if base in times]
-    print("median seconds of a step and its parts; ratio of the sums, [quartiles of the ratios of single steps]")
-    print(f"{'':18}" + "".join(f"{part:>16}" for part in PARTS) + "".join(f"   to {base:26}" for base in bases))
-    for variant, steps in times.items():
-        row = [statistics.median(step[part] for step in steps) for part in PARTS]
-        ratios = [ratio(steps, times[base]) for base in bases]
-        print(
-            f"{variant:18}" + "".join(f"{value:16.3f}" for value in row) + "".join(f"   {text:29}" for text in ratios)
-        )
-
-
-def ratio(steps: list[dict[str, float]], base: list[dict[str, float]]) -> str:
-    ours, theirs = ([step["step_total"] for step in run] for run in (steps, base))
-    low, middle, high = statistics.quantiles((a / b for a, b in zip(ours, theirs, strict=True)), n=4)
-    return f"{sum(ours) / sum(theirs):.3f} [{low:.3f} {middle:.3f} {high:.3f}]"
+        make_model(f"{folder}/model")
+        for ranks in args.ranks:
+            here, there = context.Pipe()
+            processes = [
+                context.Process(target=work, args=(rank, ranks, folder, args, there)) for rank in range(ranks)
+            ]
+            for process in processes:
+                process.start()
+            results: dict[int, dict[str, list[tuple]]] = {}
+            while (line := here.recv()) is not None:
+                updates, variant, measured = line
+                results.setdefault(updates, {}).setdefault(variant, []).append(measured)
+                print(f"{ranks} ranks, {updates} updates, {variant}: {measured[0]:.2f} s", flush=True)
+            for process in processes:
+                process.join()
+            show(ranks, results, args.variants)
 
 
 if __name__ == "__main__":

@@ -250,12 +250,22 @@ RUNS = {
 }
 
 
+def trainer_class(args) -> type:
+    """As the package's own actor asks for it: the release has one, the patched copy has a seam."""
+    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+
+    if not hasattr(args.algo, "real"):
+        return ActorPPOTrainer
+    from real_openrlhf.hooks.trainer_classes import actor_trainer_class
+
+    return actor_trainer_class(args)
+
+
 def train(name: str, flags: tuple[str, ...], model: Path, run_dir: str | None = None) -> dict:
     """Two rollout batches through upstream's own actor trainer: every loss, gradient and weight on the way."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
     from openrlhf.models import Actor
     from openrlhf.trainer.ppo_utils.experience import balance_experiences
-    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
     from openrlhf.utils import get_strategy
 
     args = arguments(
@@ -281,7 +291,7 @@ def train(name: str, flags: tuple[str, ...], model: Path, run_dir: str | None = 
         "scheduler_steps": 8,
     }
     actor, optimizer, scheduler = strategy.prepare((actor, settings))
-    trainer = ActorPPOTrainer(
+    trainer = trainer_class(args)(
         strategy,
         actor,
         None,
@@ -305,10 +315,15 @@ def train(name: str, flags: tuple[str, ...], model: Path, run_dir: str | None = 
         optimizer_step(*rest, **more)
 
     def recorded_training_step(experience, kl_ctl, step, *rest):
+        inputs.append([experience.scores, experience.action_mask])
         status = training_step(experience, kl_ctl, step, *rest)
         found.update({f"{name}/{passes}/{key}": value for key, value in status["metrics"].items()})
         return status
 
+    inputs: list[list] = []  # of the loss: what the paper's Table 1 is made of
+    trainer.actor_loss_fn.register_forward_pre_hook(
+        lambda _, given: inputs[-1].extend(log_probs.detach().clone() for log_probs in given[:2])
+    )
     strategy.backward, strategy.optimizer_step = recorded_backward, recorded_optimizer_step
     trainer.training_step = recorded_training_step
     for rollout_step in range(2):
@@ -321,6 +336,8 @@ def train(name: str, flags: tuple[str, ...], model: Path, run_dir: str | None = 
             trainer.replay_buffer.append(experience)
         status = trainer.ppo_train(args.algo.kl.init_coef)
         found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}
+        found[f"{name}/loss inputs {rollout_step}"] = list(inputs)
+        inputs.clear()
         found |= {
             f"{name}/buffer {rollout_step}/{key}": value
             for key, value in vars(trainer.replay_buffer).items()
@@ -390,7 +407,6 @@ def controller() -> dict:
             self.kl_ctl = FixedKLController(args.algo.kl.init_coef)
             self.experience_maker = Maker(None, None, None, None, self.kl_ctl, strategy, self.tokenizer)
             self.actor_model_group, self.critic_model_group, self.vllm_engines = Ranks(), None, None
-            self.run_log = None
 
         def ppo_train(self, global_step):
             return {"kl": 0.1}

@@ -15,12 +15,12 @@ from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
-from openrlhf.utils.deepspeed import deepspeed as strategy_module
 from safetensors.torch import load_file
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks import actor_trainer
+from real_openrlhf.hooks import actor_trainer, nonfinite_guard
+from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
 from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
@@ -51,12 +51,14 @@ class Case:
     scoring: str = "auto"
     old_log_probs: str = "auto"
     objective: str = "real"
+    deal: str = "upstream"  # for upstream's losses
     uniform_groups: str = "drop"
     kl_old_coef: float = 0.0
     checkpointing: bool = False
     lora: bool = False
     offload: bool = False
     ema: bool = False
+    run_dir: str = ""
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -84,9 +86,11 @@ def arguments(case: Case) -> SimpleNamespace:
         "--rollout.micro_batch_size": case.rollout_micro_batch_size,
         "--rollout.n_samples_per_prompt": GROUP_SIZE,
         "--data.max_len": 32,
+        "--train.run_dir": case.run_dir,
         "--vllm.sync_backend": "gloo",
         "--algo.advantage.estimator": "group_norm",
         "--algo.kl.init_coef": 0,
+        "--train.deal": case.deal,
     }
     if case.loss == "real":
         flags |= {
@@ -184,6 +188,17 @@ def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
     return [item for sample in samples for item in split_experience_batch(sample)]
 
 
+def facts_of(case: Case) -> Rollouts:
+    samples = rollouts(case)
+    return Rollouts(
+        groups=torch.tensor(groups_of(case)),
+        labels=torch.tensor(labels_of(case)),
+        truncated=torch.zeros(len(samples), dtype=torch.bool),
+        lengths=[int(sample.total_length) for sample in samples],
+        actions=[int(sample.action_mask.sum()) for sample in samples],
+    )
+
+
 @dataclass(frozen=True)
 class Dealt:
     """A rollout batch as this rank gets it, and all of it with its old log-probabilities, for the naive formula."""
@@ -198,14 +213,7 @@ def deal(policy, case: Case) -> Dealt:
     """The controller's part. Rollouts of the first update come without old log-probabilities, as in a run."""
     maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
     maker.kept_tokens = policy.call_trainer("kept_tokens")
-    samples = rollouts(case)
-    facts = Rollouts(
-        groups=torch.tensor(groups_of(case)),
-        labels=torch.tensor(labels_of(case)),
-        truncated=torch.zeros(len(samples), dtype=torch.bool),
-        lengths=[int(sample.total_length) for sample in samples],
-        actions=[int(sample.action_mask.sum()) for sample in samples],
-    )
+    samples, facts = rollouts(case), facts_of(case)
     plan = plan_rollouts(facts, maker.plan_settings())
     every = with_old_log_probs(policy, samples)
     items = with_old_log_probs(policy, rollouts(case))
@@ -342,8 +350,9 @@ def curve(**case) -> list[tuple[float, float]]:
 
         def recorded(*args, **kwargs):
             step(*args, **kwargs)
-            if len(parts) == policy.strategy.accumulated_gradient:  # a step is the mean over micro-batches and ranks
-                loss = policy.strategy.all_reduce(sum(parts) / len(parts), op="mean")
+            gradients = policy.actor.model.gradient_accumulation_steps()
+            if case.deal == "groups" or len(parts) == gradients:  # a step is the mean over micro-batches and ranks
+                loss = policy.strategy.all_reduce(sum(parts) / gradients, op="mean")
                 points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
                 parts.clear()
 
@@ -364,7 +373,27 @@ def fill(policy, case: Case) -> None:
     for item, advantage in zip(items, advantages, strict=True):
         item.advantages = advantage * item.action_mask
         item.info = {}
+    if case.deal == "groups":
+        maker = DealtExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
+        plan = plan_rollouts(facts_of(case), maker.plan_settings())
+        held, plans = rank_plans(plan, facts_of(case), ObjectiveSettings(), ranks, list(range(len(items))))
+        policy.append(PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
+        return
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
+
+
+def logged_ratios(**case) -> dict:
+    """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second, and this rank's tokens."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    tokens = {0.0: 0, 1.0: 0}
+    for item in policy.trainer.replay_buffer.items:
+        item.action_log_probs = item.action_log_probs + dist.get_rank()
+        if not item.scores.isnan():
+            tokens[float(item.scores)] += int(item.action_mask.sum())
+    status = policy.trainer.ppo_train(0.0)
+    return {"status": {name: value for name, value in status.items() if name.startswith("ratio/")}, "tokens": tokens}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -409,7 +438,7 @@ def host_waits(**case) -> dict[str, int]:
 def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **case) -> dict:
     """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
     case = Case(**case)
-    with nullcontext() if guarded else mock.patch.object(strategy_module, "refuse_nonfinite_gradients"):
+    with nullcontext() if guarded else mock.patch.object(nonfinite_guard, "refuse_nonfinite_gradients"):
         policy = policy_actor(case)
     fill(policy, case)
     policy.trainer.ppo_train(0.0)

@@ -127,8 +127,10 @@ def _weight_cv(weights: Tensor, index: Tensor, positive: Tensor, negative: Tenso
 # The paper's Table 1: tokens by class and by the range of pi / pi_old.
 RATIO_EPSILON = 0.2
 RATIO_CLASSES = ("pos", "neg")
-RATIO_SHAPE = torch.Size((2, 4, 2))  # classes, ranges, [tokens, sum of gradient magnitudes]
 RATIO_RANGES = {"below": "< 0.8", "low": "[0.8, 1)", "high": "[1, 1.2]", "above": "> 1.2"}
+RATIO_TABLE_SHAPE = torch.Size(
+    (len(RATIO_CLASSES), len(RATIO_RANGES), 2)
+)  # tokens, and the sum of their gradient magnitudes
 RATIO_METRICS = {
     f"ratio/{side}/{name}/{kind}": text.format(side=side, ratios=ratios)
     for side in RATIO_CLASSES
@@ -174,7 +176,7 @@ def token_gradients(
 def ratio_table(
     log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
 ) -> Tensor:
-    """`RATIO_SHAPE` of a micro-batch, in float64, on the device of the log-probabilities.
+    """`RATIO_TABLE_SHAPE` of a micro-batch, in float64 and on its device.
 
     Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from `token_gradients`. Ignored
     rollouts are in neither class.
@@ -190,7 +192,22 @@ def ratio_table(
         for inside in ranges:  # sums of masks, not selections: a selection makes the host wait for its size
             chosen = inside & mask & side[:, None]
             cells.append(torch.stack([chosen.sum().double(), torch.where(chosen, magnitudes, 0.0).double().sum()]))
-    return torch.stack(cells).view(RATIO_SHAPE)
+    return torch.stack(cells).view(RATIO_TABLE_SHAPE)
+
+
+def scored_ratio_table(
+    family: str,
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    action_mask: Tensor,
+    scores: Tensor,
+    clip: tuple[float, float],
+    threshold: float = 0.5,
+) -> Tensor:
+    """`ratio_table` where there are no labels but (B,) scores: right above the threshold, ignored where it is nan."""
+    labels = torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
+    columns = (log_probs, old_log_probs, action_mask, labels)
+    return ratio_table(*columns, token_gradients(family, *columns, clip=clip))
 
 
 def ratio_metrics(table: Tensor) -> dict[str, float]:
@@ -203,36 +220,6 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
             metrics[f"ratio/{side}/{name}/share"] = 100 * count / max(tokens, 1)
             metrics[f"ratio/{side}/{name}/grad"] = gradient / max(count, 1)
     return metrics
-
-
-def ratio_densities(
-    log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
-) -> dict[str, Tensor]:
-    """`ratio_table` per action token, under raw names: token-weighted means of these add up over micro-batches.
-
-    For upstream's own losses, whose metrics are averaged that way; `ratio_metrics_from_densities` undoes it.
-    """
-    table = ratio_table(log_probs, old_log_probs, action_mask, labels, gradients)
-    densities = (table / action_mask.sum().clamp(min=1)).flatten()
-    return dict(zip(_DENSITIES, densities.unbind(), strict=True))
-
-
-def ratio_metrics_from_densities(values: dict) -> dict:
-    """The logged values with `ratio_densities` turned into `RATIO_METRICS`; as they are where there are none."""
-    if not _DENSITIES <= values.keys():
-        return values
-    table = torch.tensor([float(values[name]) for name in _DENSITIES], dtype=torch.float64)
-    rest = {name: value for name, value in values.items() if name not in _DENSITIES}
-    # Densities are below 1; scale them so that a share of a small class is not taken for an empty one.
-    return rest | ratio_metrics(table.view(RATIO_SHAPE) * 1e12)
-
-
-_DENSITIES = dict.fromkeys(
-    f"ratio_raw/{side}/{name}/{kind}"
-    for side in RATIO_CLASSES
-    for name in RATIO_RANGES
-    for kind in ("tokens", "gradients")
-).keys()
 
 
 # How a key is merged over the optimizer steps of a rollout batch; all others by their mean.

@@ -18,8 +18,9 @@ class Limit:
     def __post_init__(self) -> None:
         if (self.size is None) == (self.max_tokens is None):
             raise ValueError("give either size (rollouts) or max_tokens (tokens)")
-        if (self.size or self.max_tokens or 0) < 1:
-            raise ValueError(f"a micro-batch of {self.size or self.max_tokens} holds nothing: use 1 or more")
+        most = self.max_tokens if self.size is None else self.size
+        if most is None or most < 1:
+            raise ValueError(f"a micro-batch of {most} holds nothing: use 1 or more")
 
     def bins(self, items: Sequence[int], lengths: Sequence[int]) -> int:
         """Fewer bins than this cannot hold the items."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from real_openrlhf.algorithm.packing import Limit, Positions, spread
 
-SWAPS = 1000  # exchanges of groups between waves that are tried before a wave more is taken
+SWAPS = 200  # exchanges of groups between waves that are tried before a wave more is taken
+DEALS = 8  # ways to deal groups to waves that are tried before
 SWAPPED = 4096  # rollouts of a step up to which they are: beyond, waves are large and balance packs them
 SPARE = 1.02  # a deeper wave must save more micro-batches than this share
 
@@ -132,17 +133,19 @@ class Layout:
         count = self._least_depth(items) if items else 0
         while count < len(groups) * depth:
             depths = [depth] * (count // depth) + [count % depth] * (count % depth > 0)
-            parts = Parts(self, depths, self._dealt(groups, depths))
-            if parts.settle(SWAPS if len(items) <= SWAPPED else 0):
-                return [wave for wave in parts.waves if wave and wave.positions]
+            for deal in range(DEALS if len(items) <= SWAPPED else 1):
+                parts = Parts(self, depths, self._dealt(groups, depths, deal))
+                if parts.settle(SWAPS if len(items) <= SWAPPED else 0):
+                    return [wave for wave in parts.waves if wave and wave.positions]
             count += max(1, count // 32)
         return [self.whole([group]) for group in groups]
 
-    def _dealt(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
-        """Heaviest group first to the wave that is emptiest for its depth, in what the limit counts."""
+    def _dealt(self, groups: list[Positions], depths: Sequence[int], deal: int = 0) -> list[list[Positions]]:
+        """Heaviest group first to the wave that is emptiest for its depth; another `deal` is a little out of order."""
         parts: list[list[Positions]] = [[] for _ in depths]
         emptiest = [(0.0, 0.0, number) for number in range(len(depths))]
-        for group in sorted(groups, key=self.tokens, reverse=True):
+        blur = random.Random(deal)
+        for group in sorted(groups, key=lambda group: -self.tokens(group) * blur.uniform(1, 1 + deal / DEALS)):
             rollouts, tokens, number = emptiest[0]
             parts[number].append(group)
             counted = len(group) if self.limit.size is not None else 0

@@ -41,6 +41,7 @@ class PlanSettings:
     score_first: bool = False  # always score without gradient, then train
     step_wide: bool = False  # a gradient needs the scores of the whole step, not of its groups alone
     known_at_old: bool = True  # while the policy is the old one, scores are known without a forward
+    whole_groups: bool = True  # False: a rollout's gradient needs no other rollout, as in upstream's losses
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,9 @@ def _plan_epoch(
     members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
 ) -> tuple[list[PlannedStep], int, str]:
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
+    if not settings.whole_groups:
+        torn = [[PlannedWave(wave, score_first=False) for wave in layout.torn(step)] for step in members]
+        return [PlannedStep(waves, on_policy=False, known=True) for waves in torn], 1, "any micro-batches do"
     known = first and settings.known_at_old
     head = [layout.torn(members[0])] if known else []
     rest = members[1:] if known else members
@@ -203,11 +207,11 @@ class RankStep:
     num_groups: int
     num_rollouts: int  # that count, for objectives that average over rollouts
     tokens: int  # action tokens of all ranks
+    filled: int  # rollouts of all ranks that have any
     known: bool  # the scores, before any forward
     makes_old: bool  # the policy is the old one and its forward here is the rollouts' first
     step_wide: bool  # the gradient needs a number of the whole step
     waves: list[RankWave]
-    crc: int  # of the rollouts that this step trains on, whatever the layout
 
 
 @dataclass(frozen=True)
@@ -234,9 +238,15 @@ def rank_plans(
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
+        "update/rollouts_crc": float(_crc([step.positions for step in plan.steps])),
     }
     about = f"waves up to {plan.depth} deep: {plan.about}"
     return held, [RankPlan([step[rank] for step in steps], about, metrics) for rank in range(num_ranks)]
+
+
+def _crc(updates: list[Positions]) -> int:
+    """Of the rollouts of each update in order, whatever the layout; small enough for a float32 of some logger."""
+    return zlib.crc32(repr(updates).encode()) >> 8
 
 
 def _rank_steps(
@@ -257,11 +267,11 @@ def _rank_steps(
         num_groups=len(set(groups.tolist())),
         num_rollouts=count_valid(objective, labels, groups),
         tokens=max(sum(rollouts.actions[position] for position in positions), 1),
+        filled=sum(rollouts.actions[position] > 0 for position in positions),
         known=step.known,
         makes_old=step.on_policy and unknown,
         step_wide=step_wide and not step.on_policy,
         waves=[],
-        crc=zlib.crc32(",".join(map(str, positions)).encode()) >> 8,
     )
     wave_rows = [torch.tensor([row_of[position] for position in planned.wave.positions]) for planned in step.waves]
     return [

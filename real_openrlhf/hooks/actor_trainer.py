@@ -14,7 +14,7 @@ from torch import Tensor
 
 from real_openrlhf import patching
 from real_openrlhf.algorithm.metrics import (
-    RATIO_SHAPE,
+    RATIO_TABLE_SHAPE,
     group_metrics,
     over_steps,
     ratio_metrics,
@@ -142,7 +142,7 @@ class RealActorTrainer(ActorPPOTrainer):
 
     def totals(self, step: RankStep, kl_ctl: float) -> Totals:
         scores = torch.zeros(len(step.labels), dtype=torch.float64)
-        sums = torch.zeros(len(SUMS) + RATIO_SHAPE.numel(), dtype=torch.float64, device=self.device)
+        sums = torch.zeros(len(SUMS) + RATIO_TABLE_SHAPE.numel(), dtype=torch.float64, device=self.device)
         if step.known:
             scores += KNOWN_AT_OLD[self.settings.objective.score]
         weights = self.weigh(step, scores).weights if step.known else torch.zeros_like(scores)
@@ -273,7 +273,6 @@ class RealActorTrainer(ActorPPOTrainer):
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
-            "update/rollouts_crc": step.crc,
             **{name: value / step.tokens for name, value in zip(SUMS, sums, strict=False)},
             **self.step_metrics(step, totals.scores, sums[len(SUMS) :], drift),
         }
@@ -283,7 +282,7 @@ class RealActorTrainer(ActorPPOTrainer):
         weighed = self.weigh(step, scores)
         columns = (scores, step.labels, step.groups, weighed, self.settings)
         metrics = group_metrics(*columns, truncated=step.truncated, score_drift=drift)
-        table = torch.tensor(ratios, dtype=torch.float64).view(RATIO_SHAPE)
+        table = torch.tensor(ratios, dtype=torch.float64).view(RATIO_TABLE_SHAPE)
         return {"policy_loss": float(weighed.loss), **metrics, **ratio_metrics(table)}
 
     def rollout_means(self) -> dict[str, float]:

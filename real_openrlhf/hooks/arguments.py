@@ -9,7 +9,7 @@ from typing import Any
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.errors import UserError
-from real_openrlhf.hooks.refusals import problems
+from real_openrlhf.hooks.refusals import deal_problems, problems
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -160,10 +160,25 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     group.add_argument(
+        "--train.deal",
+        default="upstream",
+        choices=["groups", "upstream"],
+        help="what an update trains on. groups: whole prompts in an order made of --train.seed, nothing dropped, the same "
+        "rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets are sorted by "
+        "length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
+    )
+    group.add_argument(
+        "--rollout.seeded_order",
+        action="store_true",
+        help="draw prompts in an order made of --train.seed and train on their rollouts in that order, so that runs "
+        "with one seed see the same prompts in the same step; costs nothing (default: off, as upstream)",
+    )
+    group.add_argument(
         "--rollout.seeded",
         action="store_true",
-        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed "
-        "draw the same rollouts; vLLM then samples request by request, which is slower (default: off)",
+        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed draw "
+        "the same rollouts; vLLM then samples request by request, which is slower; includes --rollout.seeded_order "
+        "(default: off)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
@@ -178,6 +193,9 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
         )
+    if real:
+        args.train.deal = "groups"
+    args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
@@ -191,6 +209,10 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         scored_against_reference = find(args.algo.real.objective).needs_reference
         # OpenRLHF then keeps the reference's log-probabilities.
         kl.use_loss = kl.use_loss or scored_against_reference
+    elif args.train.deal == "groups":
+        wrong = list(deal_problems(args))
+        if wrong:
+            raise UserError(*wrong)
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
     return args

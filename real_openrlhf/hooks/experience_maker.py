@@ -12,9 +12,10 @@ from torch import Tensor
 from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, ObjectiveSettings
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import Layout
-from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.labels import label_rollouts
 from real_openrlhf.hooks.planned_experience import PlannedExperience
+from real_openrlhf.hooks.refusals import ranks_of
 
 
 class RealExperienceMaker(RemoteExperienceMaker):
@@ -38,17 +39,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
         self.add_log_probs(rollout_samples, rollouts.lengths, forwarded)
         held, plans = rank_plans(plan, rollouts, self.objective, self.num_ranks, forwarded)
         items = [item for sample in rollout_samples for item in split_experience_batch(sample)]
-        self.refuse_idle_ranks(held, plan)
-        return [
-            PlannedExperience.of([items[i] for i in own], own_plan) for own, own_plan in zip(held, plans, strict=True)
-        ]
-
-    def refuse_idle_ranks(self, held: list[Positions], plan: Plan) -> None:
-        if not all(held):
-            raise ValueError(
-                f"the last rollout batch has {len(plan.owner)} rollouts for {self.num_ranks} ranks: some have nothing. "
-                "Use a number of prompts that is a multiple of --rollout.batch_size"
-            )
+        return planned_experiences(items, held, plans)
 
     def plan_settings(self) -> PlanSettings:
         args, real = self.args, self.args.algo.real
@@ -108,6 +99,18 @@ class RealExperienceMaker(RemoteExperienceMaker):
                 setattr(samples[position], field, row[None, : samples[position].action_mask.shape[1]].clone())
 
 
+def planned_experiences(
+    items: list[Experience], held: list[Positions], plans: list[RankPlan]
+) -> list[PlannedExperience]:
+    """One Experience per rank, in rank order."""
+    if not all(held):
+        raise ValueError(
+            f"the last rollout batch has {len(items)} rollouts for {len(held)} ranks: some have nothing. "
+            "Use a number of prompts that is a multiple of --rollout.batch_size"
+        )
+    return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
+
+
 def describe(samples: list[Experience], labels: Tensor, args: SimpleNamespace) -> Rollouts:
     """The batch as the plan sees it; rollouts of a prompt stand together."""
     size = args.rollout.n_samples_per_prompt
@@ -130,13 +133,6 @@ def columns_of(sample: Experience) -> Experience:
 def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
     real = args.algo.real
     return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, real.bce_reduction, real.trpa_beta)
-
-
-def ranks_of(args: SimpleNamespace) -> int:
-    """Data-parallel ranks of the policy."""
-    return (
-        args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
-    )
 
 
 def limit_of(args: SimpleNamespace, dynamic: bool) -> Limit:

@@ -38,6 +38,8 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> torch.Te
             )
         )
     complete_columns(samples)
+    for sample in samples:
+        sample.info.pop("score", None)  # nan there would make its logged mean nan
     return torch.tensor(labels, dtype=torch.long)
 
 
@@ -45,13 +47,13 @@ def complete_columns(samples: list[Experience]) -> None:
     """A reward that failed has no reward, score or extra logs: give it neutral ones, rows must have the same columns."""
     failed = 0
     for sample in samples:
+        sample.info.pop(NO_ANSWER, None)
         if sample.rewards is None:
             failed += 1
             sample.rewards = torch.zeros(1)
             sample.info["reward"] = torch.zeros(1)
         score = math.nan if sample.scores is None else float(sample.scores[0])
         sample.scores = torch.tensor([score], dtype=torch.float32)
-        sample.info.pop("score", None)  # nan there would make its logged mean nan
     keys = set().union(*(sample.info for sample in samples))
     for sample in samples:
         for key in keys - sample.info.keys():

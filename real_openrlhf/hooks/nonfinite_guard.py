@@ -1,6 +1,7 @@
 """No non-finite number reaches the weights: training stops instead, on every rank, before the optimizer step."""
 
 import functools
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -14,65 +15,68 @@ class NonFiniteError(RuntimeError):
 
 
 def refuse_nonfinite_gradients(engine) -> None:
-    """Make a DeepSpeed engine raise, instead of stepping, when a loss or a gradient is nan or infinite on any rank.
+    """Make a DeepSpeed engine raise, instead of stepping, when a loss or a gradient is nan or infinite on any rank."""
+    guard, optimizer = StepGuard(engine), engine.optimizer
+    wrap(engine, "backward", guard.backward)
+    wrap(optimizer, "step", guard.step)
+    for name in GROUP_NORMS:
+        if hasattr(optimizer, name):
+            wrap(optimizer, name, guard.group_norm)
+    # fp16 gradients are left to the loss scale, which overflows them on purpose.
+    if not engine.fp16_enabled() and hasattr(optimizer, "check_overflow"):
+        wrap(optimizer, "check_overflow", guard.check_overflow)
+
+
+def wrap(owner, name: str, around) -> None:
+    """Replace one object's method by `around(method, *its arguments)`."""
+    method = getattr(owner, name)
+    setattr(owner, name, functools.wraps(method)(functools.partial(around, method)))
+
+
+class StepGuard:
+    """What stands around four methods of an engine and its optimizer, in the order in which a step calls them.
 
     Losses are watched in themselves: PPO's clamp gives a nan log-probability the gradient 0. One number per step tells
     all ranks. Gradients: DeepSpeed knows each group's norm before the first weight changes, the same on all ranks. One
     that is not finite it overwrites with -1, so that the total looks healthy (1.414 for two groups), and steps on; ZeRO
-    1 and 2 in bf16 skip the step in silence instead. fp16 gradients are left to the loss scale, which overflows them
-    on purpose.
+    1 and 2 in bf16 skip the step in silence instead.
     """
-    optimizer = engine.optimizer
-    spoiled: list[torch.Tensor] = []  # per micro-batch of the step: is this rank's loss not finite?
 
-    def refuse(what: str) -> None:
-        raise NonFiniteError(
-            f"{what} is nan or infinite in optimizer step {engine.global_steps + 1}: stopped before the weights changed. "
-            "Resume from the last checkpoint with a lower learning rate (--actor.adam.lr), and look at the last lines of "
-            "metrics.jsonl for what grew."
-        )
+    def __init__(self, engine) -> None:
+        self.engine = engine
+        self.spoiled: list[torch.Tensor] = []  # per micro-batch of the step: is this rank's loss not finite?
 
-    def watch(owner, name: str):
-        """Replace the method `name` of one object by a function of the method and its arguments."""
-
-        def replace(watched):
-            method = getattr(owner, name)
-            setattr(owner, name, functools.wraps(method)(functools.partial(watched, method)))
-
-        return replace
-
-    @watch(engine, "backward")
-    def _(backward, loss: torch.Tensor, *args, **kwargs):
-        spoiled.append(~loss.detach().isfinite())
+    def backward(self, backward, loss: torch.Tensor, *args, **kwargs):
+        self.spoiled.append(~loss.detach().isfinite())
         return backward(loss, *args, **kwargs)
 
-    @watch(optimizer, "step")
-    def _(step, *args, **kwargs):
-        anywhere = sum(spoiled, torch.zeros((), device=engine.device))
-        spoiled.clear()
+    def step(self, step, *args, **kwargs):
+        anywhere = sum(self.spoiled, torch.zeros((), device=self.engine.device))
+        self.spoiled.clear()
         dist.all_reduce(anywhere, op=dist.ReduceOp.MAX)
         if anywhere:
-            refuse("the loss")
-        if not engine.zero_optimization():  # gradients are averaged in place, the same on all ranks
-            gradients = [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
-            if not all(bool(gradient.isfinite().all()) for gradient in gradients) and not engine.fp16_enabled():
-                refuse("a gradient")
+            self.refuse("the loss")
+        if not self.engine.zero_optimization():  # gradients are averaged in place, the same on all ranks
+            gradients = [parameter.grad for parameter in self.engine.module.parameters()]
+            finite = all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
+            if not finite and not self.engine.fp16_enabled():
+                self.refuse("a gradient")
         return step(*args, **kwargs)
 
-    for name in GROUP_NORMS:
-        if hasattr(optimizer, name):
+    def group_norm(self, norm, *args, **kwargs):
+        value = norm(*args, **kwargs)
+        if not value >= 0:
+            self.refuse("a gradient")
+        return value
 
-            @watch(optimizer, name)
-            def _(norm, *args, **kwargs):
-                value = norm(*args, **kwargs)
-                if not value >= 0:
-                    refuse("a gradient")
-                return value
+    def check_overflow(self, check, *args, **kwargs) -> None:
+        check(*args, **kwargs)
+        if self.engine.optimizer.overflow:
+            self.refuse("a gradient")
 
-    if not engine.fp16_enabled() and hasattr(optimizer, "check_overflow"):
-
-        @watch(optimizer, "check_overflow")
-        def _(check, *args, **kwargs) -> None:
-            check(*args, **kwargs)
-            if optimizer.overflow:
-                refuse("a gradient")
+    def refuse(self, what: str) -> NoReturn:
+        raise NonFiniteError(
+            f"{what} is nan or infinite in optimizer step {self.engine.global_steps + 1}: stopped before the weights "
+            "changed. Resume from the last checkpoint with a lower learning rate (--actor.adam.lr), and look at the last "
+            "lines of metrics.jsonl for what grew."
+        )

@@ -14,6 +14,21 @@ def problems(args: SimpleNamespace) -> Iterator[str]:
         yield from topic(args)
 
 
+def deal_problems(args: SimpleNamespace) -> Iterator[str]:
+    """What makes no sense with `--train.deal groups` and one of upstream's losses."""
+    yield from _batches(args)
+    if args.algo.advantage.estimator == "gae":
+        yield (
+            "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
+            "estimator (group_norm), or --train.deal upstream"
+        )
+    if args.ds.ring_attn_size > 1 or args.ds.tensor_parallel_size > 1 or args.data.max_images_per_prompt > 0:
+        yield (
+            "--train.deal groups does not support ring attention, tensor parallelism or image inputs. Use "
+            "--train.deal upstream"
+        )
+
+
 def _labels(args: SimpleNamespace) -> Iterator[str]:
     reward, threshold = args.reward, args.algo.real.label_threshold
     if not reward.remote_url and not args.train.agent_func_path:

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step with every number that was logged, and the same in a few words on the terminal."""
+"""metrics.jsonl: one line a step with every number that was logged."""
 
 import json
 import math
@@ -6,16 +6,12 @@ import time
 import zlib
 from pathlib import Path
 
-import torch
-
-from real_openrlhf.algorithm.metrics import ratio_densities, ratio_metrics_from_densities, token_gradients
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
-
 
 class RunLog:
-    """Written by the controller beside TensorBoard, for every algorithm, where `--train.run_dir` is given."""
+    """Stands where OpenRLHF has its TensorBoard logger, for every algorithm, and hands all on to that if there is one."""
 
-    def __init__(self, args) -> None:
+    def __init__(self, args, tensorboard=None) -> None:
+        self.tensorboard = tensorboard
         self.path = Path(args.train.run_dir) / "metrics.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
@@ -37,10 +33,18 @@ class RunLog:
         }
 
     def log_train(self, step: int, values: dict) -> None:
-        self._write("train", step, ratio_metrics_from_densities(values))
+        self._write("train", step, values)
+        if self.tensorboard:
+            self.tensorboard.log_train(step, values)
 
     def log_eval(self, step: int, values: dict) -> None:
         self._write("eval", step, values)
+        if self.tensorboard:
+            self.tensorboard.log_eval(step, values)
+
+    def close(self) -> None:
+        if self.tensorboard:
+            self.tensorboard.close()
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
@@ -53,21 +57,3 @@ def threshold_of(args) -> float:
     """The score above which a rollout is right; where none is given, scores are 0 or 1."""
     threshold = args.algo.real.label_threshold
     return 0.5 if threshold is None else threshold
-
-
-def ratio_densities_of(args, log_probs, experience) -> dict:
-    """The paper's Table 1 for a micro-batch of upstream's own losses; nothing where no score says right or wrong."""
-    if experience.scores is None:
-        return {}
-    threshold = threshold_of(args)
-    labels = torch.tensor(
-        [
-            IGNORED if math.isnan(score) else POSITIVE if score > threshold else NEGATIVE
-            for score in experience.scores.tolist()
-        ]
-    )
-    columns = (log_probs.detach(), experience.action_log_probs, experience.action_mask)
-    family = "gspo" if args.actor.policy_loss_type == "gspo" else "grpo"
-    labels = labels.to(log_probs.device)
-    gradients = token_gradients(family, *columns, labels, clip=tuple(args.actor.eps_clip_low_high))
-    return ratio_densities(*columns, labels, gradients)

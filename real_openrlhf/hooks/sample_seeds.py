@@ -12,6 +12,12 @@ class SampleSeeds:
         self.seed = seed
         self.draws: Counter[str] = Counter()
 
+    def seeded(self, sampling_params, prompt: str):
+        """The request's parameters with the prompt's next seed; those of other prompts stay as they are."""
+        sampling_params = copy(sampling_params)
+        sampling_params.seed = self.next(prompt)
+        return sampling_params
+
     def next(self, prompt: str) -> int:
         draw = self.draws[prompt]
         self.draws[prompt] += 1

@@ -58,6 +58,7 @@ _BATCH = {
     "--rollout.n_samples_per_prompt": paper("8", "“with G=8 rollouts sampled per prompt”"),
     "--train.batch_size": paper("256", "samples, 32 prompts x 8: four updates a step; “(mini-batch size 32)”"),
     "--train.max_epochs": code("1", "each rollout is trained on once"),
+    "--train.deal": own("groups", "every method trains on the same updates of whole prompts"),
 }
 _SAMPLING = {
     "--rollout.max_new_tokens": paper("8192", "“the maximum context length is set to 8,192 tokens”"),
@@ -104,6 +105,7 @@ _GPU_MACHINERY = {
     "--ckpt.best_metric_key": own("none", "no extra checkpoint at each best AIME24 score: it is a test set"),
     "--logger.logging_steps": own("1"),
     "--train.seed": own("42"),
+    "--rollout.seeded_order": own("", "the same prompts in the same step for every method"),
 }
 _LESS_MEMORY = {
     "--train.max_tokens_per_gpu": own("9216", "one of the longest samples"),
@@ -159,6 +161,7 @@ _CPU = Recipe(
         "--rollout.n_samples_per_prompt": _BATCH["--rollout.n_samples_per_prompt"],
         "--train.batch_size": own("64", "samples, 8 prompts x 8: four updates a step, as in the paper"),
         "--train.max_epochs": _BATCH["--train.max_epochs"],
+        "--train.deal": _BATCH["--train.deal"],
         "--train.micro_batch_size": own("32", "samples: fits one and two ranks"),
         "--rollout.micro_batch_size": own("64"),
         "--rollout.max_new_tokens": own("12", "the task's longest answer is 11"),
@@ -169,7 +172,7 @@ _CPU = Recipe(
         **_OPTIMIZER,
         "--actor.adam.lr": own("1e-4", "a model ten thousand times smaller"),
         "--train.max_steps": own("60"),
-        "--rollout.seeded": own("", "runs with one seed draw the same rollouts"),
+        "--rollout.seeded": own("", "runs with one seed draw the same prompts and rollouts"),
         "--eval.n_samples_per_prompt": own("8"),
         "--eval.steps": own("20"),
         "--eval.at_start": _VALIDATION["--eval.at_start"],

@@ -108,6 +108,15 @@ def test_ppo_is_not_refused_what_real_is():
     )
 
 
+@pytest.mark.parametrize(
+    "flags, order, samples",
+    [("", False, False), ("--rollout.seeded_order", True, False), ("--rollout.seeded", True, True)],
+)
+def test_a_seed_for_every_sample_includes_the_order(flags, order, samples):
+    rollout = resolve(flags).rollout
+    assert (rollout.seeded_order, rollout.seeded) == (order, samples)
+
+
 def test_trpa_gets_its_reference_model_without_a_kl_loss():
     args = resolve(f"{REAL} --algo.real.objective trpa")
     assert args.algo.real.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0

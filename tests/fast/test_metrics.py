@@ -8,6 +8,7 @@ import torch
 
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
+    PLAN_METRICS,
     RATIO_METRICS,
     group_metrics,
     ratio_metrics,
@@ -198,5 +199,5 @@ def test_unknown_family_is_refused(tokens):
 
 def test_the_documentation_has_every_metric():
     page = (Path(__file__).parents[2] / "docs" / "method.md").read_text()
-    for name, meaning in GROUP_METRICS.items():
+    for name, meaning in {**GROUP_METRICS, **PLAN_METRICS}.items():
         assert f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" in page

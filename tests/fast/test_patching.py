@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from hypothesis import strategies as st
 
 from real_openrlhf import OPENRLHF_VERSION, cli, patching
 from real_openrlhf.errors import UserError
+from real_openrlhf.patch_tool import series as patch_series
+from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
 SERIES = f"openrlhf-{OPENRLHF_VERSION}"
@@ -103,8 +104,10 @@ def world(tmp_path_factory):
         git(upstream, "add", "-A")
         git(upstream, "commit", "-qm", f"change {number}\n\n@@ -1,1 +1,1 @@ in a header is no hunk")
     git(upstream, "format-patch", "-q", "--zero-commit", "--full-index", "-o", f"../patches/{SERIES}", "release")
-    for name in ("__init__.py", "cli.py", "errors.py", "patching.py"):
-        write(base / "real_openrlhf", {name: (REPOSITORY / "real_openrlhf" / name).read_text()})
+    ours = REPOSITORY / "real_openrlhf"
+    names = ["__init__.py", "cli.py", "errors.py", "patching.py"]
+    for path in [*(ours / name for name in names), *ours.glob("patch_tool/*.py")]:
+        write(base, {str(path.relative_to(REPOSITORY)): path.read_text()})
     recorded = tool(base, "record", "--root", make_site(base / "pristine"))
     assert recorded.returncode == 0, recorded.stderr
     return base, package(upstream)
@@ -113,7 +116,7 @@ def world(tmp_path_factory):
 @pytest.fixture
 def site(world, tmp_path, monkeypatch):
     """A fresh site-packages with the release, and the imported tool pointed at the series of `world`."""
-    monkeypatch.setattr(patching, "PATCH_FOLDERS", (world[0] / "nowhere", world[0] / "patches"))
+    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (world[0] / "nowhere", world[0] / "patches"))
     return make_site(tmp_path / "site")
 
 
@@ -150,18 +153,18 @@ def test_the_applier_agrees_with_git_in_both_directions(old, new, context):
     if old == new:
         assert diff == b""
         return
-    (parsed,) = patching.parse_patch(diff, "one.patch")
-    assert patching.apply_diff(old.encode(), parsed) == new.encode()
-    assert patching.apply_diff(new.encode(), parsed.reverse()) == old.encode()
+    (parsed,) = parse_patch(diff, "one.patch")
+    assert apply_diff(old.encode(), parsed) == new.encode()
+    assert apply_diff(new.encode(), parsed.reverse()) == old.encode()
 
 
 def test_a_diff_never_fits_at_another_place():
     hunk = b"diff --git a/openrlhf/x b/openrlhf/x\n@@ -2 +2 @@\n-b\n+B\n"
-    (diff,) = patching.parse_patch(hunk, "one.patch")
-    assert patching.apply_diff(b"a\nb\n", diff) == b"a\nB\n"
+    (diff,) = parse_patch(hunk, "one.patch")
+    assert apply_diff(b"a\nb\n", diff) == b"a\nB\n"
     for moved in (b"b\n", b"b\na\n", b"a\na\nb\n", None):
-        with pytest.raises(patching.DoesNotFit, match="one.patch: openrlhf/x"):
-            patching.apply_diff(moved, diff)
+        with pytest.raises(DoesNotFit, match="one.patch: openrlhf/x"):
+            apply_diff(moved, diff)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +182,8 @@ def test_a_diff_never_fits_at_another_place():
     ],
 )
 def test_a_patch_that_the_applier_does_not_understand_is_refused(text):
-    with pytest.raises(patching.DoesNotFit):
-        patching.parse_patch(text.encode(), "odd.patch")
+    with pytest.raises(DoesNotFit):
+        parse_patch(text.encode(), "odd.patch")
 
 
 # Applying and reverting
@@ -265,7 +268,7 @@ def test_a_read_only_folder_is_an_error_in_one_line_and_nothing_is_touched(world
     with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to other users
         os.chmod(folder, 0o755)
         shutil.copytree(world[0] / "patches", Path(folder) / "patches")
-        monkeypatch.setattr(patching, "PATCH_FOLDERS", (Path(folder) / "patches",))
+        monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (Path(folder) / "patches",))
         root = make_site(Path(folder) / "site")
         release = tree(root)
         with folders_closed(root):
@@ -344,7 +347,7 @@ def test_patches_that_do_not_give_the_recorded_files_are_refused(site, world, tm
     shutil.copytree(world[0] / "patches", tmp_path / "patches")
     for patch in (tmp_path / "patches" / SERIES).glob("0002*"):
         patch.write_text(patch.read_text().replace("three!", "four"))
-    monkeypatch.setattr(patching, "PATCH_FOLDERS", (tmp_path / "patches",))
+    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path / "patches",))
     release = tree(site)
     with pytest.raises(UserError, match="openrlhf/loss.py gives another file than files.json says"):
         patching.apply(site)
@@ -510,14 +513,6 @@ def test_the_real_series_gives_what_git_gives_and_reverts(release, tmp_path):
 def test_the_real_files_json_is_the_one_that_record_writes(release, tmp_path, monkeypatch):
     series = patching.load_series()
     shutil.copytree(series.folder, tmp_path / series.name)
-    monkeypatch.setattr(patching, "PATCH_FOLDERS", (tmp_path,))
+    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path,))
     patching.record(release[1])
     assert (tmp_path / series.name / "files.json").read_text() == (series.folder / "files.json").read_text()
-
-
-def test_the_readme_says_what_each_patch_does():
-    listed = re.findall(r"^\| (\d{4}) ([a-z0-9 ]+) \|", (REPOSITORY / "patches/README.md").read_text(), re.MULTILINE)
-    series = [re.match(r"(\d{4})-(.+)", patch.name).groups() for patch in patching.load_series().patches]
-    assert [number for number, _ in listed] == [number for number, _ in series]
-    for (_, area), (_, name) in zip(listed, series, strict=True):
-        assert name.startswith(area.replace(" ", "-"))

@@ -88,6 +88,11 @@ def test_rate_and_steps_are_the_papers(recipe):
     assert f"DeepSeek-R1-Distill-Qwen-{size}" in plan(recipe).text("--actor.model_name_or_path")
 
 
+@pytest.mark.parametrize("recipe, algo", PAIRS)
+def test_prompts_come_in_the_seeds_order(recipe, algo):
+    assert {"--rollout.seeded_order", "--rollout.seeded"} & plan(recipe, algo).flags.keys()
+
+
 def test_validation_is_aime24_over_eight_samples():
     assert RECIPES["qwen1.5b"].eval_data == RECIPES["qwen7b"].eval_data == "aime24"
     assert values("qwen1.5b", "--eval.n_samples_per_prompt") == [8]  # Fig. 2: averaged over 8 samples

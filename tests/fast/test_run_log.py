@@ -1,4 +1,4 @@
-"""metrics.jsonl, the numbers of a rollout batch in it, and the paper's Table 1 through upstream's averaging."""
+"""metrics.jsonl, the numbers of a rollout batch in it, and the paper's Table 1 for upstream's own losses."""
 
 import json
 import math
@@ -7,28 +7,30 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from real_openrlhf.algorithm.metrics import (
-    RATIO_METRICS,
-    over_steps,
-    ratio_metrics,
-    ratio_metrics_from_densities,
-    ratio_table,
-)
-from real_openrlhf.hooks.run_log import RunLog, ratio_densities_of
+from real_openrlhf.algorithm.metrics import RATIO_METRICS, over_steps, ratio_metrics, scored_ratio_table
+from real_openrlhf.hooks.run_log import RunLog
 
 
-def labelled(threshold: float | None = None) -> SimpleNamespace:
-    return SimpleNamespace(real=SimpleNamespace(label_threshold=threshold))
+def settings(folder, group_size=4, threshold=None) -> SimpleNamespace:
+    return SimpleNamespace(
+        algo=SimpleNamespace(real=SimpleNamespace(label_threshold=threshold)),
+        train=SimpleNamespace(run_dir=str(folder)),
+        rollout=SimpleNamespace(n_samples_per_prompt=group_size),
+    )
 
 
 def run_log(folder, group_size=4, threshold=None) -> RunLog:
-    return RunLog(
-        SimpleNamespace(
-            algo=labelled(threshold),
-            train=SimpleNamespace(run_dir=str(folder)),
-            rollout=SimpleNamespace(n_samples_per_prompt=group_size),
-        )
-    )
+    return RunLog(settings(folder, group_size, threshold))
+
+
+class Recorder:
+    """Any logger: what it was asked, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+
+    def __getattr__(self, name: str):
+        return lambda *words: self.calls.append((name, *words))
 
 
 def sampled(*scores: float | None, prompt: str = "1 + 1 =") -> list:
@@ -57,6 +59,21 @@ def test_one_flat_line_a_step_in_the_order_of_logging(tmp_path):
     assert second | {"time": 0} == {"phase": "train", "step": 1, "time": 0, "policy_loss": 1.5, "count": 3.0}
     assert math.isnan(third["policy_loss"])  # a bad number stays visible
     assert first["time"] <= second["time"] <= third["time"]
+
+
+def test_it_stands_where_tensorboard_does_and_hands_everything_on(tmp_path):
+    tensorboard = Recorder()
+    log = RunLog(settings(tmp_path), tensorboard)
+    log.log_train(1, {"policy_loss": 1.0, "generated_samples": ["text", 1.0]})
+    log.log_eval(1, {"eval_pass1": 0.5})
+    log.close()
+    assert tensorboard.calls == [
+        ("log_train", 1, {"policy_loss": 1.0, "generated_samples": ["text", 1.0]}),
+        ("log_eval", 1, {"eval_pass1": 0.5}),
+        ("close",),
+    ]
+    assert len(lines(tmp_path)) == 2
+    run_log(tmp_path).close()  # without TensorBoard nothing is left open
 
 
 def test_a_resumed_run_adds_to_its_file(tmp_path):
@@ -106,7 +123,7 @@ def test_the_same_prompts_have_the_same_number_in_any_order(tmp_path):
     assert number == log.group_stats(b + a)["rollout/prompts_crc"] != log.group_stats(a + a)["rollout/prompts_crc"]
 
 
-# Two micro-batches of different size, as upstream hands them over: (ratios pi/pi_old by token, mask, scores).
+# Micro-batches of different sizes, as upstream hands them over: (ratios pi/pi_old by token, mask, scores).
 MICRO_BATCHES = [
     ([[0.5, 0.9, 1.1, 1.3], [0.7, 1.0, 1.25, 9.0]], [[1, 1, 1, 1], [1, 1, 1, 0]], [1.0, 0.0]),
     ([[1.1, 1.15, 7.0, 7.0]], [[1, 1, 0, 0]], [1.0]),
@@ -114,28 +131,20 @@ MICRO_BATCHES = [
 ]
 
 
-def densities(kind: str, ratios, mask, scores, threshold=None) -> tuple[dict, int]:
+def table(family: str, ratios, mask, scores, threshold=0.5) -> torch.Tensor:
     ratios, mask = torch.tensor(ratios, dtype=torch.float64), torch.tensor(mask)
     old = torch.full_like(ratios, -2.0)
-    experience = SimpleNamespace(action_log_probs=old, action_mask=mask, scores=torch.tensor(scores))
-    args = SimpleNamespace(
-        actor=SimpleNamespace(policy_loss_type=kind, eps_clip_low_high=(0.2, 0.2)), algo=labelled(threshold)
-    )
-    return ratio_densities_of(args, old + ratios.log(), experience), int(mask.sum())
+    return scored_ratio_table(family, old + ratios.log(), old, mask, torch.tensor(scores), (0.2, 0.2), threshold)
 
 
-def logged(kind: str) -> dict:
-    """Upstream's way to a logged number: a mean over micro-batches, weighed by their action tokens."""
-    parts = [densities(kind, *micro) for micro in MICRO_BATCHES]
-    tokens = sum(count for _, count in parts)
-    means = {name: sum(float(part[name]) * count for part, count in parts) / tokens for name in parts[0][0]}
-    return ratio_metrics_from_densities({"policy_loss": 0.5, **means})
+def logged(family: str) -> dict:
+    """The tables of micro-batches add up."""
+    return ratio_metrics(sum(table(family, *micro) for micro in MICRO_BATCHES))
 
 
-def test_table_1_by_hand_through_upstreams_token_means():
+def test_table_1_by_hand():
     """Positive tokens 0.5 0.9 1.1 1.3 1.1 1.15, negative 0.7 1.0 1.25; the ignored rollout is on neither side."""
-    values = logged("ppo")
-    assert values.pop("policy_loss") == 0.5
+    values = logged("grpo")
     share = {"pos/below": 100 / 6, "pos/low": 100 / 6, "pos/high": 50, "pos/above": 100 / 6}
     share |= {"neg/below": 100 / 3, "neg/low": 0, "neg/high": 100 / 3, "neg/above": 100 / 3}
     # GRPO's gradient magnitude is the ratio, and 0 where clipped: above 1.2 for positives, below 0.8 for negatives
@@ -155,45 +164,21 @@ def test_gspo_has_its_sequences_ratio_as_gradient():
     assert values["ratio/pos/high/grad"] == pytest.approx((first + 2 * (1.1 * 1.15) ** (1 / 2)) / 3)
 
 
-def test_the_round_trip_is_the_table_of_all_tokens_at_once():
-    ratios, mask, scores = (sum((micro[i] for micro in MICRO_BATCHES), []) for i in range(3))
-    old = torch.full((len(scores), 4), -2.0, dtype=torch.float64)
-    new = old + torch.tensor(ratios, dtype=torch.float64).log()
-    labels = torch.tensor([1, 0, 1, -1])
-    clipped = torch.where(labels[:, None] == 1, (new - old).exp() > 1.2, (new - old).exp() < 0.8)
-    gradients = torch.where(clipped, 0.0, (new - old).exp())
-    whole = ratio_metrics(ratio_table(new, old, torch.tensor(mask), labels, gradients))
-    values = logged("ppo")
-    assert {name: values[name] for name in whole} == pytest.approx(whole)
-
-
 def test_table_1_tells_the_classes_apart_at_the_label_threshold():
     (ratios, mask, _), *_ = MICRO_BATCHES
-    as_1_and_0 = densities("ppo", ratios, mask, [1.0, 0.0])
-    assert densities("ppo", ratios, mask, [0.4, 0.2], threshold=0.3) == as_1_and_0
-    assert densities("ppo", ratios, mask, [0.4, 0.2]) != as_1_and_0
-
-
-def test_no_scores_no_table():
-    args = SimpleNamespace(
-        actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)), algo=labelled()
-    )
-    assert ratio_densities_of(args, torch.zeros(1, 1), SimpleNamespace(scores=None)) == {}
-    assert ratio_metrics_from_densities({"policy_loss": 1.0}) == {"policy_loss": 1.0}
+    as_1_and_0 = table("grpo", ratios, mask, [1.0, 0.0])
+    assert torch.equal(table("grpo", ratios, mask, [0.4, 0.2], threshold=0.3), as_1_and_0)
+    assert not torch.equal(table("grpo", ratios, mask, [0.4, 0.2]), as_1_and_0)
 
 
 def test_a_rare_class_keeps_its_share():
-    """One negative token in a hundred thousand: a tiny density, and still 100 percent of its own class."""
+    """One negative token beside a hundred thousand positive ones is still 100 percent of its own class."""
     old, mask = torch.zeros(2, 100_000), torch.ones(2, 100_000)
     mask[1, 1:] = 0
     log_probs = torch.tensor([0.0, math.log(0.5)])[:, None].expand_as(old)
-    experience = SimpleNamespace(action_log_probs=old, action_mask=mask, scores=torch.tensor([1.0, 0.0]))
-    args = SimpleNamespace(
-        actor=SimpleNamespace(policy_loss_type="ppo", eps_clip_low_high=(0.2, 0.2)), algo=labelled()
-    )
-    values = ratio_metrics_from_densities(ratio_densities_of(args, log_probs, experience))
-    assert values["ratio/neg/below/share"] == pytest.approx(100) and values["ratio/neg/below/grad"] == 0
-    assert values["ratio/pos/high/share"] == pytest.approx(100) and values["ratio/pos/high/grad"] == pytest.approx(1)
+    values = ratio_metrics(scored_ratio_table("grpo", log_probs, old, mask, torch.tensor([1.0, 0.0]), (0.2, 0.2)))
+    assert values["ratio/neg/below/share"] == 100 and values["ratio/neg/below/grad"] == 0
+    assert values["ratio/pos/high/share"] == 100 and values["ratio/pos/high/grad"] == 1
 
 
 def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():

@@ -6,7 +6,9 @@ from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
 
 
 def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:
-    params = [SimpleNamespace(seed=seeds.next(prompt)) for prompt in prompts]
+    plain = SimpleNamespace(seed=None, temperature=1.0)
+    params = [seeds.seeded(plain, prompt) for prompt in prompts]
+    assert plain.seed is None and all(p.temperature == 1.0 for p in params)  # one object serves many prompts
     return {
         (prompt, i): seeded_by_index(p, i).seed
         for prompt, p in zip(prompts, params, strict=True)
@@ -24,7 +26,8 @@ def test_order_does_not_matter_and_seeds_do_not_meet():
 
 def test_a_prompt_drawn_again_is_sampled_anew():
     seeds = SampleSeeds(42)
-    assert seeds.next("a") != seeds.next("a")
+    drawn = [seeds.seeded(SimpleNamespace(seed=None), "a").seed for _ in range(2)]
+    assert drawn[0] != drawn[1]
 
 
 def test_without_a_seed_nothing_is_touched():

@@ -22,31 +22,34 @@ COPIES = {"release": (patching.revert, patching.BEFORE, ("--lend",)), "patched":
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> dict[str, dict]:
-    """{"release": {name: value}, "patched": {name: value}}"""
-    folder, running = tmp_path_factory.mktemp("release"), {}
-    for copy, (bring, state, lend) in COPIES.items():
-        root = folder / copy
+def folder(tmp_path_factory) -> Path:
+    """A folder for each of `COPIES`, with openrlhf in that state."""
+    folder = tmp_path_factory.mktemp("release")
+    for copy, (bring, state, _) in COPIES.items():
         shutil.copytree(
             distribution("openrlhf").locate_file("openrlhf"),
-            root / "openrlhf",
+            folder / copy / "openrlhf",
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-        bring(root)
-        assert set(patching.file_states(root, patching.load_series()).values()) == {state}
+        bring(folder / copy)
+        assert set(patching.file_states(folder / copy, patching.load_series()).values()) == {state}
+    return folder
+
+
+def importing(root: Path) -> dict[str, str]:
+    """The environment of a process that imports the openrlhf in `root`."""
+    settings = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": str(root), **settings}
+
+
+@pytest.fixture(scope="module")
+def found(folder) -> dict[str, dict]:
+    """{"release": {name: value}, "patched": {name: value}}"""
+    running = {}
+    for copy, (_, _, lend) in COPIES.items():
         log = (folder / f"{copy}.log").open("w")
-        running[copy] = subprocess.Popen(
-            [sys.executable, str(LAB), str(folder / f"{copy}.pt"), *lend],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(root),
-                "DS_ACCELERATOR": "cpu",
-                "CUDA_VISIBLE_DEVICES": "",
-                "OMP_NUM_THREADS": "1",
-            },
-            stdout=log,
-            stderr=log,
-        )
+        command = [sys.executable, str(LAB), str(folder / f"{copy}.pt"), *lend]
+        running[copy] = subprocess.Popen(command, env=importing(folder / copy), stdout=log, stderr=log)
     for copy, process in running.items():
         assert process.wait() == 0, (folder / f"{copy}.log").read_text()[-4000:]
     values = {copy: torch.load(folder / f"{copy}.pt", weights_only=False) for copy in COPIES}
@@ -105,10 +108,32 @@ def test_training_with_the_real_engine(found):
         gradients = [value for key, value in release.items() if key.startswith(f"{run}/") and "/gradient/" in key]
         assert len(gradients) >= 4 * 20 and any(gradient.any() for gradient in gradients)
     # With --train.run_dir, and only then, the paper's Table 1 is logged beside all else.
-    added = patched.keys() - release.keys()
-    assert added and all(
-        key.startswith("logged ppo/") and key.split("/", 2)[2].startswith("ratio_raw/") for key in added
-    )
+    table = {step: shares(patched[f"logged ppo/loss inputs {step}"]) for step in range(2)}
+    assert patched.keys() - release.keys() == {
+        f"logged ppo/status {step}/ratio/{where}/{kind}"
+        for step, found in table.items()
+        for where in found
+        for kind in ("share", "grad")
+    }
+    for step, found in table.items():
+        assert all(found.values())
+        logged = {where: patched[f"logged ppo/status {step}/ratio/{where}/share"] for where in found}
+        assert logged == pytest.approx(found)
+
+
+def shares(micro_batches: list[list[torch.Tensor]]) -> dict[str, float]:
+    """Percent of the tokens of right and of wrong rollouts by pi / pi_old, token by token."""
+    ratios: dict[str, list[float]] = {"pos": [], "neg": []}
+    for scores, mask, new, old in micro_batches:
+        for row, token in mask.nonzero().tolist():
+            side = "pos" if scores[row] == 1 else "neg"
+            ratios[side].append(float((new[row, token] - old[row, token]).exp()))
+    ranges = {"below": (0, 0.8), "low": (0.8, 1), "high": (1, 1.2), "above": (1.2, torch.inf)}
+    return {
+        f"{side}/{name}": 100 * sum(low <= ratio < high for ratio in of_side) / len(of_side)
+        for side, of_side in ratios.items()
+        for name, (low, high) in ranges.items()
+    }
 
 
 def test_what_the_controller_pushes_and_logs(found):
@@ -182,3 +207,19 @@ def test_where_cuda_is_the_accelerators_calls_are_torch_cudas_own(monkeypatch):
     assert cuda.current_device_name() == "cuda:3" and called == ["current_device"]
     assert cuda.device_name() == "cuda" and cuda.communication_backend_name() == "nccl"
     assert made == direct | {"set_device", "current_device_name", "device_name", "communication_backend_name"}
+
+
+def test_where_this_package_was_uninstalled_first_openrlhf_imports_and_the_command_names_the_fix(folder):
+    program = """
+import sys
+sys.modules["real_openrlhf"] = None  # an import of it fails as if it were not there
+import openrlhf.trainer.ppo_trainer_async, openrlhf.trainer.ray.ppo_actor, openrlhf.trainer.ray.vllm_worker_wrap
+print(openrlhf.trainer.ppo_trainer.__file__)
+import openrlhf.cli.train_ppo_ray
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=importing(folder / "patched"), cwd=folder, capture_output=True, text=True
+    )
+    assert done.stdout.split()[-1] == str(folder / "patched/openrlhf/trainer/ppo_trainer.py"), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last == "ModuleNotFoundError: this openrlhf is patched: reinstall it, or install real_openrlhf"

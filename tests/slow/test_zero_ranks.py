@@ -28,3 +28,32 @@ def test_losses_and_gradient_norms_of_four_steps(
         assert loss_of_two == pytest.approx(loss_of_one, rel=tolerance)
         assert norm_of_two == pytest.approx(norm_of_one, rel=tolerance)
     assert one[0] != one[-1]  # it has trained
+
+
+WHOLE = {"epochs": 4, "groups_per_step": 4, "dtype": "fp32", "learning_rate": 1e-4}
+
+
+@pytest.mark.parametrize("layout", [{}, {"micro_batch_size": 1}, {"max_tokens": 30}])
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_upstreams_loss_is_the_same_over_our_plan(one_rank, two_ranks, random_model, zero_stage, layout):
+    """One update of everything, four times: upstream's own batches hold the same rollouts then."""
+    case = {"model": random_model, "loss": "ppo", "zero_stage": zero_stage, **WHOLE, **layout}
+    (upstream,) = one_rank("curve", **{**case, "max_tokens": None})
+    (one,) = one_rank("curve", **case, deal="groups")
+    first, second = two_ranks("curve", **case, deal="groups")
+    assert first == second and len(one) == len(first) == STEPS
+    for curve in (one, first):
+        for (loss, norm), (loss_of_upstream, norm_of_upstream) in zip(curve, upstream, strict=True):
+            assert loss == pytest.approx(loss_of_upstream, rel=1e-4, abs=1e-7)
+            assert norm == pytest.approx(norm_of_upstream, rel=1e-5)
+
+
+def test_upstreams_loss_with_a_dummy_micro_batch(one_rank, two_ranks, random_model):
+    """Seven rollouts, one a micro-batch: the second rank has one less, and what it runs instead trains nothing."""
+    case = {"model": random_model, "loss": "ppo", **WHOLE, "group_sizes": (4, 3), "micro_batch_size": 1}
+    (one,) = one_rank("curve", **case, deal="groups")
+    first, second = two_ranks("curve", **case, deal="groups")
+    assert first == second
+    for (loss, norm), (loss_of_one, norm_of_one) in zip(first, one, strict=True):
+        assert loss == pytest.approx(loss_of_one, rel=1e-4, abs=1e-7)
+        assert norm == pytest.approx(norm_of_one, rel=1e-5)

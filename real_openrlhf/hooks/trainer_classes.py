@@ -1,0 +1,38 @@
+"""The classes that OpenRLHF constructs for a run: its own or ours, chosen here and nowhere in its files."""
+
+
+def deals_itself(args) -> bool:
+    """Whether the experience maker gives each rank its rollouts, so that OpenRLHF must not sort them by length again."""
+    return args.train.deal == "groups"
+
+
+def experience_maker_class(args) -> type:
+    if args.actor.policy_loss_type == "real":
+        from real_openrlhf.hooks.experience_maker import RealExperienceMaker
+
+        return RealExperienceMaker
+    if deals_itself(args):
+        from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
+
+        return DealtExperienceMaker
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+
+    return RemoteExperienceMaker
+
+
+def actor_trainer_class(args) -> type:
+    if args.actor.policy_loss_type == "real":
+        from real_openrlhf.hooks.actor_trainer import RealActorTrainer
+
+        return RealActorTrainer
+    if deals_itself(args):
+        from real_openrlhf.hooks.dealt_actor_trainer import DealtActorTrainer
+
+        return DealtActorTrainer
+    if args.train.run_dir:
+        from real_openrlhf.hooks.logged_actor_trainer import LoggedActorTrainer
+
+        return LoggedActorTrainer
+    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+
+    return ActorPPOTrainer

@@ -1,0 +1,88 @@
+"""The patches for one release, and the SHA-256 of each touched file before and after: no state file could drift."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf import OPENRLHF_VERSION
+from real_openrlhf.errors import UserError
+from real_openrlhf.patch_tool.unified_diff import DoesNotFit, FileDiff, apply_diff, parse_patch
+
+PACKAGE = Path(__file__).resolve().parents[1]
+PATCH_FOLDERS = (PACKAGE / "patches", PACKAGE.parent / "patches")  # in a wheel, in a checkout
+
+BEFORE, AFTER, UNKNOWN = "before", "after", "unknown"
+
+
+@dataclass(frozen=True)
+class Series:
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def patches(self) -> list[Path]:
+        return sorted(self.folder.glob("*.patch"))
+
+    @property
+    def fingerprints(self) -> dict[str, dict[str, str | None]]:
+        """{path: {"before": sha256 or None, "after": sha256 or None}}, None for a file that does not exist."""
+        try:
+            return json.loads((self.folder / "files.json").read_text())
+        except FileNotFoundError:
+            raise UserError(f"{self.folder} has no files.json. Write it: `real-openrlhf patch record`.") from None
+
+    @property
+    def sha256(self) -> str:
+        """One number that says which patched OpenRLHF a run used."""
+        return sha256_of(json.dumps(self.fingerprints, sort_keys=True).encode())
+
+    def diffs(self) -> list[FileDiff]:
+        return [diff for patch in self.patches for diff in parse_patch(patch.read_bytes(), patch.name)]
+
+
+def load_series() -> Series:
+    for folder in PATCH_FOLDERS:
+        series = Series(folder / f"openrlhf-{OPENRLHF_VERSION}")
+        if series.folder.is_dir():
+            return series
+    places = " or ".join(str(folder) for folder in PATCH_FOLDERS)
+    raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
+
+
+def sha256_of(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def file_states(root: Path, series: Series) -> dict[str, str]:
+    """{path: BEFORE, AFTER or UNKNOWN} for every file that the series touches."""
+    states = {}
+    for path, known in series.fingerprints.items():
+        found = sha256_of(read(root / path))
+        states[path] = AFTER if found == known["after"] else BEFORE if found == known["before"] else UNKNOWN
+    return states
+
+
+def transformed(root: Path, paths: set[str], diffs: list[FileDiff], series: Series, want: str) -> dict:
+    """The new content of each path, in memory, and proven against the recorded hash."""
+    contents = {path: read(root / path) for path in paths}
+    try:
+        for diff in diffs:
+            if diff.path in contents:
+                contents[diff.path] = apply_diff(contents[diff.path], diff)
+    except DoesNotFit as error:
+        raise UserError(f"{error}. The patches and their files.json disagree: reinstall real_openrlhf.") from error
+    for path, content in contents.items():
+        if sha256_of(content) != series.fingerprints[path][want]:
+            raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
+    return contents

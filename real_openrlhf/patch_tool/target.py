@@ -1,0 +1,87 @@
+"""The OpenRLHF to patch: a folder that contains openrlhf/, most often site-packages, found without an import."""
+
+import hashlib
+import importlib.metadata
+import json
+import sys
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from real_openrlhf import OPENRLHF_VERSION
+from real_openrlhf.errors import UserError
+from real_openrlhf.patch_tool.series import UNKNOWN, Series, read
+
+REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSION}`"
+
+
+@dataclass(frozen=True)
+class Target:
+    """`foreign` says why this OpenRLHF is not ours to change, and how its owner applies the series instead."""
+
+    root: Path
+    version: str | None = None
+    foreign: str | None = None
+    recorded: tuple[importlib.metadata.PackagePath, ...] = ()
+
+
+def find_target(root: Path | None, series: Series) -> Target:
+    if root is not None:
+        root = root.expanduser().resolve()
+        if not (root / "openrlhf").is_dir():
+            raise UserError(f"{root} contains no folder openrlhf. Give --root the folder that contains it.")
+        found = list(importlib.metadata.distributions(name="openrlhf", path=[str(root)]))
+        if not found:
+            return Target(root)
+        distribution = found[0]
+    else:
+        try:
+            distribution = importlib.metadata.distribution("openrlhf")
+        except importlib.metadata.PackageNotFoundError:
+            raise UserError(
+                f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
+                "(examples/scripts/setup_env.sh does it), or name a folder with --root."
+            ) from None
+        root = Path(distribution.locate_file("")).resolve()
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    foreign, am = None, f"`git am {series.folder}/*.patch`"
+    if origin.get("dir_info", {}).get("editable"):
+        checkout = Path(unquote(urlparse(origin["url"]).path))
+        foreign = f"openrlhf is an editable install of {checkout}. Use git there: {am}, or `git revert`."
+        root = checkout if (checkout / "openrlhf").is_dir() else root
+    elif "vcs_info" in origin:
+        foreign = f"openrlhf was installed from {origin['url']}. In a clone of it: {am}, then `pip install .` there."
+    if not (root / "openrlhf").is_dir():
+        raise UserError(f"the openrlhf folder is missing from {root}. Reinstall it: {REINSTALL}.")
+    return Target(root, distribution.version, foreign, tuple(distribution.files or ()))
+
+
+def refuse_other_version(target: Target) -> None:
+    if target.version not in (None, OPENRLHF_VERSION):
+        raise UserError(
+            f"{target.root} has openrlhf {target.version}, the patches are for {OPENRLHF_VERSION}. "
+            f"Install that: `pip install openrlhf=={OPENRLHF_VERSION}`."
+        )
+
+
+def refuse_unknown(target: Target, states: dict[str, str]) -> None:
+    unknown = [path for path, state in states.items() if state == UNKNOWN]
+    if unknown:
+        raise UserError(
+            f"changed by something else in {target.root}, or patched by another series: {', '.join(unknown)}. "
+            f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
+        )
+
+
+def changed_outside(target: Target, series: Series) -> list[str]:
+    """Files of the package that differ from what pip installed though the series does not touch them."""
+    changed = []
+    for entry in target.recorded:
+        path = entry.as_posix()
+        if path.startswith("openrlhf/") and path.endswith(".py") and entry.hash and path not in series.fingerprints:
+            content = read(target.root / path)
+            digest = urlsafe_b64encode(hashlib.sha256(content or b"").digest()).rstrip(b"=").decode()
+            if entry.hash.mode == "sha256" and digest != entry.hash.value:
+                changed.append(path)
+    return changed

@@ -1,0 +1,111 @@
+"""A reader and applier of unified diffs that is exact, without fuzz or offsets, and works on bytes."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Hunk:
+    old_start: int
+    old: list[bytes]
+    new_start: int
+    new: list[bytes]
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """What one patch does to one file; `creates` and `deletes` say that the file is absent before or after."""
+
+    patch: str
+    path: str
+    hunks: list[Hunk]
+    creates: bool = False
+    deletes: bool = False
+
+    def reverse(self) -> "FileDiff":
+        hunks = [Hunk(hunk.new_start, hunk.new, hunk.old_start, hunk.old) for hunk in self.hunks]
+        return FileDiff(self.patch, self.path, hunks, creates=self.deletes, deletes=self.creates)
+
+
+class DoesNotFit(Exception):
+    """A diff was held against a file that it was not made for, or is of a kind that the applier does not know."""
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """Lines as diff counts them: split at newlines only, line ends kept."""
+    return re.findall(rb"[^\n]*\n|[^\n]+", content)
+
+
+def parse_patch(content: bytes, name: str) -> list[FileDiff]:
+    """Read a `git format-patch` file; every text before the first `diff --git` line is its header."""
+    lines, at, diffs = _lines(content), 0, []
+    while at < len(lines):
+        header = re.match(rb"diff --git a/(\S+) b/(\S+)\n", lines[at])
+        at += 1
+        if not header:
+            continue
+        path = header[2].decode()
+        if header[1] != header[2] or not path.startswith("openrlhf/") or ".." in path.split("/"):
+            raise DoesNotFit(f"{name}: {path}: renames and files outside openrlhf/ are not supported")
+        creates = deletes = False
+        while at < len(lines) and not lines[at].startswith((b"@@ ", b"diff --git ")):
+            creates |= lines[at].startswith(b"new file mode ")
+            deletes |= lines[at].startswith(b"deleted file mode ")
+            at += 1
+        hunks = []
+        while at < len(lines) and lines[at].startswith(b"@@ "):
+            hunk, at = _parse_hunk(lines, at, name)
+            hunks.append(hunk)
+        if not (hunks or creates or deletes):
+            raise DoesNotFit(f"{name}: {path}: binary diffs and changes of mode are not supported")
+        diffs.append(FileDiff(name, path, hunks, creates, deletes))
+    if not diffs:
+        raise DoesNotFit(f"{name} contains no diff")
+    return diffs
+
+
+def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
+    numbers = re.match(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", lines[at])
+    if not numbers:
+        raise DoesNotFit(f"{name}, line {at + 1}: not a hunk header")
+    old_start, old_count, new_start, new_count = (1 if number is None else int(number) for number in numbers.groups())
+    old: list[bytes] = []
+    new: list[bytes] = []
+    last = b""
+    at += 1
+    # Counting, not looking for an end, keeps the `-- ` of a mail signature out of the hunk.
+    while len(old) < old_count or len(new) < new_count or b"".join(lines[at : at + 1]).startswith(b"\\ No newline"):
+        if at == len(lines):
+            raise DoesNotFit(f"{name}: ends inside a hunk")
+        sign, rest = lines[at][:1], lines[at][1:]
+        if sign == b"\\":
+            for side in {b" ": (old, new), b"-": (old,), b"+": (new,)}.get(last, ()):
+                side[-1] = side[-1].removesuffix(b"\n")
+        elif sign in (b" ", b"-", b"+"):
+            if sign != b"+":
+                old.append(rest)
+            if sign != b"-":
+                new.append(rest)
+        else:
+            raise DoesNotFit(f"{name}, line {at + 1}: not a line of a hunk")
+        last, at = sign, at + 1
+    if (len(old), len(new)) != (old_count, new_count):
+        raise DoesNotFit(f"{name}: a hunk before line {at + 1} does not have the lines that its header counts")
+    return Hunk(old_start, old, new_start, new), at
+
+
+def apply_diff(content: bytes | None, diff: FileDiff) -> bytes | None:
+    """The file after the diff; None stands for a file that does not exist."""
+    if (content is None) != diff.creates:
+        raise DoesNotFit(f"{diff.patch}: {diff.path} {'already exists' if diff.creates else 'is missing'}")
+    lines, result, at = _lines(content or b""), [], 0
+    for hunk in diff.hunks:
+        start = hunk.old_start - 1 if hunk.old else hunk.old_start
+        if start < at or lines[start : start + len(hunk.old)] != hunk.old:
+            raise DoesNotFit(f"{diff.patch}: {diff.path} differs from what line {hunk.old_start} expects")
+        result += lines[at:start] + hunk.new
+        at = start + len(hunk.old)
+    result += lines[at:]
+    if diff.deletes and result:
+        raise DoesNotFit(f"{diff.patch}: {diff.path} has more lines than the patch deletes")
+    return None if diff.deletes else b"".join(result)
