@@ -78,7 +78,7 @@ def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: i
 
 
 def spread(bins: Sequence[Positions], lengths: Sequence[int], hands: int) -> list[list[Positions]]:
-    """Bins dealt to hands, as many to each and similar loads in each place; their number is a multiple of the hands."""
+    """Bins dealt to hands, as many to each, similar loads in each place; their number is a multiple of the hands."""
     each = len(bins) // hands
     loads = {number: sum(lengths[item] for item in held) for number, held in enumerate(bins)}
     dealt = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands)
