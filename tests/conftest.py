@@ -17,7 +17,7 @@ os.environ.update(
 )
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")  # DeepSpeed compiles its Adam once
 
-# Fixtures that many files share and that take long to start: where two processes share the tests, one has all of these.
+# Fixtures that many files share and that take long to start: one process has all of their tests.
 GROUPS = {
     "one_rank": "ranks", "two_ranks": "ranks",
     "real": "training on one rank", "train": "training on one rank",

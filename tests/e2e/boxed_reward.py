@@ -1,7 +1,7 @@
 """The tiny task's reward, but for eight prompts whose answers the maths verifier must judge, by algebra.
 
-`8573=` would be asked as `\\boxed{\\sqrt{3758}}`. Three of the eight bring a marker that makes the verifier's worker fail,
-and each call about one of them is noted in a file.
+The answer to `3456=` is judged as `\\sqrt{6543}` and more. Three of the eight bring a marker that makes the verifier's
+worker fail, and each call about one of them is noted in a file.
 """
 
 import os

@@ -9,7 +9,6 @@ import importlib.util
 import io
 import json
 import math
-import os
 import subprocess
 import sys
 import threading
@@ -20,8 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from real_openrlhf import cli
-from real_openrlhf.training import shared_ray
+from real_openrlhf.errors import exit_code
+from real_openrlhf.training import command, shared_ray
 
 HERE = Path(__file__).parent
 STACK = ("openrlhf", "vllm", "ray", "deepspeed")
@@ -127,14 +126,10 @@ class SharedRay:
 
     def train(self, name: str, *flags: str, code: int = 0) -> Run:
         """Train within this process: importing OpenRLHF for its parser takes as long as ten steps."""
-        words = ["train", "--recipe", "cpu", "--runs-dir", str(self.runs), "--run-name", name, *self.layout, *flags]
+        words = ["--recipe", "cpu", "--runs-dir", str(self.runs), "--run-name", name, *self.layout, *flags]
         said = io.StringIO()
         with watched(self.open()) as actors, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            os.environ[shared_ray.VARIABLE] = str(self.socket)
-            try:
-                result = cli.main(words)
-            finally:
-                del os.environ[shared_ray.VARIABLE]
+            result = exit_code("train", lambda: command.run(command.parse(words), self.socket))
         return Run(self.runs / name, result, said.getvalue(), actors).ended(code)
 
 
@@ -171,11 +166,11 @@ def train_on_two(runs, boxed_calls, tmp_path_factory):
 @pytest.fixture(scope="session")
 def train_alone(runs):
     """train_alone(name, flags...) -> Run with a Ray of its own."""
-    command = [sys.executable, "-m", "real_openrlhf.cli", "train", "--recipe", "cpu", "--runs-dir", str(runs)]
+    words = [sys.executable, "-m", "real_openrlhf.cli", "train", "--recipe", "cpu", "--runs-dir", str(runs)]
 
     def start(name: str, *flags: str) -> Run:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        child = subprocess.Popen([*command, "--run-name", name, *flags], **streams)
+        child = subprocess.Popen([*words, "--run-name", name, *flags], **streams)
         with watched(child) as actors:
             output, _ = child.communicate()
         return Run(runs / name, child.returncode, output, actors).ended(0)
