@@ -45,8 +45,8 @@ GROUP_METRICS = {
 
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
-    "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one update "
-    "a rollout batch, 0.75 at four",
+    "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
+    "update a rollout batch, 0.75 at four",
     "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
     "real/micro_batches": "micro-batches of a rank in an optimizer step",
     "update/rollouts_crc": "the same number in two runs whose updates trained on the same rollouts in the same order",
@@ -162,12 +162,11 @@ def token_gradients(
     `rollout_weights` of its step); `rollout_ratio` is that for scores that are means of ratios.
     """
     ratio = _log_ratio(log_probs, old_log_probs, action_mask).exp()
-    if family.startswith("rollout") and weights is None:
-        raise ValueError(f"family {family} needs weights")
-    if family == "rollout":
-        return weights.abs().to(ratio)[:, None].expand_as(ratio)
-    if family == "rollout_ratio":
-        return weights.abs().to(ratio)[:, None] * ratio
+    if family in ("rollout", "rollout_ratio"):
+        if weights is None:
+            raise ValueError(f"family {family} needs the weights of its rollouts")
+        each = weights.abs().to(ratio)[:, None]
+        return each * ratio if family == "rollout_ratio" else each.expand_as(ratio)
     if family == "gspo":
         mean = ratio.log().sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
         ratio = mean.exp().expand_as(ratio)

@@ -1,8 +1,8 @@
 """Two ZeRO ranks train as one does: the same seed and data give the same losses and gradient norms.
 
 float32 shows it to rounding, at a rate at which the policy moves. bf16 does so only while the updates are as small as
-the paper's: at larger rates its own rounding decides, and one rank with half the micro-batch differs from one rank as much
-as two ranks do.
+the paper's: at larger rates its own rounding decides, and one rank with half the micro-batch differs from one rank as
+much as two ranks do.
 """
 
 import pytest
