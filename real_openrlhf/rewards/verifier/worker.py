@@ -76,9 +76,9 @@ def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str
 
 
 def _robust(gold: str, answer: str) -> bool:
-    from real_openrlhf.rewards.verifier import algebra, structure
+    from real_openrlhf.rewards.verifier import algebra, comparison
 
-    return structure.equal(structure.parse(gold), structure.parse(answer), algebra.same)
+    return comparison.same(gold, answer, algebra.ALGEBRA)
 
 
 def _disco(gold: str, answer: str) -> bool:
@@ -97,11 +97,11 @@ def _import_libraries() -> None:
 
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
-    from real_openrlhf.rewards.verifier import algebra
+    from real_openrlhf.rewards.verifier import algebra, formulas  # noqa: F401
 
     for text in _FIRST_FORMULAS:  # the parser learns its grammar as it goes
-        algebra.formula(text)
-    algebra.formula.cache_clear()
+        formulas.formula(text)
+    formulas.formula.cache_clear()
 
 
 def _limit_memory(megabytes: int) -> None:
