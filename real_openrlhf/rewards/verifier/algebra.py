@@ -21,7 +21,7 @@ from real_openrlhf.rewards.verifier.formulas import (
     value,
 )
 from real_openrlhf.rewards.verifier.relations import same_relation
-from real_openrlhf.rewards.verifier.units import value_and_unit
+from real_openrlhf.rewards.verifier.units import in_one_unit
 
 _CONSTANT_DIGITS = 60  # e^{\pi\sqrt{163}} is an integer to 30
 _POINTS = 4
@@ -83,7 +83,7 @@ def _compared_parts(gold: str, answer: str) -> tuple[str, str]:
         if renamed is None:
             return gold, answer
         answer_value = renamed
-    return value_and_unit(gold_value)[0], value_and_unit(answer_value)[0]
+    return in_one_unit(gold_value, answer_value) or (gold_value, answer_value)
 
 
 def _same_constant(formulas: tuple[sympy.Expr, sympy.Expr], texts: tuple[str, str], digits: int) -> bool:

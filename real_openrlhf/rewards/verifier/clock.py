@@ -24,6 +24,8 @@ class Time(NamedTuple):
 
 def time_of_day(text: str) -> Time | None:
     """The time that a normalised text says; None for anything else, `14:60` and `1:4` among it."""
+    if text.startswith(r"\text{") and text.endswith("}") and text.count("{") == 1:
+        text = text[6:-1].strip()
     match = _TIME.match(text)
     if match:
         hour, minute, second, half = int(match[1]), int(match[2]), int(match[3] or 0), match[4]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from real_openrlhf.rewards.verifier import leaf, regions
 from real_openrlhf.rewards.verifier.exact import significant_digits
 from real_openrlhf.rewards.verifier.matching import LeafEqual, equal
-from real_openrlhf.rewards.verifier.structure import parse
+from real_openrlhf.rewards.verifier.structure import parse, split
 
 _APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
 _PUNCTUATION = " \t\r\n.,;:"
@@ -18,6 +18,9 @@ _NAME = re.compile(
 _INTEGERS = r"(?:[,;] ?|\(| |\\text\{ *(?:where|with|for|for all|for any|for some)? *\})*"
 _PARAMETER = re.compile(
     rf"{_INTEGERS}(?<!\\)\b([a-zA-Z])(?:_\{{\w+\}})?\\in ?(\\mathbb\{{[ZN]\}}(?:\^\{{[+*]\}}|_\{{[^{{}}]*\}})?)\)?$"
+)
+_BUILDER = re.compile(
+    r"^\\\{([^{}|:]*(?:\{[^{}]*\}[^{}|:]*)*)(?:\||:)([a-zA-Z]\\in ?\\mathbb\{[ZN]\}(?:\^\{[+*]\})?)\\\}$"
 )
 _EVERY = r"[Ff]or (?:all|any|every|each|some)"
 _FOR_ALL = re.compile(rf",? ?\(?(?:\\text\{{[^{{}}]*\b(?:{_EVERY}|where)\b[^{{}}]*\}}|\\forall(?![a-z]))[^,;]*$")
@@ -52,6 +55,9 @@ def same(gold: str, answer: str, rules: Rules = EXACT) -> bool:
 
 def _readings(text: str, rules: Rules) -> list[str]:
     r"""`\sqrt{2} \approx 1.414` commits to the exact value, and to the rough one only where that is a rounding of it."""
+    pieces = split(text) if text.count(r"\approx") > 1 else []
+    if len(pieces) > 1:
+        return [",".join(_readings(piece, rules)[0] for piece in pieces)]
     exact, found, rough = text.partition(r"\approx")
     exact, rough = exact.strip(_PUNCTUATION), rough.strip(_PUNCTUATION)
     if not found or not rough:
@@ -82,6 +88,9 @@ def _without_qualifiers(text: str) -> tuple[str, tuple[str, str] | None, str]:
     r"""The text without `, k \in \mathbb{Z}` and `\text{for all } x`; what k is; to what the rest is limited."""
     if r"\in" not in text and r"\text" not in text and r"\forall" not in text:
         return text, None, ""
+    builder = _BUILDER.match(text)
+    if builder:
+        text = ",".join(builder.groups())
     parameter = _PARAMETER.search(text)
     if parameter and re.search(rf"(?<![a-zA-Z\\]){parameter[1]}(?![a-zA-Z])", text[: parameter.start()]):
         return text[: parameter.start()].strip(_PUNCTUATION), (parameter[1], parameter[2]), ""

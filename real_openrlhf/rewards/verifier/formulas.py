@@ -35,6 +35,8 @@ _CIS = re.compile(r"\\text\{cis\} ?(?:\(([^()]*)\)|((?:[^+\-(){}]|\{[^{}]*\}|\{(
 @lru_cache(maxsize=256)
 def formula(text: str) -> sympy.Basic | None:
     """What math-verify reads, with plain symbols for everything that only has a value at a point; None if nothing."""
+    if ":" in text:
+        return None  # math-verify would divide
     if _ANGLE_FUNCTION.search(text):
         text = _DEGREES_OF.sub(r"{(\\frac{\1\\pi}{180})}", text)
         text = _CIS.sub(lambda cis: f"e^{{i({cis[1] or cis[2]})}}", text)

@@ -92,11 +92,13 @@ def _is_product(name: str) -> bool:
 
 
 def _is_quantity(name: str) -> bool:
-    """Something that a problem may ask for, or a ratio of such; `x:y` is none, because `y = 2x` is a line."""
+    """Something that a problem may ask for, or a quotient of such; `x/y` is none, because `y = 2x` is a line."""
     fraction = _FRACTION.match(name)
     parts = fraction.groups() if fraction else re.split("[:/]", name)
     if len(parts) == 1:
         return _QUANTITY.match(name) is not None
+    if ":" in name:
+        return all(map(_NAME.match, parts))
     return all(_QUANTITY.match(part) or _PARAMETER.match(part) for part in parts)
 
 

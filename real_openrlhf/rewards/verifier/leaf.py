@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 
 from real_openrlhf.rewards.verifier import exact, labels
-from real_openrlhf.rewards.verifier.units import value_and_unit
+from real_openrlhf.rewards.verifier.units import PERCENT, in_one_unit, value_and_unit
 
 
 class Undecided(Exception):
@@ -12,6 +12,7 @@ class Undecided(Exception):
 
 
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_SEGMENT = re.compile(r"\\overline\{([A-Z]{2})\}")
 _ONLY_TEXT = re.compile(r"^(?!-)(?:\\text\{[^{}]*\}|[a-zA-Z'\s.-])+$")
 _LEADING_TEXT = re.compile(r"^(?:\\text\{[^{}]*\}[\s:=]*)+(?=[^\s:=^_/])")
 _CHOICE = re.compile(r"^(?:\\text\{)?\(?([A-Z])\)?\.?\}?$")
@@ -22,10 +23,11 @@ _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "
                "nine": "9", "twelve": "12", "sixteen": "16"}  # fmt: skip
 # Words that say the same as a symbol or as other words.
 _SYNONYMS = {
-    "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealsolutions": "emptyset",
+    "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealroots": "emptyset", "norealsolutions": "emptyset",
     "nosuchnumber": "emptyset", "empty": "emptyset", "theemptyset": "emptyset", "infinitelymany": "infty",
     "infinity": "infty", "infinite": "infty", "dne": "doesnotexist",
 }  # fmt: skip
+_BOUND = re.compile(r"\\(?:sum|prod|int|lim)(?![a-zA-Z])")
 _SYMBOLS = {r"\emptyset": "emptyset", r"\infty": "infty"}
 
 
@@ -68,13 +70,12 @@ def _same_value(gold: str, answer: str, digits: int) -> bool:
     if gold_based or based:
         # The question fixes the base, so an answer may leave it out.
         return (gold_based or [gold])[0].lstrip("0") == (based or [answer])[0].lstrip("0")
-    gold, gold_unit = value_and_unit(_LEADING_TEXT.sub("", gold))
-    answer, unit = value_and_unit(_LEADING_TEXT.sub("", answer))
-    if gold_unit and unit and gold_unit != unit:
+    gold, answer = _LEADING_TEXT.sub("", gold), _LEADING_TEXT.sub("", answer)
+    percents = value_and_unit(gold)[1] == PERCENT, value_and_unit(answer)[1] == PERCENT
+    values = in_one_unit(gold, answer)
+    if values is None:
         return False
-    if gold == answer:
-        return True
-    return _same_number(gold, answer, (gold_unit == "%", unit == "%"), digits)
+    return values[0] == values[1] or _same_number(*values, percents, digits)
 
 
 def _same_choice(gold: str, answer: str) -> bool | None:
@@ -92,6 +93,8 @@ def _same_choice(gold: str, answer: str) -> bool | None:
 
 
 def _same_number(gold: str, answer: str, percents: tuple[bool, bool], digits: int) -> bool:
+    if _BOUND.search(gold + answer):
+        raise Undecided  # the letter of a sum is no variable
     gold_value, gold_large = _rational(gold)
     value, large = _rational(answer)
     if gold_large or large:
@@ -119,8 +122,8 @@ def _rational(text: str) -> tuple[Fraction | None, bool]:
 
 
 def _plain(text: str) -> str:
-    r"""Without the marks of upright text: `10\text{m}^{2}` may be written `10m^{2}`."""
-    return re.sub(r"\s", "", _TEXT.sub(r"\1", text))
+    r"""Without the marks of upright text and of segments: `10\text{m}^{2}` may be written `10m^{2}`."""
+    return re.sub(r"\s", "", _TEXT.sub(r"\1", _SEGMENT.sub(r"\1", text)))
 
 
 def _words(text: str) -> str:

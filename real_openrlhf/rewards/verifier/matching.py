@@ -32,7 +32,9 @@ def _equal_times(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
 
 def _untimed(node: Node) -> Node:
     """`3:10` beside a number is a ratio."""
-    return (structure.ratio(node.text) or Leaf(node.text)) if isinstance(node, Clock) else node
+    if not isinstance(node, Clock):
+        return node
+    return (None if "text" in node.text else structure.ratio(node.text)) or Leaf(node.text)
 
 
 def _equal_matrices(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
@@ -54,6 +56,11 @@ def _entries(matrix: Matrix) -> tuple[Node, ...]:
 
 
 def _equal_ratios(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
+    names = [node.names if isinstance(node, Ratio) else () for node in (gold, answer)]
+    if all(names):
+        if sorted(names[0]) != sorted(names[1]):
+            return False
+        answer = Ratio(tuple(answer.items[names[1].index(name)] for name in names[0]))
     one, other = _quotients(gold), _quotients(answer)
     return len(one) == len(other) and all(
         leaf_equal(g, a, exact.ROUNDED_DIGITS) for g, a in zip(one, other, strict=True)
@@ -92,6 +99,8 @@ def _natural_order(node: Node) -> tuple[Node, ...]:
 
 
 def _equal_rows(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
+    if "mod" in (getattr(gold, "brackets", ""), getattr(answer, "brackets", "")):
+        return _equal_congruences(gold, answer, leaf_equal)
     if isinstance(gold, Row) and isinstance(answer, Row):
         if gold.names and answer.names:
             return gold.brackets == answer.brackets and _equal_assignments(gold, answer, leaf_equal)
@@ -112,6 +121,20 @@ def _equal_rows(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
     if point is not None:
         return _equal_rows(*((row, point) if row is gold else (point, row)), leaf_equal)
     return False
+
+
+def _equal_congruences(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
+    """With one modulus, up to its multiples; a residue alone is taken for the congruence."""
+    if not isinstance(gold, Row) or not isinstance(answer, Row):
+        residues = [node.items[0] if isinstance(node, Row) else node for node in (gold, answer)]
+        return equal(*residues, leaf_equal)
+    names = {gold.name, answer.name} - {""}
+    if gold.brackets != answer.brackets or len(names) > 1 or gold.items[1] != answer.items[1]:
+        return False
+    texts = [node.text if isinstance(node, Leaf) else "" for node in (gold.items[0], answer.items[0], gold.items[1])]
+    if all(text.removeprefix("-").isdigit() and len(text) < 40 for text in texts) and int(texts[2]) > 0:
+        return (int(texts[0]) - int(texts[1])) % int(texts[2]) == 0
+    return equal(gold.items[0], answer.items[0], leaf_equal)
 
 
 def _has_letter(*rows: Row) -> bool:

@@ -61,6 +61,7 @@ _FUNCTIONS = (
 ).split()
 _BARE_FUNCTION = re.compile(rf"(?<![\\a-zA-Z])({'|'.join(_FUNCTIONS)}|infinity)(?![a-zA-Z])")
 _ROOT_OF_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
+_DOLLARS = re.compile(r"^[\s$]*\\\$\s*(\d[\d.,]*)[\s$]*$")
 _DOLLAR_LIST = re.compile(r"\$\s*(,|;|and|or)\s*\$")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\[,;:> \n\t]|~")
@@ -81,7 +82,7 @@ _MODULUS = re.compile(r"\(?\s*\\(?:pmod|mod|text\{\s*mod\s*\})\s*\{?\s*(\w+)\s*\
 _EQUIVALENT = re.compile(r"\\equiv(?![a-zA-Z])")
 _ABOUT = re.compile(r"^[\s{]*\\sim(?![a-zA-Z])")
 _REVERSED_BRACKETS = re.compile(r"(?<![^\s])([\[\]])([^\[\](){},;]*[,;][^\[\](){},;]*)([\[\]])(?=\s*(?:\\cup|$))")
-_TEXT_LIST = re.compile(r"\\text\{([^{}]*,[^{}]*)\}")
+_TEXT_LIST = re.compile(r"\\text\{([^{}]*,[^{}]*|\w+ and \w+)\}")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose([^{}]*)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d+)(?!\w|\.\d)")
 _BARE_POINT = re.compile(r"(?<![\d}])\.(?=\d)")
@@ -122,6 +123,7 @@ def _without_layout(text: str) -> str:
         text = text.replace("\\\\", "\\")
     elif r"\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
+    text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
     text = text.replace(r"\$", "").replace(r"\#", "")
     text = _DOLLAR_LIST.sub(r" \1 ", text).replace("$", "")
     text = _LINE_SPACING.sub(r"\\\\", text)
@@ -141,7 +143,9 @@ def _with_known_commands(text: str) -> str:
     text = _FONT.sub(_font, text)
     listed = _TEXT_LIST.fullmatch(text.strip())
     if listed:
-        words = (word.strip().removeprefix("and ").removeprefix("or ").strip() for word in listed[1].split(","))
+        words = (
+            word.strip().removeprefix("and ").removeprefix("or ").strip() for word in re.split(",| and ", listed[1])
+        )
         text = ",".join(f"\\text{{{word}}}" for word in words if word)
     return text
 
@@ -183,9 +187,9 @@ def _command(match: re.Match) -> str:
 def _font(match: re.Match) -> str:
     """Upright text stays text, a letter or number in any font is itself; `5\\,\\mathrm{m}` keeps its unit."""
     font, content = match[1], match[2].strip()
-    if content in _FUNCTIONS:
-        return f"\\{content} "
     before = match.string[: match.start()].rstrip()[-1:]
+    if content in _FUNCTIONS and not (content == "min" and before.isdigit()):
+        return f"\\{content} "
     is_unit = content not in "eid" and before.isdigit()
     if match.string[: match.start()].rstrip().endswith(r"}\cdot"):
         before = "}"

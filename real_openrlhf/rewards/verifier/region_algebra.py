@@ -5,7 +5,7 @@ from itertools import product
 
 import sympy
 
-from real_openrlhf.rewards.verifier.formulas import POINT_DIGITS, formula, value
+from real_openrlhf.rewards.verifier.formulas import POINT_DIGITS, formula, not_finite, value
 from real_openrlhf.rewards.verifier.regions import Condition, Interval, Points, Region
 from real_openrlhf.rewards.verifier.units import value_and_unit
 
@@ -65,14 +65,14 @@ class _Line:
         return number
 
     def _condition(self, condition: Condition) -> Contains:
+        if condition.left in _INFINITIES or condition.right in _INFINITIES:
+            return lambda x: True  # -\infty < x
         left, right = formula(condition.left), formula(condition.right)
         if not isinstance(left, sympy.Expr) or not isinstance(right, sympy.Expr):
-            if condition.right in _INFINITIES or condition.left in _INFINITIES:
-                return lambda x: True
             raise _NoRegion
-        if left.is_infinite or right.is_infinite:
-            return lambda x: True  # -\infty < x
         difference = left - right
+        if not_finite(difference):
+            raise _NoRegion
         self.unknowns |= difference.free_symbols
         if len(self.unknowns) != 1:
             raise _NoRegion

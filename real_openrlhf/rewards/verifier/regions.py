@@ -70,6 +70,9 @@ def _region(text: str, depth: int) -> Region | None:
     for how, separators in (("or", (r"\text{or}", ";")), ("and", (r"\text{and}",)), ("", (",",))):
         pieces = split(text, separators, thousands=False)
         if len(pieces) > 1:
+            if not how and _NOT_EQUAL in pieces[0]:  # x \ne 0, 1
+                name = pieces[0].partition(_NOT_EQUAL)[0]
+                pieces = [piece if _SIGN.search(piece) else f"{name}{_NOT_EQUAL} {piece}" for piece in pieces]
             return _joined(how or _meaning_of_comma(pieces), pieces, depth)
     member = _MEMBER.match(text)
     if member:

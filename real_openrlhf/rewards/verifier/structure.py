@@ -51,6 +51,7 @@ class Ratio:
     """`1:2:3`, equal up to a factor."""
 
     items: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def _item(text: str) -> Node:
         names = _NAMES.match(name)
         if not names and labels.is_equation(name, value):
             return Leaf(text)
-        node = (ratio(value) if ":" in name else None) or _item(value)
+        node = (_named_ratio(name, value) if ":" in name else None) or _item(value)
         if names and isinstance(node, Row):
             return Row(node.brackets, node.items, names=tuple(names[1].split(",")))
         return Leaf(text) if isinstance(node, Leaf) and not names else node
@@ -279,6 +280,11 @@ def ratio(text: str) -> Ratio | None:
         return None
     parts = split(text, (":",))
     return Ratio(tuple(parts)) if len(parts) > 1 else None
+
+
+def _named_ratio(name: str, value: str) -> Ratio | None:
+    names, parts = split(name, (":",)), split(value, (":",))
+    return Ratio(tuple(parts), tuple(names)) if len(names) == len(parts) else ratio(value)
 
 
 def labelled_point(text: str) -> Row | None:

@@ -21,6 +21,7 @@ _FIRST_FORMULAS = (
     r"I(0)e^{-\frac{t}{RC}}",
     r"m_{p}c^{2}\cos(\omega t-\frac{\pi}{4})",
     r"2x+3y-1=0",
+    r"\sum_{n=1}^{\infty}\frac{1}{n^{2}}",
 )
 SOFT_DEADLINE_SHARE = 0.7  # of the client's deadline: giving up is cheaper than being killed
 
