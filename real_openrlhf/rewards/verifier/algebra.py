@@ -88,11 +88,11 @@ def _compared_parts(gold: str, answer: str) -> tuple[str, str]:
 
 def _same_constant(formulas: tuple[sympy.Expr, sympy.Expr], texts: tuple[str, str], digits: int) -> bool:
     unfinished = any(expression.has(*UNFINISHED) for expression in formulas)
-    precision = POINT_DIGITS if unfinished else _CONSTANT_DIGITS
+    precision = POINT_DIGITS // 2 if unfinished else _CONSTANT_DIGITS
     values = [value(finished(expression), {}, precision) for expression in formulas]
     if None in values:
         return False
-    if close(*values, digits=precision - 15):
+    if close(*values, digits=precision * 3 // 4):
         return True
     decimals = ((texts[1], formulas[0], values[0]), (texts[0], formulas[1], values[1]))
     return any(

@@ -23,7 +23,13 @@ _FIRST_FORMULAS = (
     r"2x+3y-1=0",
     r"\sum_{n=1}^{\infty}\frac{1}{n^{2}}",
 )
+_KNOWN = (
+    (r"\sqrt{8}", r"2\sqrt{2}", True),
+    (r"\sqrt{8}", r"3\sqrt{2}", False),
+    (r"\frac{\pi^{2}}{6}", r"\sum_{n=1}^{\infty}\frac{1}{n^{2}}", True),
+)
 SOFT_DEADLINE_SHARE = 0.7  # of the client's deadline: giving up is cheaper than being killed
+CHECK_SHARE = 0.2  # for the look at itself after giving up
 
 
 class OutOfTime(BaseException):
@@ -41,9 +47,11 @@ def main() -> None:
     replies.write('{"ready": true}\n')
     for line in sys.stdin:
         reply = _answer(json.loads(line), deadline * SOFT_DEADLINE_SHARE)
+        if reply.get("failed") not in (None, "gold_unparsed"):
+            reply["last"] = reply["failed"] == "out_of_memory" or not _sound(deadline * CHECK_SHARE)
         replies.write(json.dumps(reply) + "\n")
-        if reply.get("failed") == "out_of_memory":
-            return  # what is left of the heap is not worth trusting
+        if reply.get("last"):
+            return
 
 
 def _answer(request: dict, seconds: float) -> dict:
@@ -61,6 +69,21 @@ def _answer(request: dict, seconds: float) -> dict:
         return {"failed": "out_of_memory"}
     except Exception as error:
         return {"failed": "worker_error", "detail": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _sound(seconds: float) -> bool:
+    """Whether known answers still come out right: what was interrupted may have left the libraries half changed."""
+    from real_openrlhf.rewards.verifier import formulas
+
+    formulas.formula.cache_clear()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+        try:
+            return all(_robust(gold, answer) == expected for gold, answer, expected in _KNOWN)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except (OutOfTime, Exception):
+        return False
 
 
 def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str) -> dict:
