@@ -136,7 +136,7 @@ class _TokenLogProbs(torch.autograd.Function):
         # d/d logit_j = p_j * (slope * log p_j + level), and at the label `at_label` more
         at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad / ctx.head.temperature
         level, slope = -at_label / total, None
-        if entropy_grad is not None:
+        if entropy_grad is not None and entropy_grad.any():  # an entropy that is only logged costs nothing here
             slope = -entropy_grad / ctx.head.temperature / total
             level = level + slope * (entropy - total.log())
         for words, logits, columns, inside in ctx.head.blocks(labels, _pairs(flat)):

@@ -119,6 +119,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         "the same rollouts; vLLM then samples request by request, which is slower (default: off)",
     )
     run.add_argument(
+        "--ds.logit_free",
+        action="store_true",
+        help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
+        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)",
+    )
+    run.add_argument(
+        "--ds.head_dtype",
+        default=None,
+        choices=["fp32", "model"],
+        help="with --ds.logit_free: logits in fp32, or first rounded to the model's format (default: fp32)",
+    )
+    run.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
     )
     run.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
@@ -133,6 +145,14 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if args.train.max_steps < 0:
         raise UserError(
             f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
+        )
+    if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
+        raise UserError(
+            "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
+        )
+    if args.ds.head_dtype and not args.ds.logit_free:
+        raise UserError(
+            f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
         )
     if args.algo.kl.init_coef is None:
         args.algo.kl.init_coef = 0.0 if real else 0.01
