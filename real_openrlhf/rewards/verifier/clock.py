@@ -4,7 +4,8 @@ import re
 from typing import NamedTuple
 
 _TIME = re.compile(
-    r"^(\d{1,2}):(\d{2})(?::(\d{2}))? ?(?:\\text\{ *)?(?:([aApP])\.? ?[mM]\.?|o(?:'|\^\{\\prime\})clock|hours?|h)? *\}?$"
+    r"^(\d{1,2}):(\d{2})(?::(\d{2}))? ?(?:\\text\{ *)?"
+    r"(?:([aApP])\.? ?[mM]\.?|o(?:'|\^\{\\prime\})clock|hours?|h)? *\}?$"
 )
 _HOUR = re.compile(r"^(\d{1,2}) ?(?:\\text\{ *)?([aApP])\.? ?[mM]\.? *\}?$")
 _HALF_DAY = 12 * 3600
