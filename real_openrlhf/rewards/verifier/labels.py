@@ -73,11 +73,11 @@ def base(name: str) -> str:
 
 def are_roots(names: list[str]) -> bool:
     """`x_{1}, x_{2}`: values of one unknown, whose order says nothing."""
-    indexed = [_INDEX.match(name) for name in names]
+    matches = [match for name in names if (match := _INDEX.match(name))]
     return (
-        all(indexed)
-        and {int(match[2]) for match in indexed} == set(range(1, len(names) + 1))
-        and (len({match[1] for match in indexed}) == 1)
+        len(matches) == len(names)
+        and {int(match[2]) for match in matches} == set(range(1, len(names) + 1))
+        and len({match[1] for match in matches}) == 1
     )
 
 

@@ -43,9 +43,12 @@ Region = Interval | Points | Condition | Joined
 
 _ALL = Joined("and", ())
 _NOTHING = Joined("or", ())
-_REAL_LINES = {r"\mathbb{R}": _ALL, r"\emptyset": _NOTHING,
-               r"\mathbb{R}^{+}": Interval("0", r"\infty", (False, False)),
-               r"\mathbb{R}^{-}": Interval(r"-\infty", "0", (False, False))}  # fmt: skip
+_REAL_LINES: dict[str, Region] = {
+    r"\mathbb{R}": _ALL,
+    r"\emptyset": _NOTHING,
+    r"\mathbb{R}^{+}": Interval("0", r"\infty", (False, False)),
+    r"\mathbb{R}^{-}": Interval(r"-\infty", "0", (False, False)),
+}
 _WRITTEN_AS_REGION = re.compile(r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|mid)(?![a-zA-Z])|\\mathbb\{R\}")
 _BUILDER = re.compile(r"^([^|:]*?)(?:\||:)(.*)$", re.DOTALL)
 _MEMBER = re.compile(r"^(?:[a-zA-Z]|\\[a-z]+)(?:_\{\w+\})?\\in(?![a-zA-Z]) ?(.+)$", re.DOTALL)
@@ -95,10 +98,14 @@ def _meaning_of_comma(pieces: list[str]) -> str:
 
 
 def _joined(how: str, pieces: list[str], depth: int) -> Region | None:
-    parts = [_region(piece, depth + 1) for piece in pieces]
     if how != "minus" and not all(_names_a_set(piece) for piece in pieces):
         return None
-    return None if None in parts else Joined(how, tuple(parts))
+    return _join(how, [_region(piece, depth + 1) for piece in pieces])
+
+
+def _join(how: str, parts: list[Region | None]) -> Region | None:
+    regions = tuple(part for part in parts if part is not None)
+    return Joined(how, regions) if len(regions) == len(parts) else None
 
 
 def _names_a_set(text: str) -> bool:
@@ -124,7 +131,7 @@ def _built(variable: str, condition: str, depth: int) -> Region | None:
     parts = [_region(condition.strip(), depth + 1)]
     if domain:
         parts.append(_region(domain[1], depth + 1))
-    return None if None in parts else Joined("and", tuple(parts))
+    return _join("and", parts)
 
 
 def _inequality(text: str) -> Region | None:

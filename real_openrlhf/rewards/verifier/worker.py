@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 _FIRST_FORMULAS = (
     r"\frac{1}{2}x^{2}+3\sqrt{x}-1",
@@ -146,7 +147,7 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _out_of_time(signum, frame) -> None:
+def _out_of_time(signum: int, frame: FrameType | None) -> None:
     raise OutOfTime
 
 
