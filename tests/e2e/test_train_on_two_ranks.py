@@ -39,4 +39,4 @@ def test_real_asynchronously_in_two_epochs(train_on_two):
         "--train.micro_batch_size", "8", "--algo.real.wave_depth", "1000",
     )  # fmt: skip
     assert run.finite and len(run.lines("train")) == 4
-    assert "scoring deferred" in run.log
+    assert "without waves; as asked" in run.log
