@@ -95,8 +95,10 @@ def _same_choice(gold: str, answer: str) -> bool | None:
 def _same_number(gold: str, answer: str, percents: tuple[bool, bool], digits: int) -> bool:
     if _BOUND.search(gold + answer):
         raise Undecided  # the letter of a sum is no variable
-    gold_value, gold_large = _rational(gold)
-    value, large = _rational(answer)
+    try:
+        (gold_value, gold_large), (value, large) = _rational(gold), _rational(answer)
+    except exact.NoValue:
+        return False
     if gold_large or large:
         if gold_large and large:
             raise Undecided

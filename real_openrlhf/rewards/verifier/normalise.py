@@ -167,6 +167,16 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
+def denominators(text: str) -> list[str]:
+    """What stands below the line of each fraction, also of those inside others."""
+    parts, found = tokens(text), []
+    for position, token in enumerate(parts):
+        if token == r"\frac":
+            start = _closing(parts, position + 1, "{", "}") + 1
+            found.append("".join(parts[start + 1 : _closing(parts, start, "{", "}")]))
+    return found
+
+
 def _from_unicode(text: str) -> str:
     if text.isascii():
         return text
