@@ -126,6 +126,21 @@ def values(draw) -> str:
     return shape.format(",".join(parts))
 
 
+@st.composite
+def pairs_of_values(draw) -> tuple[str, str]:
+    """Two values, often nearly the same: a bracket, a sign, a digit or the order is changed."""
+    one = draw(values())
+    change = draw(st.sampled_from(["none", "bracket", "sign", "digit", "order", "letter", "spelling"]))
+    if change == "none":
+        return one, draw(values())
+    if change == "order":
+        return one, ",".join(reversed(one.split(","))) if one[:1] not in "([\\" else one[0] + one[-2:0:-1] + one[-1]
+    old, new = {
+        "bracket": ("(", "["), "sign": ("-", "+"), "digit": ("2", "3"), "letter": ("x", "y"), "spelling": (",", " , "),
+    }[change]  # fmt: skip
+    return one, one.replace(old, new)
+
+
 def exactly(gold: str, answer: str) -> bool | None:
     """The verdict without algebra; None where that has to decide."""
     if screen.too_deep(gold) or screen.too_deep(answer):
@@ -175,7 +190,8 @@ def what_has_no_value_equals_nothing(one, other, symbol: str) -> None:
             assert not right(text, gold) and not right(gold, text)
 
 
-def equality_of_values_is_symmetric(one: str, other: str) -> None:
+def equality_of_values_is_symmetric(pair: tuple[str, str]) -> None:
+    one, other = pair
     there, back = verify(f"\\boxed{{{one}}}", other), verify(f"\\boxed{{{other}}}", one)
     assert (there.score == 1.0) == (back.score == 1.0) or there.ignored or back.ignored
 
@@ -194,6 +210,6 @@ PROPERTIES = {
         arithmetic(),
         st.sampled_from(["nan", r"\infty", "inf", r"\text{undefined}", "x"]),
     ),
-    equality_of_values_is_symmetric: (values(), values()),
+    equality_of_values_is_symmetric: (pairs_of_values(),),
     a_value_is_itself_in_another_spelling: (values(),),
 }

@@ -73,6 +73,8 @@ def _region(text: str, depth: int) -> Region | None:
             if not how and _NOT_EQUAL in pieces[0]:  # x \ne 0, 1
                 name = pieces[0].partition(_NOT_EQUAL)[0]
                 pieces = [piece if _SIGN.search(piece) else f"{name}{_NOT_EQUAL} {piece}" for piece in pieces]
+            if not how and not all(map(_WRITTEN_AS_REGION.search, pieces)):
+                return None  # points of a list
             return _joined(how or _meaning_of_comma(pieces), pieces, depth)
     member = _MEMBER.match(text)
     if member:
