@@ -138,8 +138,9 @@ def _inequality(text: str) -> Region | None:
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
         if sign in (">", r"\ge"):
             left, right = right, left
-        for spelled in _both_signs(right):
-            conditions.append(Condition(left, _UPWARD[sign], spelled))
+        if r"\pm" in left + right and sign != _NOT_EQUAL:
+            return None
+        conditions += [Condition(left, _UPWARD[sign], spelled) for spelled in _both_signs(right)]
     return Joined("and", tuple(conditions))
 
 
