@@ -75,9 +75,11 @@ def _same_reading(gold: str, answer: str, rules: Rules) -> bool:
         if gold_domain[1] != domain[1]:
             return False
         answer = _renamed(answer, domain[0], gold_domain[0])
-    if gold == answer or equal(_tree(gold), _tree(answer), rules.leaves):
-        return True
     pair = regions.comparable(gold, answer)
+    if gold == answer:
+        return True
+    if not (pair and any(map(regions.is_built, (gold, answer)))) and equal(_tree(gold), _tree(answer), rules.leaves):
+        return True
     return pair is not None and rules.regions(*pair)
 
 

@@ -15,7 +15,7 @@ _QUANTITY = re.compile(
     rf"^(?:{_POINTS}|\|{_POINTS}\||\|\\(?:vec|overrightarrow|overline)\{{[^{{}}]*\}}\||m\\angle ?{_POINTS}|"
     rf"\\(?:sin|cos|tan|cot) ?(?:\\angle ?)?(?:{_POINTS}|\\[a-z]+|\({_POINTS}\)))$"
 )
-_NUMBER = re.compile(r"^(?:[\d.,+\-/(){}!\s^%]|\\(?:frac|cdot|sqrt|pi|%|binom|text\{[^{}]*\}))+$")
+_NUMBER = re.compile(r"^(?=.*\d)(?:[\d.,+\-/(){}!\s^%]|\\(?:frac|cdot|sqrt|pi|%|binom|text\{[^{}]*\}))+$")
 _CONSTANTS = (r"\pi", r"\infty", "e", "i")
 _PARAMETER = re.compile(r"^[a-w](?:_\{\w+\})?$")
 _FRACTION = re.compile(r"^\\frac\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}$")

@@ -77,6 +77,7 @@ _FRACTION_OF_UNITS = re.compile(
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|boldsymbol|bm|hat|vec|overrightarrow)\s*\{?\s*\\?([ijk])(?:math)?(?![a-zA-Z])\s*\}?"
 )
+_ALL_REALS = re.compile(r"\\text\{\s*(?:all )?real(?:s| numbers)\s*\}")
 _NUMBER_SET = re.compile(r"\\math(?:bb|bf)\s*\{?([RZNQC])\}?(?![a-zA-Z])")
 _MODULUS = re.compile(r"\(?\s*\\(?:pmod|mod|text\{\s*mod\s*\})\s*\{?\s*(\w+)\s*\}?\s*\)?")
 _EQUIVALENT = re.compile(r"\\equiv(?![a-zA-Z])")
@@ -140,7 +141,7 @@ def _with_known_commands(text: str) -> str:
     text = _FRACTION_OF_UNITS.sub(r"\\text{\1/\2}", text)
     text = _COMMAND.sub(_command, text)
     text = _NUMBER_SET.sub(r"\\mathbb{\1}", text)
-    text = _FONT.sub(_font, text)
+    text = _ALL_REALS.sub(r"\\mathbb{R}", _FONT.sub(_font, text))
     listed = _TEXT_LIST.fullmatch(text.strip())
     if listed:
         words = (

@@ -62,6 +62,13 @@ def comparable(gold: str, answer: str) -> tuple[Region, Region] | None:
     return None if gold_region is None or region is None else (gold_region, region)
 
 
+def is_built(text: str) -> bool:
+    r"""Whether the text is a set-builder, `\{x | x > 2\}`."""
+    body = enclosed(text.replace(r"\mid", "|"))
+    builder = _BUILDER.match(body[1]) if body and body[0] == r"\{" else None
+    return builder is not None and RELATION.search(builder[2]) is not None
+
+
 def _region(text: str, depth: int) -> Region | None:
     if depth > _MAX_DEPTH or not text:
         return None
