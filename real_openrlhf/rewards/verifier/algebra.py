@@ -13,6 +13,7 @@ from real_openrlhf.rewards.verifier.formulas import (
     TRIED_POINTS,
     UNFINISHED,
     close,
+    divides_by_zero,
     finished,
     formula,
     not_finite,
@@ -50,6 +51,8 @@ def _same_formula(gold: str, answer: str, digits: int) -> bool:
     if gold_formula is None:
         raise GoldUnparsed(gold)
     answer_formula = formula(answer)
+    if divides_by_zero(gold) or divides_by_zero(answer):
+        return False
     if answer_formula is None or not_finite(gold_formula) or not_finite(answer_formula):
         return False  # only numbers and sets of numbers are equal by their values; anything else by its text
     if gold_formula == answer_formula:

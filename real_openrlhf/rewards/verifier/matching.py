@@ -3,6 +3,7 @@
 So the same rules serve the cheap exact comparison and the symbolic one.
 """
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -34,10 +35,12 @@ def _equal_times(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
 
 
 def _untimed(node: Node) -> Node:
-    """`3:10` beside a number is a ratio."""
+    """Beside a number `3:10` is a ratio and `3 p.m.` is 3, but `8:34 p.m.` is no number."""
     if not isinstance(node, Clock):
         return node
-    return (None if "text" in node.text else structure.ratio(node.text)) or Leaf(node.text)
+    if ":" not in node.text:
+        return Leaf(node.text.partition(r"\text")[0].rstrip("apmAPM. "))
+    return (None if re.search("[a-zA-Z]", node.text) else structure.ratio(node.text)) or Ratio(())
 
 
 def _equal_matrices(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:

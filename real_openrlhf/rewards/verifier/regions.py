@@ -66,6 +66,13 @@ def comparable(gold: str, answer: str) -> tuple[Region, Region] | None:
     return None if gold_region is None or region is None else (gold_region, region)
 
 
+def is_built(text: str) -> bool:
+    r"""Whether the text is a set-builder, `\{x | x > 2\}`."""
+    body = enclosed(text.replace(r"\mid", "|"))
+    builder = _BUILDER.match(body[1]) if body and body[0] == r"\{" else None
+    return builder is not None and RELATION.search(builder[2]) is not None
+
+
 def _region(text: str, depth: int) -> Region | None:
     if depth > _MAX_DEPTH or not text:
         return None
@@ -77,6 +84,8 @@ def _region(text: str, depth: int) -> Region | None:
             if not how and _NOT_EQUAL in pieces[0]:  # x \ne 0, 1
                 name = pieces[0].partition(_NOT_EQUAL)[0]
                 pieces = [piece if _SIGN.search(piece) else f"{name}{_NOT_EQUAL} {piece}" for piece in pieces]
+            if not how and not all(map(_WRITTEN_AS_REGION.search, pieces)):
+                return None  # points of a list
             return _joined(how or _meaning_of_comma(pieces), pieces, depth)
     member = _MEMBER.match(text)
     if member:
@@ -144,8 +153,9 @@ def _inequality(text: str) -> Region | None:
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
         if sign in (">", r"\ge"):
             left, right = right, left
-        for spelled in _both_signs(right):
-            conditions.append(Condition(left, _UPWARD[sign], spelled))
+        if r"\pm" in left + right and sign != _NOT_EQUAL:
+            return None
+        conditions += [Condition(left, _UPWARD[sign], spelled) for spelled in _both_signs(right)]
     return Joined("and", tuple(conditions))
 
 
