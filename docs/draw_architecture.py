@@ -14,8 +14,8 @@ LANES = {"rollout actors": (4.35, 1.65), "controller": (2.55, 1.65), "every trai
 # name -> (left, bottom), title, what happens, module
 BOXES = {
     "sample": ((0.2, 4.6), "vLLM", "8 answers a prompt", "OpenRLHF"),
-    "grade": ((3.2, 4.6), "Verifier", "score 1, 0 or no verdict", "rewards/"),
-    "label": ((3.2, 2.8), "Labels", "right, wrong, ignored", "hooks/labels.py"),
+    "grade": ((3.2, 4.6), "Verifier", "right, wrong, no verdict", "rewards/"),
+    "label": ((3.2, 2.8), "Labels", "positive, negative, ignored", "hooks/labels.py"),
     "plan": ((6.2, 2.8), "Plan", "updates, waves, ranks", "algorithm/step_plan.py"),
     "log": ((9.2, 2.8), "Log", "metrics.jsonl", "hooks/run_log.py"),
     "forward": ((0.2, 0.6), "1  Forward", "a score for each rollout", "algorithm/objective.py"),
@@ -36,7 +36,7 @@ def main() -> None:
         across(axes, start, end)
     across(axes, "weigh", "backward")
     arrow(axes, (4.45, 4.6), (4.45, 3.85))
-    bend(axes, [(7.45, 2.8), (7.45, 2.25), (1.45, 2.25), (1.45, 1.65)], "rollouts, each with its place", (4.4, 2.27))
+    bend(axes, [(7.45, 2.8), (7.45, 2.02), (1.45, 2.02), (1.45, 1.65)], "rollouts, each with its place", (4.4, 2.04))
     arrow(axes, (10.45, 1.65), (10.45, 2.8))
     bend(axes, [(9.95, 0.6), (9.95, 0.27), (0.7, 0.27), (0.7, 0.6)], "next wave, until the update is whole", (5.3, 0.29))
     bend(
