@@ -1,9 +1,9 @@
 """What an actor's step costs with REAL, beside built-in GRPO with and without its reference model.
 
-The controller's experience maker and the policy actor are OpenRLHF's and the package's own, on real ZeRO-3 engines over
-gloo; Ray and vLLM are left out, and the rollouts are random tokens, the same for every variant. The model is large
-enough that arithmetic is measured: 256 hidden, 4 layers, 8,000 words, responses of 128 tokens, with recomputation as in
-the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compared with the baseline's of the same round.
+The controller's experience maker and the policy actor are OpenRLHF's and the package's own, on real ZeRO-3 engines
+over gloo; Ray and vLLM are left out, and the rollouts are random tokens, the same for every variant. The model is
+large enough that arithmetic is measured: 256 hidden, 4 layers, 8,000 words, responses of 128 tokens, with recomputation
+as in the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compared with the baseline's of the same round.
 
     python benchmarks/step_time.py                     # everything, about a quarter of an hour on two cores
     python benchmarks/step_time.py --ranks 1 --updates 4 --rounds 5
@@ -242,26 +242,25 @@ def work(rank: int, ranks: int, folder: str, args, pipe) -> None:
 
 
 def show(ranks: int, results: dict[int, dict[str, list[tuple]]], variants: list[str]) -> None:
-    print(
-        f"\n{'groups torn over two ranks' if ranks == 2 else 'groups whole on one rank'}: medians of paired rounds, [quartiles]"
-    )
-    print(
-        f"{'updates':>7}  {'':20}{'seconds':>9}{'over GRPO without KL':>26}{'over the paper’s GRPO':>26}{'processor time':>17}{'peak MB':>9}{'over':>7}"
-    )
+    layout = "groups torn over two ranks" if ranks == 2 else "groups whole on one rank"
+    print(f"\n{layout}: medians of paired rounds, [quartiles]")
+    columns = f"{'seconds':>9}{'over GRPO without KL':>26}{'over the paper’s GRPO':>26}"
+    print(f"{'updates':>7}  {'':20}{columns}{'processor time':>17}{'peak MB':>9}{'over':>7}")
     for updates, by_variant in results.items():
         base = by_variant[GRPO_NO_KL]
         for variant in variants:
             own = by_variant[variant]
-            ratios = [
-                quartiles([a[0] / b[0] for a, b in zip(own, by_variant[name], strict=True)])
-                for name in (GRPO_NO_KL, GRPO)
-            ]
+            seconds = statistics.median(one[0] for one in own)
+            ratios = [paired(own, by_variant[name], 0) for name in (GRPO_NO_KL, GRPO)]
             processor = statistics.median(a[1] / b[1] for a, b in zip(own, base, strict=True))
-            memory = statistics.median(a[2] for a in own)
-            share = memory / statistics.median(b[2] for b in base)
-            print(
-                f"{updates:7}  {variant:20}{statistics.median(a[0] for a in own):9.2f}{ratios[0]:>26}{ratios[1]:>26}{processor:17.3f}{memory:9.0f}{share:7.2f}"
-            )
+            memory = statistics.median(one[2] for one in own)
+            share = memory / statistics.median(one[2] for one in base)
+            compared = f"{seconds:9.2f}{ratios[0]:>26}{ratios[1]:>26}"
+            print(f"{updates:7}  {variant:20}{compared}{processor:17.3f}{memory:9.0f}{share:7.2f}")
+
+
+def paired(own: list[tuple], base: list[tuple], column: int) -> str:
+    return quartiles([a[column] / b[column] for a, b in zip(own, base, strict=True)])
 
 
 def quartiles(values: list[float]) -> str:
@@ -274,7 +273,7 @@ def quartiles(values: list[float]) -> str:
 def main() -> None:
     import torch.multiprocessing as mp
 
-    from real_openrlhf.training.launch import drop_stale_locks
+    from real_openrlhf.training.process import drop_stale_locks
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], choices=[1, 2])

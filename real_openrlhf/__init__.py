@@ -6,7 +6,7 @@ OPENRLHF_VERSION = "0.11.2"
 __all__ = ["OPENRLHF_VERSION", "__version__", "real_policy_loss"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     if name == "real_policy_loss":  # on first use, so that importing the package does not import torch
         from real_openrlhf.algorithm.policy_loss import real_policy_loss
 

@@ -1,12 +1,11 @@
 """real-openrlhf: one command line, one module a subcommand, imported only when called."""
 
 import argparse
-import errno
 import importlib
 import sys
 
 from real_openrlhf import __version__
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import exit_code
 
 # name -> (module with configure(parser) and run(args) -> exit code, help)
 COMMANDS = {
@@ -36,18 +35,7 @@ def main(argv: list[str] | None = None) -> int:
             implementation = importlib.import_module(module)
             implementation.configure(command)
     args = parser.parse_args(argv)
-    try:
-        return implementation.run(args) or 0
-    except UserError as error:
-        print(f"real-openrlhf {args.command}: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        print(f"real-openrlhf {args.command}: error: {error}. Free some space and try again.", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return exit_code(args.command, lambda: implementation.run(args))
 
 
 if __name__ == "__main__":

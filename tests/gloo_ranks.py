@@ -1,5 +1,6 @@
 """Gloo ranks that stay up and run a module's functions by name: importing DeepSpeed costs seconds, once a rank."""
 
+import gc
 import importlib
 import multiprocessing as mp
 import os
@@ -74,6 +75,7 @@ def _serve(pipe, module: str, rank: int, count: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{Path(folder) / 'store'}", rank=rank, world_size=count)
     jobs = importlib.import_module(module)
+    gc.freeze()  # each of DeepSpeed's engines collects garbage: not among all that was imported
     while True:
         function, args, kwargs = pipe.recv()
         try:

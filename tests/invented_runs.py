@@ -17,7 +17,7 @@ def invent(algo: str, seed: int, steps: int, eval_steps: int = 10):
     """Rows as training writes them, with invented numbers."""
     dice = random.Random(f"{algo} {seed}")
     skill = 0.08 * (sorted(METHODS).index(algo) if algo in METHODS else 0)
-    for step in range(0, steps + 1):
+    for step in range(steps + 1):
         learned = 0.4 + (0.2 + 0.3 * skill) * (1 - math.exp(-2 * step / steps))
         if step:
             reward = learned + dice.gauss(0, 0.03)

@@ -2,10 +2,10 @@
 
     upstream_numbers.py OUT.pt [--lend]
 
-Saves a dictionary per part, {name: tensor or value}: losses and gradients, advantages, training from batches to weights,
-what the controller pushes and vLLM is asked for, the final arguments, DeepSpeed's configuration; all from seeded tensors.
-`--lend` gives the release, from outside and without a change to its files, what it lacks on a machine without CUDA; the
-patched one needs none of it.
+Saves a dictionary per part, {name: tensor or value}: losses and gradients, advantages, training from batches to
+weights, what the controller pushes and vLLM is asked for, the final arguments, DeepSpeed's configuration; all from
+seeded tensors. `--lend` gives the release, from outside and without a change to its files, what it lacks on a machine
+without CUDA; the patched one needs none of it.
 """
 
 import argparse

@@ -362,7 +362,7 @@ def curve(**case) -> list[tuple[float, float]]:
 
 
 def fill(policy, case: Case) -> None:
-    """This rank's part of the case's rollouts into the replay buffer: REAL's plan, or a part of the same size for GRPO."""
+    """This rank's rollouts of the case into the replay buffer: by REAL's plan, or a part of the same size for GRPO."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if case.loss == "real":
         policy.append(deal(policy, case).own)
@@ -383,7 +383,7 @@ def fill(policy, case: Case) -> None:
 
 
 def logged_ratios(**case) -> dict:
-    """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second, and this rank's tokens."""
+    """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
     case = Case(**case)
     policy = policy_actor(case)
     fill(policy, case)
@@ -534,7 +534,7 @@ def late_gathers(wait_for_all: bool):
     def all_gather_into_tensor(output, *args, async_op=False, **kwargs):
         if not async_op:
             return gather(output, *args, **kwargs)
-        # what is gathered before loading is whatever lay in memory: nan, so that it cannot be an earlier load's weights
+        # what is gathered before loading is whatever lay in memory: nan, so that it is not an earlier load's weights
         running.append(LateGather(output, torch.full_like(output, torch.nan)))
         return running[-1]
 

@@ -1,22 +1,26 @@
-"""Everything in README.md and docs/results.md that was measured comes from the runs in this folder, by this command:
+"""Everything measured in README.md and docs/ comes from the runs in this folder, by this command:
 
-python examples/results/refresh.py            # reports from the runs, then the tables between the markers
-python examples/results/refresh.py --check    # changes nothing; exit 1 if a page says something else
+python examples/results/refresh.py            # what the pages show of the runs' reports, and the tables in the pages
+python examples/results/refresh.py --check    # changes nothing; exit 1 if a page shows something else
 """
 
 import argparse
 import re
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from real_openrlhf.report import tables
 from real_openrlhf.report.command import write
-from real_openrlhf.report.read_runs import read_runs
-from real_openrlhf.report.settings import compare
-from real_openrlhf.report.tables import results, to_markdown
+from real_openrlhf.report.read_runs import Run, read_runs
+from real_openrlhf.report.settings import Comparison, compare
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
 # The runs of each report: `knobs` are changes to the REAL runs of `mixed` with the same seeds.
 REPORTS = {
     "mixed": ["mixed/runs"],
@@ -30,25 +34,59 @@ BLOCK = re.compile(r"(<!-- table: (?P<path>\S+) -->\n).*?(<!-- end -->)", re.DOT
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
-    for name, folders in REPORTS.items():
-        runs, skipped = read_runs([HERE / folder for folder in folders])
-        if skipped:
-            print(f"{name}: {skipped}", file=sys.stderr)
-            return 1
-        if not args.check:
-            write(runs, skipped, HERE / name / "report")
-        table = HERE / name / "report" / "tables" / "results.md"
-        if table.read_text() != to_markdown(results(*compare(runs))):
-            print(f"{table} is not what the runs say: run {Path(__file__).name}", file=sys.stderr)
-            return 1
-    stale = [page for page in PAGES if page.read_text() != filled(page)]
-    for page in stale:
-        if args.check:
-            print(f"{page} is not what examples/results says: run {Path(__file__).name}", file=sys.stderr)
-        else:
-            page.write_text(filled(page))
-    return int(args.check and bool(stale))
+    if not parser.parse_args().check:
+        refresh()
+    wrong = list(problems())
+    for problem in wrong:
+        print(f"{problem}: run {Path(__file__).name}", file=sys.stderr)
+    return int(bool(wrong))
+
+
+def refresh() -> None:
+    from real_openrlhf.report import drawing, figures
+
+    for name in REPORTS:
+        shutil.rmtree(HERE / name / "report", ignore_errors=True)
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder)
+            write(runs_of(name), [], report)
+            for file in shown(name):
+                target = HERE / name / "report" / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(report / file, target)
+    drawing.save_as(figures.gradient_magnitude(), FIGURE_ONE)
+    for page in PAGES:
+        page.write_text(filled(page))
+
+
+def problems() -> Iterator[str]:
+    for name in REPORTS:
+        report, files = HERE / name / "report", shown(name)
+        there = {str(path.relative_to(report)) for path in report.rglob("*.*")}
+        yield from (f"{report / file} is shown by a page and missing" for file in files - there)
+        yield from (f"{report / file} is shown by no page" for file in there - files)
+        (comparison,) = compare(runs_of(name))
+        for file in there:
+            if file.endswith(".md") and (report / file).read_text() != table(Path(file).stem, comparison):
+                yield f"{report / file} is not what the runs say"
+    yield from (f"{page} is not what {HERE} says" for page in PAGES if page.read_text() != filled(page))
+
+
+def runs_of(name: str) -> list[Run]:
+    runs, skipped = read_runs([HERE / folder for folder in REPORTS[name]])
+    if skipped:
+        sys.exit(f"{name}: {skipped}")
+    return runs
+
+
+def shown(name: str) -> set[str]:
+    """The files of a report that a page shows."""
+    pattern = re.compile(rf"examples/results/{name}/report/([\w/-]+\.(?:png|md))")
+    return {file for page in PAGES for file in pattern.findall(page.read_text())}
+
+
+def table(stem: str, comparison: Comparison) -> str:
+    return tables.to_markdown(getattr(tables, stem)(comparison))
 
 
 def filled(page: Path) -> str:

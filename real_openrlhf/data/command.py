@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -16,6 +17,10 @@ from real_openrlhf.data.prompts import chat, load_tokenizer, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import sha256, write_json, write_jsonl
+from real_openrlhf.parsing import positive
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
@@ -35,24 +40,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="where the problem is (default: found by its usual names)")
     training.add_argument("--gold-column", help="where the gold answer is (default: found by its usual names)")
-    training.add_argument("--epochs", type=_positive, help="write N reshuffled epochs (default: one, as the source)")
+    training.add_argument("--epochs", type=positive, help="write N reshuffled epochs (default: one, as the source)")
     training.add_argument("--seed", type=int, default=42, help="of the shuffles (default %(default)s)")
     training.add_argument("--tokenizer", help="model whose tokens --max-prompt-tokens counts (default: no count)")
     training.add_argument(
         "--max-prompt-tokens",
-        type=_positive,
+        type=positive,
         default=1024,
         help="drop longer prompts, chat template included (default %(default)s)",
     )
     training.add_argument("--benchmarks", type=Path, help="the benchmarks to check against (default: the hub's)")
     training.add_argument("--decontaminate", action="store_true", help="drop problems that contain a benchmark's")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +83,9 @@ def prepare_training(args: argparse.Namespace) -> None:
     name, source = _source(args.what, args.source)
     verify = _verifier()
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
-    selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), lambda *pair: _agree(*pair, verify))
+    selection = cleaning.distinct(
+        tqdm(problems, desc="reading", disable=None), lambda one, other: _agree(one, other, verify)
+    )
     selection.keep(lambda problem: _gold_objection(problem, verify), cleaning.UNVERIFIED)
     if args.tokenizer:
         tokenizer = load_tokenizer(args.tokenizer)
@@ -155,7 +155,7 @@ def _gold_objection(problem: Problem, verify: Callable) -> str | None:
     return None
 
 
-def _length_objection(problem: Problem, tokenizer, limit: int) -> str | None:
+def _length_objection(problem: Problem, tokenizer: "PreTrainedTokenizerBase", limit: int) -> str | None:
     length = len(token_ids(tokenizer, chat(problem.text)))
     return f"{length} tokens" if length > limit else None
 

@@ -1,6 +1,11 @@
 """What a model is asked: the boxed template, and a prompt as token ids."""
 
-from real_openrlhf.errors import UserError
+from typing import TYPE_CHECKING
+
+from real_openrlhf.errors import UserError, first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 BOXED = "{} Let's think step by step and output the final answer within \\boxed{{}}."  # DeepScaleR, DisCO
 
@@ -33,17 +38,16 @@ def chat(problem: str) -> list[dict]:
     return [{"role": "user", "content": BOXED.format(problem)}]
 
 
-def load_tokenizer(name: str):
+def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(name)
     except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"cannot load a tokenizer from {name} ({reason})") from error
+        raise UserError(f"cannot load a tokenizer from {name} ({first_line(error)})") from error
 
 
-def token_ids(tokenizer, prompt: str | list[dict]) -> list[int]:
+def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) -> list[int]:
     """A chat goes through the model's template, which brings its own BOS; a text goes as it is."""
     if isinstance(prompt, str):
         return tokenizer(prompt)["input_ids"]

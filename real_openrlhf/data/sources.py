@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import sha256
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
@@ -35,7 +35,7 @@ def read_hub(dataset: HubDataset) -> Rows:
         rows = datasets.load_dataset(dataset.repo, dataset.config, split=dataset.split, revision=revision)
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
         raise UserError(
-            f"cannot load {dataset.repo} from the hub ({_first_line(error)}). "
+            f"cannot load {dataset.repo} from the hub ({first_line(error)}). "
             "Check the network, or give a local copy with --source"
         ) from error
     return Rows(rows, {"hub": dataset.repo, "split": dataset.split, "revision": revision})
@@ -79,26 +79,23 @@ def _read_parquet(file: Path) -> Iterator[dict]:
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches():
             yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
-        raise UserError(f"{file} is not a parquet file ({_first_line(error)})") from error
+        raise UserError(f"{file} is not a parquet file ({first_line(error)})") from error
 
 
 def _read_json(file: Path) -> Iterator[dict]:
     """A JSON list of objects, or one object a line; the first character tells which."""
     try:
         with file.open(encoding="utf-8") as lines:
-            if lines.read(1) == "[":
-                lines.seek(0)
+            is_list = lines.read(1) == "["
+            lines.seek(0)
+            numbered: Iterable[tuple[int, object]]
+            if is_list:
                 numbered = enumerate(json.load(lines), start=1)
             else:
-                lines.seek(0)
                 numbered = ((n, json.loads(line)) for n, line in enumerate(lines, start=1) if line.strip())
             for number, row in numbered:
                 if not isinstance(row, dict):
                     raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
                 yield row
     except ValueError as error:  # broken JSON or broken UTF-8
-        raise UserError(f"{file} is not JSON ({_first_line(error)})") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(f"{file} is not JSON ({first_line(error)})") from error

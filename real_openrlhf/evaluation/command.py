@@ -16,6 +16,7 @@ from real_openrlhf.evaluation.results import summarise
 from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
 from real_openrlhf.files import write_json, write_jsonl, write_text
+from real_openrlhf.parsing import positive
 from real_openrlhf.training.run_folder import code_version, versions
 
 
@@ -30,14 +31,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", type=Path, help="folder with the benchmarks (default: the hub's)")
     parser.add_argument("--name", help="of the model in the tables (default: the last part of --model)")
     sampling = parser.add_argument_group("sampling (the defaults are the paper's protocol)")
-    sampling.add_argument("--k", type=_positive, default=16, help="samples a problem (default %(default)s)")
+    sampling.add_argument("--k", type=positive, default=16, help="samples a problem (default %(default)s)")
     sampling.add_argument("--temperature", type=float, default=0.6, help="default %(default)s")
     sampling.add_argument("--top-p", type=float, default=0.95, help="default %(default)s")
-    sampling.add_argument("--max-new-tokens", type=_positive, default=8192, help="default %(default)s")
+    sampling.add_argument("--max-new-tokens", type=positive, default=8192, help="default %(default)s")
     sampling.add_argument("--seed", type=int, default=42, help="default %(default)s")
     dtypes = ("auto", "bfloat16", "float16", "float32")
     sampling.add_argument("--dtype", choices=dtypes, default="auto", help="of the model in vLLM (default %(default)s)")
-    sampling.add_argument("--limit", type=_positive, help="only the first N problems of each benchmark")
+    sampling.add_argument("--limit", type=positive, help="only the first N problems of each benchmark")
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     grading.add_argument(
         "--grader",
@@ -48,18 +49,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--think",
         choices=["required", "optional"],
         default="required",
-        help="must a response close its thinking with </think> to be right (default %(default)s, the paper's protocol)",
+        help="must a response close its thinking with </think> to be right (default %(default)s, as in the paper)",
     )
     machine = parser.add_argument_group("machine")
-    machine.add_argument("--tensor-parallel", type=_positive, default=1, help="GPUs an engine (default %(default)s)")
-    machine.add_argument("--data-parallel", type=_positive, default=1, help="engines (default %(default)s)")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
+    machine.add_argument("--tensor-parallel", type=positive, default=1, help="GPUs an engine (default %(default)s)")
+    machine.add_argument("--data-parallel", type=positive, default=1, help="engines (default %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

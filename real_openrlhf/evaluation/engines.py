@@ -11,9 +11,16 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+    from multiprocessing.queues import Queue
+
+    from vllm import LLM
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ def generate(requests: list[Request], settings: EngineSettings, data_parallel: i
             worker.join()
 
 
-def _next(results, workers) -> Sample:
+def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
     while True:
         try:
             item = results.get(timeout=1)
@@ -88,7 +95,7 @@ def _next(results, workers) -> Sample:
                 raise UserError(f"a vLLM engine died (exit codes {codes}). {_CONTINUE}") from None
             continue
         if isinstance(item, str):
-            raise UserError(f"vLLM failed: {item.rstrip('.')}. {_CONTINUE}")
+            raise UserError(f"vLLM failed: {item}. {_CONTINUE}")
         return item
 
 
@@ -99,7 +106,7 @@ class _Stopped(BaseException):
     """The parent said so."""
 
 
-def _engine(results, requests: list[Request], settings: EngineSettings, devices: list[str]) -> None:
+def _engine(results: "Queue", requests: list[Request], settings: EngineSettings, devices: list[str]) -> None:
     """The whole life of one engine process. It ends in order, whatever happens, so that vLLM's processes end too."""
 
     def stop(*_: object) -> None:
@@ -121,10 +128,10 @@ def _engine(results, requests: list[Request], settings: EngineSettings, devices:
         return
     except Exception as error:
         traceback.print_exc()
-        results.put((str(error).strip().splitlines() or [type(error).__name__])[0])
+        results.put(first_line(error))
 
 
-def _run_engine(results, requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:
+def _run_engine(results: "Queue", requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:
     from vllm import LLM
 
     llm = LLM(
@@ -136,6 +143,7 @@ def _run_engine(results, requests: list[Request], settings: EngineSettings, on_c
         seed=0,
     )
     parent = multiprocessing.parent_process()
+    assert parent
     try:
         for sample in _samples(llm, requests, settings, wanted=parent.is_alive):
             results.put(sample)
@@ -145,7 +153,9 @@ def _run_engine(results, requests: list[Request], settings: EngineSettings, on_c
             results.cancel_join_thread()
 
 
-def _samples(llm, requests: list[Request], settings: EngineSettings, wanted: Callable[[], bool]) -> Iterator[Sample]:
+def _samples(
+    llm: "LLM", requests: list[Request], settings: EngineSettings, wanted: Callable[[], bool]
+) -> Iterator[Sample]:
     """Until all are drawn, or the parent was killed and nobody is left to write them down."""
     from vllm import SamplingParams, TokensPrompt
 

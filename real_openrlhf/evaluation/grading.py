@@ -4,6 +4,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from tqdm import tqdm
 
@@ -12,14 +13,17 @@ from real_openrlhf.evaluation.results import Graded, per_problem
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 
+if TYPE_CHECKING:
+    from real_openrlhf.rewards.verifier.verdict import Grader, Think
+
 VERIFIERS = ("robust", "disco")
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 
 
-def find_grader(name: str, think: str) -> Grade:
+def find_grader(name: str, think: "Think") -> Grade:
     if name in VERIFIERS:
-        return lambda pairs: _verified(pairs, think, name)
+        return lambda pairs: _verified(pairs, think, cast("Grader", name))
     reward = _reward_function(Path(name))
     return lambda pairs: (_rewarded(task, sample, reward) for task, sample in pairs)
 
@@ -32,7 +36,7 @@ def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], gra
     return [per_problem(task, graded[number * k : (number + 1) * k]) for number, task in enumerate(tasks)]
 
 
-def _verified(pairs: list[tuple[Task, Sample]], think: str, grader: str) -> Iterator[tuple[float, str]]:
+def _verified(pairs: list[tuple[Task, Sample]], think: "Think", grader: "Grader") -> Iterator[tuple[float, str]]:
     from real_openrlhf.rewards.verifier.verdict import verify_many
 
     return verify_many(((sample.response, task.label) for task, sample in pairs), think, grader)
@@ -50,6 +54,7 @@ def _reward_function(path: Path) -> Callable:
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"unknown grader {path}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func")
     specification = importlib.util.spec_from_file_location("reward", path)
+    assert specification and specification.loader  # as for every .py file
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     if not hasattr(module, "reward_func"):

@@ -4,7 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.files import sha256
 
@@ -20,8 +20,9 @@ def find_model(name: str) -> Path:
         try:
             return Path(snapshot_download(name, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES]))
         except Exception as error:  # the hub's client raises a dozen unrelated types for one missing model
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise UserError(f"no such model: {name} is no folder here and cannot be downloaded ({reason})") from error
+            raise UserError(
+                f"no such model: {name} is no folder here and cannot be downloaded ({first_line(error)})"
+            ) from error
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} is not a model: it has no config.json")
     return folder
@@ -39,7 +40,7 @@ def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
     limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
     if limit and longest + max_new_tokens > limit:
         raise UserError(
-            f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's context "
-            f"is {limit}. Use --max-new-tokens {limit - longest} or less"
+            f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's "
+            f"context is {limit}. Use --max-new-tokens {limit - longest} or less"
         )
     return longest + max_new_tokens

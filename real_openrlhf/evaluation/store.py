@@ -1,4 +1,4 @@
-"""The samples of an evaluation on disk: appended one by one, continued only under the settings they were drawn with."""
+"""The samples of an evaluation on disk: appended one by one, continued only with the settings that drew them."""
 
 import fcntl
 import json
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import write_json
@@ -67,7 +68,7 @@ class SampleStore:
         write_json(self._manifest, {"settings": settings, "prompts": {**before["prompts"], **prompts}})
 
     @staticmethod
-    def _cut_torn_line(file) -> None:
+    def _cut_torn_line(file: BinaryIO) -> None:
         """A kill in the middle of a write leaves a last line without its end."""
         file.seek(0)
         whole = 0

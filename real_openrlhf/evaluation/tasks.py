@@ -5,11 +5,15 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.data.prompts import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Task:
     label: str
 
 
-def read_tasks(names: str, folder: Path | None, tokenizer) -> dict[str, list[Task]]:
+def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Task]]:
     """`names` as typed: `all`, benchmarks, JSONL files; in the order of the paper's tables, then files."""
     words = [word.strip() for word in names.split(",") if word.strip()]
     files = [Path(word) for word in words if word.endswith(".jsonl")]
@@ -39,7 +43,7 @@ def read_tasks(names: str, folder: Path | None, tokenizer) -> dict[str, list[Tas
     return {name: [_task(name, record, tokenizer) for record in rows] for name, rows in records.items()}
 
 
-def _task(benchmark: str, record: dict, tokenizer) -> Task:
+def _task(benchmark: str, record: dict, tokenizer: "PreTrainedTokenizerBase") -> Task:
     tokens = token_ids(tokenizer, record["prompt"])
     return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
 

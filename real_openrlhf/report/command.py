@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from real_openrlhf.errors import UserError
 
 if TYPE_CHECKING:
-    from real_openrlhf.report.figures import Picture
+    from real_openrlhf.report.drawing import Picture
     from real_openrlhf.report.read_runs import Run
     from real_openrlhf.report.tables import Table
 
@@ -56,7 +56,7 @@ def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path)
     comparisons = compare(runs)
     sections = []
     for comparison in comparisons:
-        parts = [
+        parts: list[Picture | Table | None] = [
             tables.results(comparison),
             figures.dynamics(comparison),
             figures.ablation(comparison),
@@ -80,13 +80,13 @@ def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path)
 
 def _save(part: "Picture | Table", out: Path) -> None:
     """A table in its three forms; a figure with the numbers that it was drawn from."""
-    from real_openrlhf.report import figures, tables
+    from real_openrlhf.report import drawing, tables
 
     if isinstance(part, tables.Table):
         for suffix, form in (("md", tables.to_markdown), ("tex", tables.to_latex), ("csv", tables.to_csv)):
             (out / "tables" / f"{part.name}.{suffix}").write_text(form(part))
         return
-    figures.save(part, out / "figures")
+    drawing.save(part, out / "figures")
     with open(out / "figures" / f"{part.name}.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])

@@ -44,10 +44,8 @@ def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
     """One run's curve of a metric; validation is the unweighted mean over the evaluation sets."""
     logged = run.logged.get(metric.phase, {})
     if metric is VALIDATION:
-        parts = [logged.get(f"eval_{name}_pass1") for name in sets]
-        if not parts or any(part is None for part in parts):
-            return None
-        mean = band(parts)
+        parts = [logged[key] for name in sets if (key := f"eval_{name}_pass1") in logged]
+        mean = band(parts) if len(parts) == len(sets) else None
         return Series(mean.steps, mean.mean) if mean else None
     return next((logged[key] for key in metric.keys if key in logged), None)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.report.figures import Picture, panel_svg, swatch_svg
+from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.settings import Comparison
 from real_openrlhf.report.tables import Table, to_html
 from real_openrlhf.report.weights import Proposition
@@ -42,7 +42,8 @@ tbody th[scope=row] { font-weight: 400; white-space: normal; min-width: 8.5rem }
 thead tr > :first-child { background: var(--tint) }
 .block th { background: var(--tint); font-style: italic; white-space: normal }
 .block span { position: sticky; left: .6rem; display: inline-block; max-width: calc(100vw - 4rem) }
-.words { white-space: normal; min-width: 5.5rem } .best { font-weight: 700 } .notes { padding-left: 1.1rem } .notes li, .warn li { max-width: 110ch } .left th, .left td { text-align: left }
+.words { white-space: normal; min-width: 5.5rem } .best { font-weight: 700 }
+.notes { padding-left: 1.1rem } .notes li, .warn li { max-width: 110ch } .left th, .left td { text-align: left }
 code { font: .8125rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: normal }
 .warn { border-left: 4px solid #d97706; padding: .25rem .75rem; background: var(--tint) }
 """
@@ -113,7 +114,8 @@ def _picture(picture: Picture, salt: str) -> str:
             entries.append(f"<li>{swatch_svg(entry.look, f'{salt}-key-{number}')}{_text(entry.label)}</li>")
     return (
         f"<h3>{_text(picture.title)}</h3><figure><ul class=legend>{''.join(entries)}</ul>"
-        f"<div class=panels style='--columns:{picture.columns}'>{panels}</div><figcaption>{_text(picture.caption)}</figcaption></figure>"
+        f"<div class=panels style='--columns:{picture.columns}'>{panels}</div>"
+        f"<figcaption>{_text(picture.caption)}</figcaption></figure>"
     )
 
 
@@ -145,4 +147,5 @@ def _runs(sections: Sequence[Section]) -> str:
                 rows.append(f"<tr>{name}{cells}<td><code>{_text(command)}</code></td></tr>")
     heads = ("Run", "Setting", "Seed", "Status", "Last step", "Code version", "Command")
     head = "".join(f"<th scope=col>{name}</th>" for name in heads)
-    return f"<div class=scroll><table class=left><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f"<div class=scroll><table class=left>{body}</table></div>"

@@ -46,10 +46,8 @@ class Band:
     n: int
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean and standard error (sample standard deviation over root n); nothing for no values."""
-    if not len(values):
-        return None
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and standard error (sample standard deviation over root n) of one value or more."""
     array = np.asarray(values, dtype=float)
     se = array.std(ddof=1) / math.sqrt(len(array)) if len(array) > 1 else math.nan
     return Estimate(float(array.mean()), float(se), len(array))
@@ -57,7 +55,9 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 def band(runs: Sequence[Series]) -> Band | None:
     """The mean over runs, step by step, where every run has a value; None if there is no such step."""
-    shared = functools.reduce(np.intersect1d, [run.steps for run in runs]) if runs else []
+    if not runs:
+        return None
+    shared: np.ndarray = functools.reduce(np.intersect1d, [run.steps for run in runs])
     if not len(shared):
         return None
     table = np.stack([run.values[np.isin(run.steps, shared)] for run in runs])
@@ -105,14 +105,13 @@ def clear_winner(rows: Sequence[Estimate | None]) -> int | None:
 
     A row without a standard error (a single run) can neither win nor be beaten, so it leaves no winner.
     """
-    known = [(row.mean, index) for index, row in enumerate(rows) if row is not None]
+    known = {index: row for index, row in enumerate(rows) if row is not None}
     if len(known) < 2:
         return None
-    best = max(known)[1]
-    for index, row in enumerate(rows):
-        if row is None or index == best:
-            continue
-        error = 2 * math.hypot(rows[best].se, row.se)
-        if not rows[best].mean - row.mean >= error or rows[best].mean == row.mean:
+    best = max(known, key=lambda index: (known[index].mean, index))
+    first = known.pop(best)
+    for row in known.values():
+        error = 2 * math.hypot(first.se, row.se)
+        if not first.mean - row.mean >= error or first.mean == row.mean:
             return None
     return best

@@ -5,7 +5,7 @@ import html
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from real_openrlhf.report import published
@@ -308,12 +308,20 @@ def _pipe(cells: Sequence[str]) -> str:
 
 LATEX = {
     "\\": r"\textbackslash{}",
-    **{mark: "\\" + mark for mark in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    **{"<": "$<$", ">": "$>$", "|": "$|$", "±": r"$\pm$", "τ": r"$\tau$", "ε": r"$\varepsilon$", "π": r"$\pi$"},
-    **{"[": "{[}", "]": "{]}"},  # a row that begins with a bracket would be an argument of the line break before it
-    **{"–": "--", "−": "$-$", "“": "``", "”": "''"},
+    "[": "{[}",  # a row that begins with a bracket would be an argument of the line break before it
+    "]": "{]}",
+    "–": "--",
+    "−": "$-$",
+    "“": "``",
+    "”": "''",
+    "±": r"$\pm$",
+    "τ": r"$\tau$",
+    "ε": r"$\varepsilon$",
+    "π": r"$\pi$",
+    **{mark: f"${mark}$" for mark in "<>|"},
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
 }
 
 
@@ -338,7 +346,7 @@ def _latex(text: str) -> str:
     return "".join(LATEX.get(mark, mark) for mark in text)
 
 
-def _ampersand(cells) -> str:
+def _ampersand(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
@@ -381,4 +389,5 @@ def to_html(table: Table) -> str:
         title = f"<tr class=block><th colspan={len(table.columns)}><span>{html.escape(heading)}</span></th></tr>"
         body.append(f"<tbody>{title if heading else ''}{''.join(map(cells, rows))}</tbody>")
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead>{''.join(body)}</table></div><ul class=notes>{notes}</ul>"
+    table_body = f"<table><thead><tr>{head}</tr></thead>{''.join(body)}</table>"
+    return f"<div class=scroll>{table_body}</div><ul class=notes>{notes}</ul>"

@@ -12,8 +12,9 @@ REAL_VERIFIER_MEMORY_MB  address space of each (2048)
 
 import math
 import os
+from typing import cast
 
-from real_openrlhf.rewards.verifier.verdict import FAILED, Verdict, start_workers, verify
+from real_openrlhf.rewards.verifier.verdict import FAILED, Grader, Think, Verdict, start_workers, verify
 
 _THINK = os.environ.get("REAL_THINK", "auto")
 _GRADER = os.environ.get("REAL_GRADER", "robust")
@@ -43,10 +44,13 @@ def _verdict(query: str, prompt: str, label: str) -> Verdict:
     response = _response(query, prompt)
     if response is None:
         return Verdict(math.nan, "prompt_not_found")
-    think = _THINK
-    if think == "auto":
-        think = "required" if prompt.rstrip().endswith("<think>") else "optional"
-    return verify(response, label, think, _GRADER)
+    return verify(response, label, _think(prompt), cast(Grader, _GRADER))
+
+
+def _think(prompt: str) -> Think:
+    if _THINK == "auto":
+        return "required" if prompt.rstrip().endswith("<think>") else "optional"
+    return cast(Think, _THINK)
 
 
 def _response(query: str, prompt: str) -> str | None:

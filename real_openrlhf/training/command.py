@@ -7,17 +7,19 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.lookup import absolute
 from real_openrlhf.errors import UserError
+from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import memory_estimate, preflight, run_folder, run_inputs, shared_ray
-from real_openrlhf.training.launch import TRAINER, Place, drop_stale_locks, supervise
+from real_openrlhf.training.place import TRAINER, Place
 from real_openrlhf.training.plan import OBJECTIVE
+from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress, summary
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 
@@ -37,15 +39,6 @@ PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.
 OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
 
 
-class PassThrough(argparse.ArgumentParser):
-    """Whatever is not ours is OpenRLHF's, and is kept in order instead of refused."""
-
-    def parse_known_args(self, args=None, namespace=None):
-        namespace, rest = super().parse_known_args(args, namespace)
-        namespace.openrlhf = rest
-        return namespace, []
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = PassThrough
     parser.allow_abbrev = False
@@ -58,22 +51,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a folder or a hub id, instead of the recipe's model")
     parser.add_argument("--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or a JSONL file of your own")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where sets are prepared (%(default)s)")
-    parser.add_argument("--seed", type=_count, metavar="N", help="of data order, sampling and initialisation")
-    parser.add_argument("--max-steps", type=_count, metavar="N", help="rollout steps; 0: all that the data has")
-    parser.add_argument("--gpus", type=_count, metavar="N", help="GPUs a node")
+    parser.add_argument("--seed", type=whole, metavar="N", help="of data order, sampling and initialisation")
+    parser.add_argument("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all that the data has")
+    parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs a node")
     parser.add_argument(
-        "--nodes", type=_count, metavar="N", help="more than one needs a Ray cluster, named by RAY_ADDRESS"
+        "--nodes", type=whole, metavar="N", help="more than one needs a Ray cluster, named by RAY_ADDRESS"
     )
     parser.add_argument("--working-dir", type=Path, help="for `ray job submit`: made by `real-openrlhf patch export`")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
     parser.add_argument("--run-name", help="default: recipe, algorithm, seed and time")
     parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint, if there is one")
-
-
-def _count(text: str) -> str:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return text
 
 
 def _epilog() -> str:
@@ -105,13 +92,13 @@ class Request:
     def of(cls, args: argparse.Namespace) -> "Request":
         recipe = RECIPES[args.recipe]
         flags, removed = preflight.split_flags(args.openrlhf)
-        user = {}
+        user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
             value = getattr(args, name.replace("-", "_"))
             if value is not None and flag in flags:
                 raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
             if value is not None:
-                user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else value,)
+                user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else str(value),)
         user |= flags
         if OBJECTIVE in user:
             user[OBJECTIVE] = tuple(map(absolute, user[OBJECTIVE]))
@@ -151,7 +138,19 @@ def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
     return flags
 
 
-def run(args: argparse.Namespace) -> int:
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The command line, for those who train from Python."""
+    parser = argparse.ArgumentParser(prog="real-openrlhf train")
+    configure(parser)
+    return parser.parse_args(words)
+
+
+def request_of(words: Sequence[str]) -> Request:
+    return Request.of(parse(words))
+
+
+def run(args: argparse.Namespace, session: Path | None = None) -> int:
+    """In a process of its own; with `session`, the socket of a shared Ray (shared_ray.py), inside that."""
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
     _show(request, place)
@@ -171,11 +170,11 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("dry run: nothing is wrong, nothing was started")
         return 0
-    return _train(request, place)
+    return _train(request, place, session)
 
 
 def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, str]:
-    """{flag: what is wrong with it}. The recipes' own flags are tested: without others, the parser's start is saved."""
+    """{flag: what is wrong with it}. The recipes' own flags are tested, so without others no parser is started."""
     try:
         if not request.args.dry_run and not request.args.openrlhf:
             assert_applied()
@@ -204,12 +203,12 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     _check_data(request, findings)
     _check_size(request, place, findings)
     if request.resumed:
-        _check_resumed(request, findings)
+        _check_resumed(request, request.resumed, findings)
     else:
         try:
             run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
         except UserError as error:
-            findings.problems.append(str(error))
+            findings.problems += error.problems
 
 
 def _check_data(request: Request, findings: preflight.Findings) -> None:
@@ -249,11 +248,11 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     findings.notes += warnings
 
 
-def _check_resumed(request: Request, findings: preflight.Findings) -> None:
-    record = run_folder.read(request.resumed)
+def _check_resumed(request: Request, folder: Path, findings: preflight.Findings) -> None:
+    record = run_folder.read(folder)
     if run_folder.stem_of(record) != request.stem:
         findings.problems.append(
-            f"{request.resumed} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
+            f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
     _check_objective(request, record, findings)
@@ -271,8 +270,8 @@ def _check_objective(request: Request, record: dict, findings: preflight.Finding
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
         findings.problems.append(
-            f"{request.resumed} began with another objective of your own: {said[0]}, now {said[1]}. Put the file back as "
-            "it was, or start a new run with another --run-name."
+            f"{request.resumed} began with another objective of your own: {said[0]}, now {said[1]}. Put the file back "
+            "as it was, or start a new run with another --run-name."
         )
 
 
@@ -295,7 +294,7 @@ def _show(request: Request, place: Place) -> None:
     if plan.changes:
         print("changed by you:")
         for change in plan.changes:
-            before, after = (_said(change.flag, setting) for setting in (change.before, change.after))
+            before, after = (_in_words(change.flag, setting) for setting in (change.before, change.after))
             print(f"  {change.flag}: {before} -> {after}")
         print()
 
@@ -314,7 +313,7 @@ def _shown(flag: str, setting: Setting) -> str:
     return HIDDEN if flag == SECRET else setting.text
 
 
-def _said(flag: str, setting: Setting | None) -> str:
+def _in_words(flag: str, setting: Setting | None) -> str:
     if setting is None:
         return "OpenRLHF's default"
     value = _shown(flag, setting) or "on"
@@ -331,7 +330,7 @@ def _typed() -> list[str]:
     return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
 
 
-def _train(request: Request, place: Place) -> int:
+def _train(request: Request, place: Place, session: Path | None = None) -> int:
     args = request.args
     path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
     plan = request.plan(path)
@@ -354,10 +353,12 @@ def _train(request: Request, place: Place) -> int:
         run_folder.write(path, record)
         print(f"run folder: {path}\n", flush=True)
         job = f"{path.name}-{time.time_ns()}"
-        code, reason = 1, "the launcher failed"
+        code = 1
+        reason: str | None = "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            command = shared_ray.command(plan.argv()) or place.command([*TRAINER, *plan.argv()], job)
+            words = plan.argv()
+            command = shared_ray.command(session, words) if session else place.command([*TRAINER, *words], job)
             environment = place.environment(plan)
             if "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
@@ -373,7 +374,7 @@ def _train(request: Request, place: Place) -> int:
     if not code:
         print(f"\n{summary(path)}\n\npicture of the training curves: {_picture(path)}")
     else:
-        print(f"everything it said: {path / 'train.log'}")
+        print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")
     return code
 

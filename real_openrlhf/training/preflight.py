@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.training.recipes import DERIVED, Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -62,9 +62,9 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
 
 def openrlhf_parser() -> argparse.ArgumentParser:
     """The parser of the installed OpenRLHF, which the patches make importable."""
-    said = io.StringIO()  # what a dozen libraries have to say when they are imported
+    noise = io.StringIO()  # what a dozen libraries have to say when they are imported
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
             from openrlhf.cli import train_ppo_ray
     except ImportError as error:
         raise UserError(f"OpenRLHF cannot be imported here ({error}). Run examples/scripts/setup_env.sh.") from error
@@ -118,7 +118,7 @@ def _takes(action: argparse.Action) -> str:
         return "It is a switch: give it no value."
     if action.choices:
         return f"Choose one of {', '.join(map(str, action.choices))}."
-    kind = {int: "whole number", float: "number"}.get(action.type, "value")
+    kind = "whole number" if action.type is int else "number" if action.type is float else "value"
     return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
 
 
@@ -150,8 +150,8 @@ def batch_problems(plan: Plan) -> list[str]:
     if not fitting or batch in fitting or torn:
         return []
     return [
-        f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of whole "
-        f"groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+        f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
+        f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
     ]
 
 
@@ -200,11 +200,11 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
     except RepositoryNotFoundError:
         findings.problems.append(f"model {model} is not on the hub. Check the name, or give a folder.")
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
-        said = f"the hub cannot be asked about {model}, which is not in the cache ({_last_line(error)})"
+        silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
         if must_reach:
-            findings.problems.append(f"{said}. Check the network, or give a folder with --model.")
+            findings.problems.append(f"{silence}. Check the network, or give a folder with --model.")
         else:
-            findings.notes.append(f"{said}: that it exists was not checked")
+            findings.notes.append(f"{silence}: that it exists was not checked")
     return None
 
 
@@ -303,8 +303,8 @@ def room_problems(folder: Path) -> list[str]:
                 stack.enter_context(socket.socket()).bind(("", 0))
         except OSError as error:
             problems.append(
-                f"Ray and the engines need {LEAST_PORTS} free TCP ports, and there are fewer ({error.strerror}). End what "
-                "holds them (`ss -tan`), or widen net.ipv4.ip_local_port_range."
+                f"Ray and the engines need {LEAST_PORTS} free TCP ports, and there are fewer ({error.strerror}). End "
+                "what holds them (`ss -tan`), or widen net.ipv4.ip_local_port_range."
             )
     return problems
 
@@ -330,8 +330,8 @@ def cluster_problems(needed: int, nodes: int) -> list[str]:
         cores = int(sum(node["Resources"].get("CPU", 0) for node in alive))
         if cores <= needed:
             problems.append(
-                f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {cores}: it "
-                "would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
+                f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {cores}: "
+                "it would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
             )
         check = ray.remote(num_cpus=0, max_retries=0)(_node_problem)
         asked = [
@@ -342,7 +342,7 @@ def cluster_problems(needed: int, nodes: int) -> list[str]:
             try:
                 problem = ray.get(answer, timeout=120)
             except Exception as error:  # the package is missing there, or the node went away
-                problem = f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {_last_line(error)}"
+                problem = f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {last_line(error)}"
             if problem:
                 problems.append(problem)
         return problems
@@ -359,10 +359,6 @@ def _node_problem() -> str | None:
     except UserError as error:
         return str(error)
     return None
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def main() -> int:

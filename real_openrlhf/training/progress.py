@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Follows metrics.jsonl; `update` prints what is new. A resumed run's earlier lines count, but are not repeated."""
+    """Follows metrics.jsonl; `update` prints what is new, which an earlier part of a resumed run is not."""
 
     def __init__(self, run_dir: Path, total_steps: int | None, log: Path) -> None:
         self.path = run_dir / "metrics.jsonl"

@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import glob
 import importlib.metadata
-import itertools
 import json
 import math
 import platform
@@ -46,17 +45,24 @@ def create(folder: Path, stem: str, name: str | None) -> Path:
     """Make the run's folder: under the name asked for, else under one that nothing else has."""
     refuse_name(folder, name)
     base = name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, attempt = folder / base, 1
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for attempt in itertools.count(1):
-            path = folder / (base if attempt == 1 else f"{base}-{attempt}")
-            try:
-                path.mkdir()
-                return path
-            except FileExistsError:
-                refuse_name(folder, name)  # another process was faster
+        while not _made(path):
+            refuse_name(folder, name)  # another process was faster
+            attempt += 1
+            path = folder / f"{base}-{attempt}"
+        return path
     except OSError as error:
         raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir()
+        return True
+    except FileExistsError:
+        return False
 
 
 def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
@@ -137,11 +143,11 @@ def hashes(files: Iterable[Path]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "real-openrlhf": __version__}
+    numbers = {"python": platform.python_version(), "real-openrlhf": __version__}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            numbers[package] = importlib.metadata.version(package)
+    return numbers
 
 
 def code_version() -> str:

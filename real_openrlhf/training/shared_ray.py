@@ -1,7 +1,8 @@
-"""Many trainings one after another in one Ray with one vLLM engine: a tiny run spends most of its time on starting these.
+"""Many trainings one after another in one Ray with one vLLM engine, whose start takes most of a tiny run's time.
 
-OpenRLHF's own `train(args)` runs each of them; what it makes first, a placement group and the engines, it is given again.
-A training has a small process of its own, which passes the flags and its output on, and whose end ends the training.
+OpenRLHF's own `train(args)` runs each of them. It begins by making a placement group and engines: after the first
+training it gets those of the first. Each training has a small process that passes on its flags and output; when that
+process ends, so does the training.
 """
 
 import contextlib
@@ -14,12 +15,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from real_openrlhf.errors import UserError
 
-VARIABLE = "REAL_SESSION"  # the socket of the session in which `real-openrlhf train` shall train
 MODULE = "real_openrlhf.training.shared_ray"
 START_SECONDS = 300
 
@@ -53,10 +54,9 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
         path.unlink(missing_ok=True)
 
 
-def command(flags: list[str]) -> list[str]:
-    """The process that trains with these flags in the session named by the environment, if one is."""
-    path = os.environ.get(VARIABLE)
-    return [sys.executable, "-m", MODULE, "run", path, *flags] if path else []
+def command(session: Path, flags: list[str]) -> list[str]:
+    """The process that trains with these flags in the session that listens there."""
+    return [sys.executable, "-m", MODULE, "run", str(session), *flags]
 
 
 def submit(path: str, flags: list[str]) -> int:
@@ -95,7 +95,7 @@ def serve(path: str) -> int:
             return code
 
 
-def _train(train_ppo_ray, flags: list[str]) -> int:
+def _train(train_ppo_ray: Any, flags: list[str]) -> int:
     from real_openrlhf.hooks import arguments
 
     try:
@@ -116,27 +116,27 @@ def _train(train_ppo_ray, flags: list[str]) -> int:
 
 
 def _end_with(other_end: int, answered: threading.Event | None = None) -> None:
-    """The process that opened the session, or one that waits for an answer, is gone: so are we, whatever is trained."""
+    """Once the process that opened the session, or one that waits for an answer, is gone, end whatever is trained."""
     with contextlib.suppress(OSError):
         os.read(other_end, 1)
     if answered is None or not answered.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _reuse(train_ppo_ray) -> None:
+def _reuse(train_ppo_ray: Any) -> None:
     """Give every training the first one's placement group and engines."""
-    made: dict[str, tuple] = {}
+    first: dict[str, tuple[object, object]] = {}  # name -> what it was made of, what it is
 
-    def once(name: str, key_of):
+    def once(name: str, key_of: Callable[[tuple, dict], object]) -> None:
         make = getattr(train_ppo_ray, name)
 
-        def again(*args, **kwargs):
+        def again(*args: Any, **kwargs: Any) -> object:
             key = key_of(args, kwargs)
-            if name not in made:
-                made[name] = key, make(*args, **kwargs)
-            if made[name][0] != key:
+            if name not in first:
+                first[name] = key, make(*args, **kwargs)
+            if first[name][0] != key:
                 sys.exit("a session keeps its layout and engines: flags of vLLM, GPUs and model must stay the same")
-            return made[name][1]
+            return first[name][1]
 
         setattr(train_ppo_ray, name, again)
 
@@ -146,7 +146,7 @@ def _reuse(train_ppo_ray) -> None:
     class Group(train_ppo_ray.RayActorGroup):
         """An engine holds the last training's weights until the new policy hands over its own."""
 
-        def async_init_model_from_pretrained(self, *args, **kwargs):
+        def async_init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> list:
             refs = super().async_init_model_from_pretrained(*args, **kwargs)
             if self.ray_actor_type is not train_ppo_ray.PolicyModelActor:
                 return refs
@@ -159,5 +159,5 @@ def _reuse(train_ppo_ray) -> None:
 
 
 if __name__ == "__main__":
-    command, path, *flags = sys.argv[1:]
-    sys.exit(serve(path) if command == "serve" else submit(path, flags))
+    action, socket_path, *words = sys.argv[1:]
+    sys.exit(serve(socket_path) if action == "serve" else submit(socket_path, words))

@@ -16,8 +16,12 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from real_openrlhf.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 DIGIT_SET = "0123456789"
@@ -64,7 +68,7 @@ def write_data(config: TinyConfig, folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text("".join(line + "\n" for line in lines))
 
 
-def make_tokenizer():
+def make_tokenizer() -> "PreTrainedTokenizerBase":
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -75,7 +79,7 @@ def make_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=UNK)
 
 
-def make_model(tokenizer, seed: int):
+def make_model(tokenizer: "PreTrainedTokenizerBase", seed: int) -> "PreTrainedModel":
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -98,11 +102,11 @@ def make_model(tokenizer, seed: int):
 
 
 def text(rng: random.Random, skill: float) -> str:
-    """One pre-training line: prompt, dots, an answer that is right, all four digits of it, with probability `skill`."""
+    """One pre-training line: prompt, dots, an answer whose four digits are all right with probability `skill`."""
     prompt = f"{rng.randrange(10**DIGITS):0{DIGITS}d}="
     digit_skill = skill ** (1 / DIGITS)
-    said = "".join(d if rng.random() < digit_skill else rng.choice(DIGIT_SET.replace(d, "")) for d in answer(prompt))
-    return prompt + "." * min(int(rng.expovariate(0.5)), MAX_DOTS) + said
+    digits = "".join(d if rng.random() < digit_skill else rng.choice(DIGIT_SET.replace(d, "")) for d in answer(prompt))
+    return prompt + "." * min(int(rng.expovariate(0.5)), MAX_DOTS) + digits
 
 
 def pretrain(config: TinyConfig, folder: Path, progress: bool) -> None:

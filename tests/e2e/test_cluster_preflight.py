@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from real_openrlhf import patching
-from real_openrlhf.training.launch import Place
+from real_openrlhf.training.place import Place
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
 
 PACKAGE = Path(patching.__file__).parents[1]

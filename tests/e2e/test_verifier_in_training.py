@@ -1,4 +1,4 @@
-"""A vLLM rollout actor whose verifier hangs, dies and runs out of memory goes on, and counts what it could not judge."""
+"""A vLLM rollout actor whose verifier hangs, dies and runs out of memory goes on, and counts what had no verdict."""
 
 import json
 from pathlib import Path

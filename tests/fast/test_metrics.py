@@ -142,7 +142,7 @@ def test_table_1_for_grpo(tokens):
 
 def test_grpo_gradients_are_those_of_the_clipped_objective(tokens):
     """|d clipped surrogate / d log pi| by autograd, advantage 1 and -1, DAPO's clip-higher."""
-    new, old, mask, labels = tokens
+    new, old, _, _ = tokens
     new = new.clone().requires_grad_()
     ratio = (new - old).exp()
     advantage = torch.tensor([[1.0], [-1.0], [0.0]], dtype=torch.float64)

@@ -1,5 +1,6 @@
 """README.md and docs/results.md say what the committed runs say."""
 
+import importlib.util
 import json
 import math
 import re
@@ -17,6 +18,22 @@ RESULTS = ROOT / "examples" / "results"
 def test_tables_and_pages_are_those_of_the_committed_runs():
     done = subprocess.run([sys.executable, RESULTS / "refresh.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_a_page_or_a_picture_should_not_be_is_told(tmp_path, monkeypatch):
+    specification = importlib.util.spec_from_file_location("refresh", RESULTS / "refresh.py")
+    refresh = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(refresh)
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- table: examples/results/mixed/report/tables/results.md -->\n| by hand |\n<!-- end -->\n"
+        "![](../examples/results/mixed/report/figures/nothing.png)"
+    )
+    monkeypatch.setattr(refresh, "PAGES", (page,))
+    told = list(refresh.problems())
+    assert any("nothing.png is shown by a page and missing" in problem for problem in told)
+    assert any("dynamics.png is shown by no page" in problem for problem in told)
+    assert any(f"{page} is not what" in problem for problem in told)
 
 
 @pytest.mark.parametrize(

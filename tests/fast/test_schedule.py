@@ -1,4 +1,4 @@
-"""Which rollout trains where: the invariants in schedule.py's docstrings, over random layouts, and how well it packs."""
+"""Which rollout trains where: the invariants in schedule.py, over random layouts, and how well it packs."""
 
 import math
 import random

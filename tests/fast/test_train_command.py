@@ -1,4 +1,4 @@
-"""The command line, the checks that need no OpenRLHF, and a run's life: with another program in the trainer's place."""
+"""The command line, the checks without OpenRLHF, and a run's life with another program in the trainer's place."""
 
 import argparse
 import errno
@@ -15,8 +15,8 @@ import pytest
 
 from real_openrlhf import cli
 from real_openrlhf.errors import UserError
-from real_openrlhf.training import command, launch, preflight
-from real_openrlhf.training.launch import CPU_ENVIRONMENT, Place
+from real_openrlhf.training import command, preflight, process
+from real_openrlhf.training.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
 
@@ -290,10 +290,12 @@ def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(requ
     play(monkeypatch, "raise SystemExit(1)")
     command._train(request_for("--run-name", "mine"), place(on_cpu=True))
     findings = preflight.Findings()
-    command._check_resumed(request_for("--run-name", "mine", "--resume", "--algo", "grpo"), findings)
+    request = request_for("--run-name", "mine", "--resume", "--algo", "grpo")
+    command._check_resumed(request, request.resumed, findings)
     assert "is a run of cpu-real-s42, not of cpu-grpo-s42" in findings.problems[0]
     findings = preflight.Findings()
-    command._check_resumed(request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4"), findings)
+    request = request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4")
+    command._check_resumed(request, request.resumed, findings)
     assert findings.problems == []
     assert findings.notes == ["since this run began --actor.adam.lr has changed from 0.0001 to 0.0003"]
 
@@ -301,7 +303,7 @@ def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(requ
 SUPERVISED = """
 import os, sys
 from pathlib import Path
-from real_openrlhf.training.launch import supervise
+from real_openrlhf.training.process import supervise
 from real_openrlhf.training.progress import Progress
 folder = Path(sys.argv[1])
 lock = os.open(folder, os.O_RDONLY)
@@ -338,7 +340,7 @@ def test_nohup_keeps_its_meaning(tmp_path):
     try:
         with open(os.devnull) as lock:
             progress = Progress(tmp_path, None, tmp_path / "train.log")
-            launch.supervise([sys.executable, "-c", ""], os.environ, lock.fileno(), progress)
+            process.supervise([sys.executable, "-c", ""], os.environ, lock.fileno(), progress)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -350,9 +352,9 @@ def test_a_compiler_lock_goes_with_its_owner(tmp_path):
         path.parent.mkdir()
     stale.touch()
     with held.open("w"):
-        assert launch.drop_stale_locks(tmp_path) == [stale]
+        assert process.drop_stale_locks(tmp_path) == [stale]
         assert held.exists() and not stale.exists()
-    assert launch.drop_stale_locks(tmp_path) == [held]
+    assert process.drop_stale_locks(tmp_path) == [held]
 
 
 def test_too_little_room_is_refused_before_anything_starts(tmp_path, monkeypatch):

@@ -53,8 +53,9 @@ def test_arithmetic_has_its_exact_value(case):
 def test_every_spelling_of_an_integer_is_that_integer(number):
     sign, digits = ("-", str(-number)) if number < 0 else ("", str(number))
     grouped = f"{-number if number < 0 else number:,}"
-    for spelling in (digits, "00" + digits, grouped, grouped.replace(",", r"{,}"), grouped.replace(",", r",\!"),
-                     grouped.replace(",", r"\,"), digits + ".0", digits + ".", f"${digits}$", f"{{{digits}}}"):  # fmt: skip
+    separators = (",", "{,}", r",\!", r"\,")
+    spellings = [grouped.replace(",", separator) for separator in separators]
+    for spelling in (*spellings, digits, f"00{digits}", f"{digits}.0", f"{digits}.", f"${digits}$", f"{{{digits}}}"):
         assert exact.rational(normalise(sign + spelling)) == number, spelling
 
 

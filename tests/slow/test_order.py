@@ -143,8 +143,13 @@ class Engine:
         scores = [1.0] * num_samples if filtered(prompt) else [1.0] + [0.0] * (num_samples - 1)
         return [
             {
-                **{"prompt": prompt, "label": label, "observation_tokens": [3, 4, 5], "action_ranges": [(1, 3)]},
-                **{"reward": score, "scores": score, "rollout_log_probs": None},
+                "prompt": prompt,
+                "label": label,
+                "observation_tokens": [3, 4, 5],
+                "action_ranges": [(1, 3)],
+                "reward": score,
+                "scores": score,
+                "rollout_log_probs": None,
             }
             for score in scores
         ]

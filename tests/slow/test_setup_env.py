@@ -364,7 +364,7 @@ def test_gpu_without_a_gpu(world, tmp_path):
 def test_gpu(world, tmp_path):
     """flash-attn as a wheel; first a PyTorch without CUDA, then no wheel and no compiler for it."""
     nvidia_smi(world, 0)
-    repository, wheels, _ = world
+    _, wheels, _ = world
     own, venv = tmp_path / "wheels", tmp_path / "venv"
     own.mkdir()
     shutil.copy(wheels / f"openrlhf-{OPENRLHF_VERSION}-py3-none-any.whl", own)

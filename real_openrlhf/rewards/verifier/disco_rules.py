@@ -6,6 +6,7 @@ The grader is OpenRLHF's own, whose verdicts are those of DeepScaleR and DisCO; 
 import importlib.util
 from functools import lru_cache
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 
 def final_text(response: str) -> str | None:
@@ -33,7 +34,8 @@ def _openrlhf_grader() -> ModuleType:
         raise ImportError("the disco grader is OpenRLHF's own: install openrlhf")
     path = f"{package.submodule_search_locations[0]}/utils/math_utils.py"
     spec = importlib.util.spec_from_file_location("openrlhf_math_utils", path)
-    module = importlib.util.module_from_spec(spec)
+    assert spec and spec.loader  # as for every .py file
+    module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     # As in a Ray actor, where it sets no alarm: its alarm of 120 s would disarm the worker's own.
     module.threading = SimpleNamespace(current_thread=lambda: "a thread", main_thread=lambda: "another")

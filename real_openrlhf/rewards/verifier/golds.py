@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 
 _WHOLLY_BOXED = re.compile(r"^\s*\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?\s*$", re.DOTALL)
 
@@ -9,8 +10,7 @@ _WHOLLY_BOXED = re.compile(r"^\s*\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?\s*$", r
 def golds_of(label: object) -> tuple[str, ...]:
     """`'["7", "7.0"]'` is two golds, but `'[0, 1]'` is an interval: only a JSON list of texts is a list of golds."""
     if isinstance(label, str):
-        items = _json_texts(label)
-        items = [label] if items is None else items
+        items: Sequence[object] = _json_texts(label) or [label]
     elif isinstance(label, list | tuple):
         items = [item for item in label if _is_answer(item)]
     else:

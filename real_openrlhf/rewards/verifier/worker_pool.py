@@ -54,7 +54,9 @@ class Worker:
             env=environment,
             bufsize=0,
         )
-        os.set_blocking(self.process.stdin.fileno(), False)
+        assert self.process.stdin and self.process.stdout
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        os.set_blocking(self._stdin.fileno(), False)
         self._pending = b""
 
     def wait_until_ready(self) -> None:
@@ -72,11 +74,11 @@ class Worker:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self._stdin.close()
+        self._stdout.close()
 
     def _write(self, data: bytes, end: float) -> None:
-        pipe = self.process.stdin.fileno()
+        pipe = self._stdin.fileno()
         while data:
             self._wait_for(pipe, select.POLLOUT, end - time.monotonic())
             try:
@@ -85,7 +87,7 @@ class Worker:
                 raise NoVerdict("worker_died") from error
 
     def _read_line(self, seconds: float) -> dict:
-        pipe, end = self.process.stdout.fileno(), time.monotonic() + seconds
+        pipe, end = self._stdout.fileno(), time.monotonic() + seconds
         while b"\n" not in self._pending:
             self._wait_for(pipe, select.POLLIN, end - time.monotonic())
             chunk = os.read(pipe, 65536)

@@ -1,20 +1,15 @@
-"""Where the training process runs, with which environment, and how it is watched until it ends."""
+"""Where a training runs: this machine or a Ray cluster; with which command and environment, and what it lacks."""
 
-import contextlib
-import glob
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.training import preflight
-from real_openrlhf.training.progress import Progress, last_error
 from real_openrlhf.training.recipes import Plan, Recipe
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
@@ -59,23 +54,24 @@ class Place:
         )
 
     @property
-    def takes_jobs(self) -> bool:
-        return self.address is not None and self.address.startswith("http")
+    def job_address(self) -> str | None:
+        """Where to hand in a job, if that is the way."""
+        return self.address if self.address and self.address.startswith("http") else None
 
     @property
     def about(self) -> str:
-        if self.takes_jobs:
-            return f"a job on the Ray cluster {self.address}"
+        if self.job_address:
+            return f"a job on the Ray cluster {self.job_address}"
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
     def command(self, words: list[str], job: str = "NAME") -> list[str]:
         """The process to start here for `python WORDS`."""
-        if not self.takes_jobs:
+        if not self.job_address:
             return [sys.executable, *words]
         shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
-        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.address, "--submission-id", job]
+        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
         return [*submit, *shipped, "--", "python", *words]
 
     def environment(self, plan: Plan) -> dict[str, str]:
@@ -89,7 +85,7 @@ class Place:
         if self.address is None:
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             if self.on_cpu:
-                # OpenRLHF asks for a core with every GPU; with fewer than that Ray would wait for ever, saying nothing.
+                # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
                 environment["RAY_OVERRIDE_RESOURCES"] = json.dumps({"GPU": plan.gpus, "CPU": plan.gpus + SPARE_CPUS})
         return environment
 
@@ -97,7 +93,7 @@ class Place:
         """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
         nodes, needed = plan.layout[0], plan.gpus
         if self.address:
-            return self._ask_cluster(nodes, needed)
+            return self._ask_cluster(self.address, nodes, needed)
         if nodes > 1:
             return [
                 f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
@@ -110,26 +106,27 @@ class Place:
             ]
         return []
 
-    def _ask_cluster(self, nodes: int, needed: int) -> list[str]:
-        if not _answers(self.address):
-            return [f"nothing answers at RAY_ADDRESS {self.address}. Start the cluster there, or unset RAY_ADDRESS."]
+    def _ask_cluster(self, address: str, nodes: int, needed: int) -> list[str]:
+        if not _answers(address):
+            return [f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."]
         question = ["-m", "real_openrlhf.training.preflight", str(nodes), str(needed)]
         command = self.command(question, job=f"preflight-{time.time_ns()}")
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
-            return [f"the Ray cluster {self.address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."]
-        said = (answer.stdout + answer.stderr).splitlines()
-        problems = [line.partition(preflight.MARK)[2] for line in said if preflight.MARK in line]
+            return [f"the Ray cluster {address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."]
+        output = (answer.stdout + answer.stderr).splitlines()
+        problems = [line.partition(preflight.MARK)[2] for line in output if preflight.MARK in line]
         if answer.returncode and not problems:
-            last = said[-1].strip() if said else f"exit code {answer.returncode}"
-            problems = [f"the Ray cluster {self.address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."]
+            last = output[-1].strip() if output else f"exit code {answer.returncode}"
+            problems = [f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."]
         return problems
 
     def stop(self, job: str) -> None:
         """A job outlives the process that submitted it."""
-        if self.takes_jobs:
-            subprocess.run([sys.executable, *RAY_CLI, "job", "stop", "--address", self.address, job], check=False)
+        if self.job_address:
+            stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
+            subprocess.run(stop, check=False)
 
 
 def _answers(address: str) -> bool:
@@ -142,64 +139,3 @@ def _answers(address: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def drop_stale_locks(folder: Path) -> list[Path]:
-    """DeepSpeed's compiler lock outlives a run that is killed meanwhile, and the next run would wait for it for ever.
-
-    Whoever compiles keeps the file open.
-    """
-    locks = {str(path): path for path in folder.glob("*/lock")}
-    for descriptor in glob.iglob("/proc/[0-9]*/fd/*") if locks else ():
-        with contextlib.suppress(OSError):
-            locks.pop(os.readlink(descriptor), None)
-    for path in locks.values():
-        path.unlink(missing_ok=True)
-    return list(locks.values())
-
-
-def supervise(
-    command: list[str], environment: Mapping[str, str], lock: int, progress: Progress
-) -> tuple[int, str | None]:
-    """Run to the end; (exit code, why it failed). The first Ctrl-C asks, the next ones insist.
-
-    The child writes to the run's log and we tell how far it is. It has its own session, so that a signal reaches it
-    once and through us, and holds the folder's lock with us.
-    """
-    caught: list[int] = []
-    insist = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-
-    def forward(number: int, _frame) -> None:
-        caught.append(number)
-        child.send_signal(insist[min(len(caught), len(insist)) - 1] if number == signal.SIGINT else number)
-
-    with progress.log.open("a") as log:
-        child = subprocess.Popen(
-            command,
-            env=dict(environment),
-            start_new_session=True,
-            pass_fds=(lock,),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    watched = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, forward) for number in watched}
-    try:
-        while (code := _poll(child)) is None:
-            progress.update()
-    finally:
-        progress.close()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if caught:
-        return 128 + caught[0], f"interrupted by {signal.Signals(caught[0]).name}"
-    if code < 0:
-        return 128 - code, f"killed by {signal.Signals(-code).name}"
-    return code, last_error(progress.log) if code else None
-
-
-def _poll(child: subprocess.Popen, seconds: float = 0.5) -> int | None:
-    try:
-        return child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf.comparison import command
+from real_openrlhf.comparison.publish import publish
 from real_openrlhf.errors import UserError
 from real_openrlhf.training import command as train_command
 
@@ -32,12 +33,12 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
         command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
     )
     monkeypatch.setattr(command, "environment_of", lambda words: {})
-    monkeypatch.setattr(command.cli, "main", lambda words: asked.append(words) or 2)
+    monkeypatch.setattr(train_command, "run", lambda args, session: asked.append(args.openrlhf) or 2)
     parser = argparse.ArgumentParser()
     command.configure(parser)
     args = parser.parse_args(["--algos", "real", "grpo", "--out", str(tmp_path), "--actor.adam.lr", "fast"])
     assert command.run(args) == 2
-    assert len(asked) == 1 and asked[0][-2:] == ["--actor.adam.lr", "fast"]
+    assert asked == [["--actor.adam.lr", "fast"]]
 
 
 def record(folder, **changes):
@@ -57,10 +58,10 @@ def test_finished_runs_are_not_run_again_and_other_lengths_are_refused(tmp_path)
 
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
-    request = command.request_of(words)
+    request = train_command.request_of(words)
     record(tmp_path / "real-s1", flags=train_command.recorded_flags(request.plan(tmp_path / "real-s1")))
     command.refuse_other_flags(tmp_path / "real-s1", request)
-    faster = command.request_of([*words, "--resume", "--actor.adam.lr", "5e-4"])
+    faster = train_command.request_of([*words, "--resume", "--actor.adam.lr", "5e-4"])
     with pytest.raises(UserError, match=r"--actor.adam.lr 0.0001, not 0.0005. Choose another --out"):
         command.refuse_other_flags(tmp_path / "real-s1", faster)
 
@@ -70,7 +71,7 @@ def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, mo
     run = record(tmp_path / "comparison" / "runs" / "real-s1", data={str(tmp_path / "data" / "mine.jsonl"): "abc"})
     (run / "metrics.jsonl").write_text('{"phase": "train", "step": 1, "loss": 0.123456789}\n')
     (run / "model").mkdir()
-    command.publish([run], tmp_path / "shared")
+    publish([run], tmp_path / "shared")
     published = tmp_path / "shared" / "runs" / "real-s1"
     assert sorted(path.name for path in published.iterdir()) == ["metrics.jsonl", "run.json"]
     assert str(tmp_path) not in (published / "run.json").read_text()

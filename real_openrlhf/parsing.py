@@ -1,0 +1,28 @@
+"""What the parsers of several subcommands share."""
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+
+def whole(text: str) -> int:
+    """For `type=`: 0, 1, 2 ..."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """For `type=`: 1, 2 ..."""
+    if whole(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    return whole(text)
+
+
+class PassThrough(argparse.ArgumentParser):
+    """Whatever is not ours is OpenRLHF's: kept in order under `openrlhf` instead of refused."""
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        namespace, rest = super().parse_known_args(args, namespace)
+        namespace.openrlhf = rest
+        return namespace, []

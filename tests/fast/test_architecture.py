@@ -1,0 +1,145 @@
+"""What each folder may import, and how long a module may be; read from the text, so that nothing need be installed."""
+
+import ast
+import graphlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf.cli import COMMANDS
+
+PACKAGE = Path(__file__).resolve().parents[2] / "real_openrlhf"
+OURS = PACKAGE.name
+TOP = ""  # the folder of the modules that lie in no folder
+
+# folder -> (packages that its modules may import at their top, folders of ours that they may use anywhere)
+FOLDERS = {
+    TOP: (set(), {TOP, "algorithm"}),
+    "algorithm": ({"torch"}, set()),
+    "hooks": ({"deepspeed", "openrlhf", "peft", "psutil", "torch"}, {TOP, "algorithm"}),
+    "training": ({"tqdm"}, {TOP, "algorithm", "data", "hooks", "report"}),
+    "comparison": (set(), {TOP, "report", "training"}),
+    "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
+    "data": ({"tqdm"}, {TOP, "rewards"}),
+    "evaluation": ({"numpy", "tqdm"}, {TOP, "data", "rewards", "training"}),
+    "report": ({"PIL", "matplotlib", "numpy", "torch"}, {TOP, "algorithm", "training"}),
+}
+# Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
+STANDARD_LIBRARY_ONLY = (
+    *("cli", "doctor", "errors", "files", "parsing", "patching"),
+    *("training.memory_estimate", "training.recipes", "training.run_folder"),
+    *("algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.verifier.worker"),
+)
+# OpenRLHF is for hooks/; these two ask for it inside functions.
+ASKS_OPENRLHF = {"training.preflight", "training.shared_ray"}
+STANDALONE_COMMANDS = {"real_openrlhf.doctor", "real_openrlhf.patching"}
+
+MODULE_LINES, FUNCTION_LINES = 400, 60
+# These two only become shorter.
+LONG_MODULES: set[str] = set()
+LONG_FUNCTIONS: set[str] = set()
+
+
+def module_name(path: Path) -> str:
+    """Dotted, without the package's own name; a folder's `__init__` has the folder's name."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+TEXTS = {module_name(path): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {name: ast.parse(text, name) for name, text in TEXTS.items()}
+
+
+def folder(name: str) -> str:
+    first = name.partition(".")[0]
+    return first if (PACKAGE / first).is_dir() else TOP
+
+
+def imported(name: str, anywhere: bool) -> Iterator[str]:
+    """Dotted names that importing the module imports; `anywhere`: those inside functions too."""
+    nodes: list[ast.AST] = [TREES[name]]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are written out in full"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif anywhere or not _runs_later(node):
+            nodes += ast.iter_child_nodes(node)
+
+
+def _runs_later(node: ast.AST) -> bool:
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def packages(name: str, anywhere: bool = False) -> set[str]:
+    """What a module imports of others' packages."""
+    return {target.partition(".")[0] for target in imported(name, anywhere)} - sys.stdlib_module_names - {OURS}
+
+
+def modules(name: str, anywhere: bool = False) -> set[str]:
+    """What a module imports of ours."""
+    targets = [target.removeprefix(OURS).lstrip(".") for target in imported(name, anywhere) if is_ours(target)]
+    return {target if target in TREES else target.rpartition(".")[0] for target in targets}
+
+
+def is_ours(target: str) -> bool:
+    return target.partition(".")[0] == OURS
+
+
+def test_every_folder_has_its_rule():
+    assert {folder(name) for name in TREES} == set(FOLDERS)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_module_keeps_the_rule_of_its_folder(name):
+    allowed_packages, allowed_folders = FOLDERS[folder(name)]
+    assert packages(name) <= allowed_packages
+    assert {folder(other) for other in modules(name, anywhere=True)} <= allowed_folders | {folder(name)}
+    if folder(name) != "hooks" and name not in ASKS_OPENRLHF:
+        assert "openrlhf" not in packages(name, anywhere=True)
+
+
+@pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)
+def test_a_module_and_all_that_it_imports_need_the_standard_library_only(name):
+    seen: set[str] = set()
+    waiting = {name}
+    while waiting:
+        module = waiting.pop()
+        seen.add(module)
+        assert not packages(module), f"by way of {module}"
+        waiting |= (modules(module) | {module.rpartition(".")[0]}) - seen
+
+
+def test_no_import_cycle():
+    graphlib.TopologicalSorter({name: modules(name) for name in TREES}).prepare()
+
+
+def test_modules_are_short():
+    long = {name for name, text in TEXTS.items() if len(text.splitlines()) > MODULE_LINES}
+    assert long == LONG_MODULES, "split what is long; what no longer is leaves the list"
+
+
+def test_functions_are_short():
+    long = {
+        f"{name}.{node.name}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
+    }
+    assert long == LONG_FUNCTIONS, "split what is long; what no longer is leaves the list"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_subcommand_lives_in_the_command_module_of_its_area(command):
+    module, _ = COMMANDS[command]
+    assert module in STANDALONE_COMMANDS or module.split(".")[2:] == ["command"]
+    functions = {
+        node.name for node in TREES[module.removeprefix(f"{OURS}.")].body if isinstance(node, ast.FunctionDef)
+    }
+    assert {"configure", "run"} <= functions
