@@ -217,7 +217,8 @@ def gloo_trials(trials: int = 200) -> list:
 
 def print_gloo(ranks: list) -> None:
     print(
-        f"| rank | first gather, bytes a rank | trials | running after the second's wait() | not whole |\n|{'---|' * 5}"
+        "| rank | first gather, bytes a rank | trials | running after the second's wait() | not whole |\n"
+        f"|{'---|' * 5}"
     )
     for rank, rows in enumerate(ranks):
         for size, trials, running, torn in rows:

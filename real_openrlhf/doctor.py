@@ -169,7 +169,8 @@ def check_devices() -> Iterator[Check]:
 
 def available_memory() -> int:
     """Bytes; a container's limit counts where it is lower."""
-    available = int(re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[1]) * 1024
+    text = Path("/proc/meminfo").read_text()
+    available = int(re.findall(r"MemAvailable:\s+(\d+) kB", text)[0]) * 1024
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             available = min(available, int(Path(limit).read_text()))
@@ -210,7 +211,8 @@ def check_ray() -> Iterator[Check]:
     try:
         answer = probe(
             "import json, ray\n"
-            "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
+            "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False,"
+            " logging_level='ERROR')\n"
             "value = ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60)\n"
             "ray.shutdown()\n"
             "print(json.dumps({'value': value}))",
@@ -266,11 +268,15 @@ QUICK: tuple[Callable[[], Iterator[Check]], ...] = (
 SLOW: tuple[Callable[[], Iterator[Check]], ...] = (check_vllm, check_ray)
 
 
+def _all_of(check: Callable[[], Iterator[Check]]) -> list[Check]:
+    return list(check())
+
+
 def examine(quick: bool) -> Iterator[Check]:
     """The checks run side by side; their results come in a fixed order, each as soon as it is known."""
     chosen = QUICK if quick else QUICK + SLOW
     with ThreadPoolExecutor(2) as pool:
-        for result in [pool.submit(lambda check=check: list(check())) for check in chosen]:
+        for result in [pool.submit(_all_of, check) for check in chosen]:
             yield from result.result()
 
 

@@ -201,8 +201,12 @@ def run(args: argparse.Namespace) -> int:
         return status(args.root)
     if args.action == "export":
         export(args.folder, args.root)
+    elif args.action == "apply":
+        apply(args.root)
+    elif args.action == "revert":
+        revert(args.root)
     else:
-        {"apply": apply, "revert": revert, "record": record}[args.action](args.root)
+        record(args.root)
     return 0
 
 

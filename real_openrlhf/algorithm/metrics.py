@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,8 @@ from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPAR
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
 GROUP_METRICS = {
-    "real/loss": "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid rollouts)",
+    "real/loss": "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid "
+    "rollouts)",
     "real/loss_pos": "its positive side: the loss if negatives were ignored; 0 where the sides meet in one term",
     "real/loss_neg": "its negative side: the loss if positives were ignored; 0 where the sides meet in one term",
     "real/score_pos": "mean score of positives",
@@ -42,8 +45,8 @@ GROUP_METRICS = {
 
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
-    "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one update a "
-    "rollout batch, 0.75 at four",
+    "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
+    "update a rollout batch, 0.75 at four",
     "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
     "real/micro_batches": "micro-batches of a rank in an optimizer step",
     "update/rollouts_crc": "the same number in two runs whose updates trained on the same rollouts in the same order",
@@ -106,7 +109,7 @@ def _std(values: Tensor) -> float:
     return float(values.std(correction=0)) if values.numel() else 0.0
 
 
-def _extreme(values: Tensor, which) -> float:
+def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
     return float(which(values)) if values.numel() else 0.0
 
 
@@ -159,10 +162,11 @@ def token_gradients(
     `rollout_weights` of its step); `rollout_ratio` is that for scores that are means of ratios.
     """
     ratio = _log_ratio(log_probs, old_log_probs, action_mask).exp()
-    if family == "rollout":
-        return weights.abs().to(ratio)[:, None].expand_as(ratio)
-    if family == "rollout_ratio":
-        return weights.abs().to(ratio)[:, None] * ratio
+    if family in ("rollout", "rollout_ratio"):
+        if weights is None:
+            raise ValueError(f"family {family} needs the weights of its rollouts")
+        each = weights.abs().to(ratio)[:, None]
+        return each * ratio if family == "rollout_ratio" else each.expand_as(ratio)
     if family == "gspo":
         mean = ratio.log().sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
         ratio = mean.exp().expand_as(ratio)

@@ -6,7 +6,7 @@ model, so a group may be torn over micro-batches and ranks: exchange the scores,
 `sum_k weight_k * score_k`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -100,12 +100,12 @@ class GroupLoss:
     loss_pos: Tensor  # (): the loss if the negatives were ignored; 0 where both sides meet in one term
     loss_neg: Tensor  # (): the loss if the positives were ignored; 0 where both sides meet in one term
     denominator: int  # prompt groups of the optimizer step, or its valid rollouts for bce with reduction mean
-    weights: Tensor | None = None  # (K,): d loss / d scores
+    weights: Tensor = field(default_factory=lambda: torch.empty(0))  # (K,): d loss / d scores
 
     @property
     def rollout_weights(self) -> Tensor:
         """(K,): d (the rollout's own group loss) / d score, the paper's signed W; |W| < 1/tau for REAL."""
-        assert self.weights is not None, "group_loss makes no weights: ask score_weights"
+        assert len(self.weights), "group_loss makes no weights: ask score_weights"
         return self.weights * self.denominator
 
 

@@ -24,8 +24,8 @@ class Limit:
 
     def bins(self, items: Sequence[int], lengths: Sequence[int]) -> int:
         """Fewer bins than this cannot hold the items."""
-        if self.size is not None:
-            return -(-len(items) // self.size)
+        if self.max_tokens is None:
+            return -(-len(items) // (self.size or 1))
         large = sum(2 * lengths[item] > self.max_tokens for item in items)  # no two of them share a bin
         return max(-(-sum(lengths[item] for item in items) // self.max_tokens), large)
 
@@ -34,11 +34,13 @@ class Limit:
 
         An item that alone is over the token budget has a bin of its own.
         """
-        if self.size is None and self.bins(items, lengths) > bins:
+        if self.max_tokens is not None and self.bins(items, lengths) > bins:
             return None
         heaviest_first = sorted(items, key=lambda item: -lengths[item])
         found = _balanced(heaviest_first, lengths, bins, self)
-        return found or (None if self.size is not None else _best_fit(heaviest_first, lengths, bins, self.max_tokens))
+        if found is None and self.max_tokens is not None:
+            return _best_fit(heaviest_first, lengths, bins, self.max_tokens)
+        return found
 
 
 def _balanced(items: Positions, lengths: Sequence[int], bins: int, limit: Limit) -> list[Positions] | None:
@@ -78,8 +80,8 @@ def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: i
 
 
 def spread(bins: Sequence[Positions], lengths: Sequence[int], hands: int) -> list[list[Positions]]:
-    """Bins dealt to hands, as many to each and similar loads in each place; their number is a multiple of the hands."""
+    """Bins dealt to hands, as many to each, similar loads in each place; their number is a multiple of the hands."""
     each = len(bins) // hands
     loads = {number: sum(lengths[item] for item in held) for number, held in enumerate(bins)}
-    dealt = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands)
+    dealt = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands) or []
     return [[bins[number] for number in sorted(hand, key=lambda number: (-loads[number], number))] for hand in dealt]

@@ -111,7 +111,7 @@ class Layout:
     def _by_owner(self, items: Positions) -> list[Positions]:
         held: list[Positions] = [[] for _ in range(self.num_ranks)]
         for item in items:
-            held[self.owner[item]].append(item)
+            held[self.owner[item] if self.owner else 0].append(item)
         return held
 
     def pack(self, items: Positions, depth: int, least: int | None = None) -> Wave | None:
@@ -122,13 +122,14 @@ class Layout:
                 if bins is not None:
                     return Wave(spread(bins, self.lengths, self.num_ranks))
             else:
-                ranks = [self.limit.fill(own, self.lengths, tried) for own in self._by_owner(items)]
-                if all(rank is not None for rank in ranks):
+                filled = (self.limit.fill(own, self.lengths, tried) for own in self._by_owner(items))
+                ranks = [rank for rank in filled if rank is not None]
+                if len(ranks) == self.num_ranks:
                     return Wave([spread(rank, self.lengths, 1)[0] for rank in ranks])
         return None
 
     def _fewest(self, groups: list[Positions], depth: int) -> list[Wave]:
-        """As few micro-batches as we find: groups dealt to waves by their room, then swapped between them until all fit."""
+        """As few micro-batches as we find: groups dealt to waves by room, then swapped between them until all fit."""
         items = [position for group in groups for position in group]
         count = self._least_depth(items) if items else 0
         while count < len(groups) * depth:

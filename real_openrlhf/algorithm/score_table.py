@@ -10,8 +10,8 @@ def share_scores(
 ) -> tuple[Tensor, Tensor]:
     """((count,) scores of all ranks in float64, `total` added up): the same on every rank, by one collective.
 
-    Each rank puts its own scores at `places`, no two ranks at the same one. A score that is nan or infinite on one rank
-    is so on all of them: they stop together. Without torch.distributed it is the local table.
+    Each rank puts its own scores at `places`, no two ranks at the same one. A score that is nan or infinite on one
+    rank is so on all of them: they stop together. Without torch.distributed it is the local table.
     """
     table = torch.zeros(count + 1, dtype=torch.float64, device=scores.device)
     table[places.to(scores.device)] = scores.detach().double()

@@ -1,7 +1,7 @@
 """What every rank does with a rollout batch: the schedule, with all that is known before any forward pass.
 
 Labels, groups, denominators and the place of every score in the step's table come with the plan, so ranks tell each
-other nothing but scores. `plan_rollouts` decides, `rank_plans` encodes each rank's part, `RankPlan.steps` is read as is.
+other nothing but scores. `plan_rollouts` decides, `rank_plans` encodes each rank's part, which is read as it is.
 """
 
 import zlib

@@ -269,7 +269,8 @@ class RealActorTrainer(ActorPPOTrainer):
     def status(self, step: RankStep, totals: Totals) -> dict[str, float]:
         """What is logged of an optimizer step, the same on every rank."""
         dist.all_reduce(totals.drift, op=dist.ReduceOp.MAX, group=self.dp_group)
-        *sums, drift = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.drift[None]])).tolist()
+        fetched = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.drift[None]]))
+        *sums, drift = fetched.tolist()
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
@@ -288,8 +289,8 @@ class RealActorTrainer(ActorPPOTrainer):
     def rollout_means(self) -> dict[str, float]:
         """What upstream logs of the rollouts themselves: rewards, lengths and the reward function's extra logs."""
         names = [*sorted(self.replay_buffer.items[0].info), *EPISODE]
-        sums = self.rollout_rows().to(self.device).sum(0)
-        count, *sums = fetch(sum_over_ranks(sums, self.dp_group)).tolist()
+        own = self.rollout_rows().to(self.device).sum(0)
+        count, *sums = fetch(sum_over_ranks(own, self.dp_group)).tolist()
         return {name: value / count for name, value in zip(names, sums, strict=True)}
 
     def rollout_rows(self) -> Tensor:

@@ -163,9 +163,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.deal",
         default="upstream",
         choices=["groups", "upstream"],
-        help="what an update trains on. groups: whole prompts in an order made of --train.seed, nothing dropped, the same "
-        "rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets are sorted by "
-        "length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
+        help="what an update trains on. groups: whole prompts in an order made of --train.seed, nothing dropped, "
+        "the same rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets are "
+        "sorted by length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
     )
     group.add_argument(
         "--rollout.seeded_order",
@@ -176,9 +176,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--rollout.seeded",
         action="store_true",
-        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed draw "
-        "the same rollouts; vLLM then samples request by request, which is slower; includes --rollout.seeded_order "
-        "(default: off)",
+        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed "
+        "draw the same rollouts; vLLM then samples request by request, which is slower; includes "
+        "--rollout.seeded_order (default: off)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"

@@ -61,9 +61,10 @@ class DealtActorTrainer(LoggedActorTrainer):
         super().__init__(*args, **kwargs)
         self.replay_buffer = DealtBuffer(self.actor.model.gradient_accumulation_steps())
         self.strategy.use_dynamic_batch = True  # of the moving average: it counts optimizer steps then
-        self.args = copy(self.args)
-        self.args.train = copy(self.args.train)
-        self.args.train.dynamic_batch_enable = True
+        mine = copy(self.strategy.args)
+        mine.train = copy(mine.train)
+        mine.train.dynamic_batch_enable = True
+        self.args = mine
         self.max_epochs = 1  # the plan has all of them
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Upstream's advantages in REAL's updates: whole prompts, none dropped, the same rollouts for every loss of one seed."""
+"""Upstream's advantages in REAL's updates: whole prompts, none dropped, the same for every loss of one seed."""
 
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch

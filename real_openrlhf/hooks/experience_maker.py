@@ -19,7 +19,7 @@ from real_openrlhf.hooks.refusals import ranks_of
 
 
 class RealExperienceMaker(RemoteExperienceMaker):
-    """Labels rollouts, plans where and when each trains, has the log-probabilities made that are not known otherwise."""
+    """Labels rollouts, plans where and when each trains, has log-probabilities made that are not known otherwise."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -73,7 +73,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
             self.forward(self.initial_model_group, samples, lengths, everything, "base_action_log_probs")
 
     def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
-        """Have a model group make `field` of the chosen rollouts, as many batches on every rank: ZeRO-3 gathers in each."""
+        """Have a model group make `field` of the chosen rollouts; as many batches on each rank, for ZeRO-3."""
         rollout = self.args.rollout
         limit = limit_of(rollout, self.args.train.dynamic_batch_enable)
         wave = Layout(lengths, self.num_ranks, limit).whole([[position] for position in chosen])

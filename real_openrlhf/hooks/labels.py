@@ -44,7 +44,7 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> torch.Te
 
 
 def complete_columns(samples: list[Experience]) -> None:
-    """A reward that failed has no reward, score or extra logs: give it neutral ones, rows must have the same columns."""
+    """A reward that failed has no reward, score or extra logs: neutral ones, since rows must have the same columns."""
     failed = 0
     for sample in samples:
         sample.info.pop(NO_ANSWER, None)

@@ -36,5 +36,7 @@ class LoggedActorTrainer(ActorPPOTrainer):
         if self.scores is not None:
             family = "gspo" if self.args.actor.policy_loss_type == "gspo" else "grpo"
             clip = tuple(self.args.actor.eps_clip_low_high)
-            columns = (*inputs[:2], named["action_mask"], self.scores)
-            self.ratios += scored_ratio_table(family, *columns, clip, threshold_of(self.args))
+            new, old = inputs[:2]
+            self.ratios += scored_ratio_table(
+                family, new, old, named["action_mask"], self.scores, clip, threshold_of(self.args)
+            )

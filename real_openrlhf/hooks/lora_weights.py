@@ -43,7 +43,7 @@ def _merged(layer: LoraLayer, parameter: torch.Tensor) -> torch.Tensor:
         for adapter in layer.active_adapters:
             weight = weight + layer.get_delta_weight(adapter).float()
     merged = weight.to(parameter.dtype)
-    merged.ds_shape = merged.shape  # what OpenRLHF asks a ZeRO-3 parameter for
+    setattr(merged, "ds_shape", merged.shape)  # noqa: B010  what OpenRLHF asks a ZeRO-3 parameter for
     return merged
 
 

@@ -38,8 +38,8 @@ class StepGuard:
 
     Losses are watched in themselves: PPO's clamp gives a nan log-probability the gradient 0. One number per step tells
     all ranks. Gradients: DeepSpeed knows each group's norm before the first weight changes, the same on all ranks. One
-    that is not finite it overwrites with -1, so that the total looks healthy (1.414 for two groups), and steps on; ZeRO
-    1 and 2 in bf16 skip the step in silence instead.
+    that is not finite it overwrites with -1, so that the total looks healthy (1.414 for two groups), and steps on;
+    ZeRO 1 and 2 in bf16 skip the step in silence instead.
     """
 
     def __init__(self, engine) -> None:
@@ -77,6 +77,6 @@ class StepGuard:
     def refuse(self, what: str) -> NoReturn:
         raise NonFiniteError(
             f"{what} is nan or infinite in optimizer step {self.engine.global_steps + 1}: stopped before the weights "
-            "changed. Resume from the last checkpoint with a lower learning rate (--actor.adam.lr), and look at the last "
-            "lines of metrics.jsonl for what grew."
+            "changed. Resume from the last checkpoint with a lower learning rate (--actor.adam.lr), and look at the "
+            "last lines of metrics.jsonl for what grew."
         )

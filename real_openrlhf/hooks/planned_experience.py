@@ -29,18 +29,24 @@ class PlanBuffer:
     """The receiving end, in place of upstream's replay buffer: one batch at a time, trained as it is planned."""
 
     def __init__(self) -> None:
-        self.clear()
+        self.items: list[Experience] = []
+        self._plan: RankPlan | None = None
+
+    @property
+    def plan(self) -> RankPlan:
+        if self._plan is None:
+            raise RuntimeError("there is no rollout batch to train on")
+        return self._plan
 
     def append(self, experience: PlannedExperience) -> None:
         if self.items:
             raise RuntimeError("a rollout batch arrived before the one before it was trained")
         experience.to_device(torch.device("cpu"))
-        self.plan = experience.plan
+        self._plan = experience.plan
         self.items = remove_padding_in_sequences(split_experience_batch(experience))
 
     def clear(self) -> None:
-        self.items: list[Experience] = []
-        self.plan: RankPlan | None = None
+        self.items, self._plan = [], None
 
     def __len__(self) -> int:
         return len(self.items)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class RunLog:
-    """Stands where OpenRLHF has its TensorBoard logger, for every algorithm, and hands all on to that if there is one."""
+    """Stands where OpenRLHF has its TensorBoard logger, for every algorithm, and hands all on to one if there is."""
 
     def __init__(self, args, tensorboard=None) -> None:
         self.tensorboard = tensorboard

@@ -1,4 +1,4 @@
-"""A seed for every sample, so that two runs with one seed draw the same rollouts in whatever order vLLM serves them."""
+"""A seed for every sample: two runs with one seed draw the same rollouts in whatever order vLLM serves them."""
 
 import zlib
 from collections import Counter
@@ -25,7 +25,7 @@ class SampleSeeds:
 
 
 def seeded_by_index(sampling_params, index: int):
-    """The prompt's parameters for its sample `index`: without this, all samples of a seeded prompt would be the same."""
+    """The prompt's parameters for its sample `index`: else all samples of a seeded prompt would be the same."""
     if sampling_params.seed is None:
         return sampling_params
     sampling_params = copy(sampling_params)

@@ -2,7 +2,7 @@
 
 
 def deals_itself(args) -> bool:
-    """Whether the experience maker gives each rank its rollouts, so that OpenRLHF must not sort them by length again."""
+    """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
     return args.train.deal == "groups"
 
 

@@ -69,8 +69,8 @@ def write(root: Path, contents: dict[str, bytes | None]) -> None:
     except BaseException as error:
         for path in done:
             if read(root / path) != originals[path]:
-                if originals[path] is not None:
-                    _stage(root / path, originals[path])
+                if (original := originals[path]) is not None:
+                    _stage(root / path, original)
                 _put(root / path, originals[path])
         if isinstance(error, OSError):
             raise UserError(

@@ -43,7 +43,7 @@ def find_target(root: Path | None, series: Series) -> Target:
                 f"openrlhf is not installed for {sys.executable}. Install openrlhf=={OPENRLHF_VERSION} "
                 "(examples/scripts/setup_env.sh does it), or name a folder with --root."
             ) from None
-        root = Path(distribution.locate_file("")).resolve()
+        root = Path(str(distribution.locate_file(""))).resolve()
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     foreign, am = None, f"`git am {series.folder}/*.patch`"
     if origin.get("dir_info", {}).get("editable"):

@@ -5,6 +5,7 @@ Standard library only. Each value carries its origin and a note; text in “curl
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from real_openrlhf.training.algorithms import ALGORITHMS
 from real_openrlhf.training.plan import OPENRLHF_DEFAULTS, Change, Plan, compose
@@ -197,7 +198,7 @@ _CPU = Recipe(
 
 
 def _variant(
-    recipe: Recipe, name: str, about: str, settings: Mapping[str, Setting] | None = None, **changes
+    recipe: Recipe, name: str, about: str, settings: Mapping[str, Setting] | None = None, **changes: Any
 ) -> Recipe:
     return replace(recipe, name=name, about=about, settings={**recipe.settings, **(settings or {})}, **changes)
 

@@ -1,7 +1,7 @@
 """OpenRLHF as released against OpenRLHF patched: `ppo` and `gspo` compute the same, bit for bit.
 
-Two processes run `tests/upstream_numbers.py`, each with its own copy of the installed package in front: one that the series
-was taken off (the tool proves by SHA-256 that it is the release), one that it is on.
+Two processes run `tests/upstream_numbers.py`, each with its own copy of the installed package in front: one that the
+series was taken off (the tool proves by SHA-256 that it is the release), one that it is on.
 """
 
 import os

@@ -1,0 +1,68 @@
+"""NVIDIA GPUs as the driver, PyTorch and the compiler see them; they can disagree.
+
+`python -m real_openrlhf.nvidia` exits with 0 if PyTorch can use the GPUs, else it says in a line why not.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+# A CUDA library needs the driver of its major version; the minor ones are compatible.
+LEAST_DRIVER = {12: 525, 13: 580}
+
+
+def _answer(*words: str) -> str:
+    """What a program prints; nothing where it is missing, fails or hangs."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+        return "" if done.returncode else done.stdout
+    return ""
+
+
+def gpu_count() -> int:
+    return _answer("nvidia-smi", "-L").count("GPU ")
+
+
+def driver_version() -> str:
+    return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
+
+
+def toolkit_version() -> str:
+    """Of the compiler that PyTorch's extensions are built with, such as 13.0; DeepSpeed builds some at run time."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    nvcc = f"{home}/bin/nvcc" if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    found = re.search(r"release (\d+\.\d+)", _answer(nvcc, "--version"))
+    return found[1] if found else ""
+
+
+def major(version: str) -> int:
+    """0 where there is no version."""
+    return int(version.partition(".")[0] or 0)
+
+
+def why_torch_sees_none(torch_cuda: str) -> str:
+    """The reason and the remedy, where PyTorch, built for this CUDA, sees none of the GPUs that are there."""
+    driver, least = driver_version(), LEAST_DRIVER.get(major(torch_cuda), 0)
+    found = f"torch sees no GPU, nvidia-smi sees {gpu_count()}: driver {driver}, torch built for CUDA {torch_cuda}"
+    if major(driver) < least:
+        return f"{found} needs driver {least} or later. Update the driver, or use a machine or image that has it."
+    return (
+        f"{found}, which go together. Look at CUDA_VISIBLE_DEVICES, and in a container at "
+        "NVIDIA_DRIVER_CAPABILITIES, which must contain compute."
+    )
+
+
+def main() -> int:
+    import torch
+
+    if torch.cuda.is_available():
+        return 0
+    print(why_torch_sees_none(torch.version.cuda or ""))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
