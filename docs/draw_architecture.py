@@ -29,7 +29,9 @@ def main() -> None:
     figure, axes = plt.subplots(figsize=(10, 5.2), layout="constrained")
     for lane, (bottom, height) in LANES.items():
         axes.add_patch(Rectangle((-0.1, bottom), 12.5, height, facecolor="#f1f1f1", edgecolor="none"))
-        axes.text(12.3, bottom + height - 0.08, lane, ha="right", va="top", fontsize=9, style="italic", color="#333333")
+        axes.text(
+            12.3, bottom + height - 0.08, lane, ha="right", va="top", fontsize=9, style="italic", color="#333333"
+        )
     for box in BOXES.values():
         draw(axes, *box)
     for start, end in (("sample", "grade"), ("label", "plan"), ("forward", "exchange"), ("exchange", "weigh")):
@@ -38,7 +40,9 @@ def main() -> None:
     arrow(axes, (4.45, 4.6), (4.45, 3.85))
     bend(axes, [(7.45, 2.8), (7.45, 2.02), (1.45, 2.02), (1.45, 1.65)], "rollouts, each with its place", (4.4, 2.04))
     arrow(axes, (10.45, 1.65), (10.45, 2.8))
-    bend(axes, [(9.95, 0.6), (9.95, 0.27), (0.7, 0.27), (0.7, 0.6)], "next wave, until the update is whole", (5.3, 0.29))
+    bend(
+        axes, [(9.95, 0.6), (9.95, 0.27), (0.7, 0.27), (0.7, 0.6)], "next wave, until the update is whole", (5.3, 0.29)
+    )
     bend(
         axes,
         [(11.0, 0.6), (11.0, -0.3), (-0.35, -0.3), (-0.35, 5.12), (0.2, 5.12)],
@@ -57,7 +61,9 @@ def draw(axes, corner: tuple[float, float], title: str, text: str, module: str) 
     middle, bottom = corner[0] + WIDTH / 2, corner[1]
     axes.text(middle, bottom + 0.83, title, ha="center", va="center", fontsize=11, weight="bold")
     axes.text(middle, bottom + 0.51, text, ha="center", va="center", fontsize=9)
-    axes.text(middle, bottom + 0.2, module, ha="center", va="center", fontsize=7.5, family="monospace", color="#333333")
+    axes.text(
+        middle, bottom + 0.2, module, ha="center", va="center", fontsize=7.5, family="monospace", color="#333333"
+    )
 
 
 def across(axes, start: str, end: str) -> None:

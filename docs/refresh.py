@@ -1,4 +1,4 @@
-"""The documents' tables of algorithms, objectives and metrics come from the code, by this command:
+"""The documents' tables of algorithms, objectives, metrics and memory come from the code, by this command:
 
 python docs/refresh.py            # fills the tables between the markers
 python docs/refresh.py --check    # changes nothing; exit 1 if a page says something else
@@ -14,6 +14,18 @@ from pathlib import Path
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS
 from real_openrlhf.training.algorithms import ALGORITHMS
+from real_openrlhf.training.command import ASSUMED_GPU_GB
+from real_openrlhf.training.memory_estimate import (
+    GB,
+    KNOWN_CONFIGS,
+    RUNTIME_GB,
+    disk_bytes,
+    generation_memory,
+    layout_of,
+    shape_of,
+    training_memory,
+)
+from real_openrlhf.training.recipes import RECIPES, compose
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -48,11 +60,27 @@ def metrics(meanings: dict[str, str], rows: str) -> str:
     return table(columns, made)
 
 
+def memory(_: str) -> str:
+    """What a dry run estimates, of every recipe for GPUs."""
+    rows = []
+    for recipe in (one for one in RECIPES.values() if not one.on_cpu):
+        shape = shape_of(KNOWN_CONFIGS[recipe.model])
+        for name in ("real", "grpo"):
+            plan = compose(recipe, ALGORITHMS[name], {}, launcher={})
+            layout = layout_of(plan)
+            peaks = training_memory(shape, layout), generation_memory(shape, layout, ASSUMED_GPU_GB * GB)
+            sizes = (f"{sum(peak.values()) / GB + RUNTIME_GB:.0f} GB" for peak in peaks)
+            disk = f"{disk_bytes(shape, plan) / GB:.0f} GB"
+            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x 80 GB", *sizes, disk))
+    return table(("recipe", "`--algo`", "GPUs", "training, a GPU", "generation, a GPU", "disk"), rows)
+
+
 MADE: dict[str, Callable[[str], str]] = {
     "algorithms": algorithms,
     "objectives": objectives,
     "group_metrics": partial(metrics, GROUP_METRICS),
     "plan_metrics": partial(metrics, PLAN_METRICS),
+    "memory": memory,
 }
 
 

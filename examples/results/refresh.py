@@ -29,9 +29,7 @@ REPORTS = {
     "more": ["more/runs"],
 }
 # `columns 1,2,5` takes these of the report's table; without it a page shows all.
-BLOCK = re.compile(
-    r"(<!-- table: (?P<path>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL
-)
+BLOCK = re.compile(r"(<!-- table: (?P<path>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
