@@ -1,6 +1,10 @@
-"""What pip is told about indexes and the network, as the variables that tell uv the same, which reads none of pip's.
+"""What pip is told about indexes and the network, in uv's terms: uv reads none of pip's settings.
 
+<<<<<<< HEAD
+    eval "$(python requirements/uv_settings.py)"     sets variables that are not set yet, and adds to UV_FLAGS
+=======
 eval "$(python requirements/uv_settings.py)"     a variable that is set already wins
+>>>>>>> main
 """
 
 import ast
@@ -13,7 +17,6 @@ VARIABLES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
-    "no-index": "UV_NO_INDEX",
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
@@ -32,7 +35,7 @@ def pip_settings() -> dict[str, str]:
     for section in ("global.", "install.", ":env:."):  # the later one wins
         for line in listed.stdout.splitlines():
             name, _, value = line.removeprefix(section).partition("=")
-            if line.startswith(section) and name in VARIABLES:
+            if line.startswith(section):
                 found[name] = ast.literal_eval(value)
     return found
 
@@ -46,6 +49,9 @@ def for_uv(name: str, value: str) -> str:
 
 
 if __name__ == "__main__":
-    for name, value in pip_settings().items():
-        if value and VARIABLES[name] not in os.environ:
-            print(f"export {VARIABLES[name]}={shlex.quote(for_uv(name, value))}")
+    settings = pip_settings()
+    for name, variable in VARIABLES.items():
+        if settings.get(name) and variable not in os.environ:
+            print(f"export {variable}={shlex.quote(for_uv(name, settings[name]))}")
+    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        print("UV_FLAGS+=(--no-index)")

@@ -108,15 +108,16 @@ explain() { # what failed; the reason from what pip or uv logged in this step
         die "$1 failed: a package index does not answer." \
             "Check the network and 'pip config list', then run this again."
     fi
-    die "$1 failed: $(logged -iE '^ *(error|cause)' | sed -n 's/^ *//;1p;$p' | paste -sd ' ')" \
-        "See the log, and run this again."
+    local reason
+    reason=$(logged -iE '^ *(error|cause)' | sed -n 's/^ *//;1p;1!{$p}' | paste -sd ' ') || true
+    die "$1 failed: ${reason:-$(tail -n 1 "$LOG")}" "See the log, and run this again."
 }
 
 # In a process group of its own, so that stopping this script stops what uv has started, a compiler too.
 uv() {
     local code=0
     set -m
-    "$VENV/bin/uv" pip install --python "$PYTHON" --index-strategy unsafe-best-match "$@" >>"$LOG" 2>&1 &
+    "$VENV/bin/uv" pip install --python "$PYTHON" "${UV_FLAGS[@]}" "$@" >>"$LOG" 2>&1 &
     set +m
     trap "kill -- -$! 2>/dev/null; exit 130" INT TERM
     wait $! || code=$?
@@ -128,6 +129,7 @@ install_uv() { # pip brings it and lends it its settings
     step "uv, which installs the rest"
     "$PYTHON" -m pip install --progress-bar off "$(grep '^uv==' "$REQUIREMENTS")" >>"$LOG" 2>&1 ||
         explain "installing uv"
+    UV_FLAGS=(--index-strategy unsafe-best-match) # as pip chooses
     eval "$("$PYTHON" "$ROOT/requirements/uv_settings.py")"
 }
 
@@ -168,15 +170,6 @@ install_gpu() {
     fi
     step "OpenRLHF"
     uv --no-build-isolation-package flash-attn -r "$REQUIREMENTS" || explain "installing OpenRLHF"
-}
-
-# What cannot be imported is not ready; and the first import, which compiles, takes twice as long as the next ones.
-import_once() {
-    local modules=(vllm ray deepspeed openrlhf.cli.train_ppo_ray math_verify matplotlib.pyplot)
-    [ "$MODE" = cpu ] || modules+=(flash_attn)
-    step "a first import of it all"
-    (cd / && "$PYTHON" -c 'import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]' \
-        "${modules[@]}") >>"$LOG" 2>&1 || die "the environment cannot be imported: $(tail -n 1 "$LOG")." "See the log."
 }
 
 [ "$MODE" != any ] || decide_mode
@@ -222,7 +215,9 @@ uv --no-deps --no-build-isolation -e "$ROOT" || explain "installing real_openrlh
 "$PYTHON" "$ROOT/requirements/verify.py" "$REQUIREMENTS" >>"$LOG" 2>&1 ||
     die "not what ${REQUIREMENTS#"$ROOT"/} asks for: $(tail -n 1 "$LOG")." "Run this again, or delete $VENV first."
 patches apply >>"$LOG" 2>&1 || die "cannot patch OpenRLHF: $(tail -n 1 "$LOG")" "Delete $VENV and run this again."
-import_once
+step "a first import of it all"
+"$PYTHON" "$ROOT/requirements/first_import.py" "$MODE" >>"$LOG" 2>&1 ||
+    die "the environment cannot be imported: $(tail -n 1 "$LOG")." "See the log."
 rm -rf "$TMPDIR"
 state_if_right >"$STATE"
 finish_if_right

