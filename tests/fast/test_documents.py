@@ -75,7 +75,7 @@ NOT_RUN = {
     "bash examples/scripts/compare_cpu.sh": "trains for minutes: tests/e2e/test_compare.py",
     "bash examples/scripts/train_real_qwen": "imports OpenRLHF for seconds: tests/slow/test_dry_run.py",
     "real-openrlhf train": "trains for minutes: tests/e2e/test_user_objective.py",
-    "real-openrlhf eval": "needs a trained model and vLLM: tests/e2e/test_evaluate.py",
+    "real-openrlhf eval": "needs a trained model and vLLM: tests/e2e/test_evaluation.py",
     "source .venv/bin/activate": "changes the shell, and nothing else",
 }
 # How a command is made cheap: what stands for what a newcomer has by then.
