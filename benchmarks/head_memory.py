@@ -1,7 +1,7 @@
 """What log-probabilities and entropies cost with a table of logits and without: peak memory and time, there and back.
 
 Each way runs in a process of its own, once to warm up and then measured: a forward that gives the log-probability and
-the entropy of every token, and a backward through the log-probabilities. The entropy is only logged, as in the recipes.
+the entropy of every token, and a backward through the log-probabilities. The entropy is only logged.
 
     plain    OpenRLHF's own: the head's logits, their fp32 copy, its functions for entropy and log-probabilities
     ours     real_openrlhf.token_log_probs

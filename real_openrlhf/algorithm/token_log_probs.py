@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of tokens from hidden states and the head's weight, without a table of logits."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -93,10 +93,11 @@ class _Head(NamedTuple):
             yield words, logits, columns[:, None], columns == labels - start
 
     def logits(self, words: slice, factors: Factors) -> Tensor:
-        logits = None
-        for hidden, weight in factors:
-            part = F.linear(hidden, weight[words]) if self.rounded else _product(hidden, weight[words].t())
-            logits = part if logits is None else logits + part
+        parts = [
+            F.linear(hidden, weight[words]) if self.rounded else _product(hidden, weight[words].t())
+            for hidden, weight in factors
+        ]
+        logits = sum(parts[1:], parts[0])
         logits = logits.to(_wide(logits))
         return logits if self.temperature == 1.0 else logits.div_(self.temperature)
 
@@ -109,7 +110,7 @@ class _TokenLogProbs(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, head: _Head, labels: Tensor, *flat: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(ctx: Any, head: _Head, labels: Tensor, *flat: Tensor) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         picked, total, moment = torch.zeros(3, len(labels), dtype=_wide(flat[0]), device=labels.device)
         top = torch.full_like(total, torch.finfo(torch.float32).min)
@@ -129,7 +130,7 @@ class _TokenLogProbs(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, log_prob_grad: Tensor | None, entropy_grad: Tensor | None):
+    def backward(ctx: Any, log_prob_grad: Tensor | None, entropy_grad: Tensor | None) -> tuple[Any, ...]:
         labels, top, total, entropy, *flat = ctx.saved_tensors
         wanted = _pairs(ctx.needs_input_grad[2:])
         sums = [_GradientSum(*pair, *wants) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
@@ -179,7 +180,7 @@ def _wide(tensor: Tensor) -> torch.dtype:
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right with fp32 sums, also under autocast: as they are on a GPU's tensor cores, as fp32 copies elsewhere."""
+    """left @ right with fp32 sums, also under autocast; on a GPU's tensor cores, elsewhere as fp32 copies."""
     with torch.autocast(left.device.type, enabled=False):
         if left.is_cuda and left.dtype == right.dtype and left.dtype in (torch.bfloat16, torch.float16):
             return torch.mm(left, right, out_dtype=torch.float32)

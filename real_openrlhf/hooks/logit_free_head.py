@@ -7,6 +7,7 @@ head as always, and only what the head does in that call is replaced.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ AFTER_THE_HEAD = {
 }
 
 
-def attach(actor: nn.Module, strategy) -> None:
+def attach(actor: Any, strategy) -> None:
     """Give OpenRLHF's Actor a logit-free head, if the run asks for one."""
     settings = strategy.args.ds
     if settings.logit_free:
@@ -43,7 +44,7 @@ def attach(actor: nn.Module, strategy) -> None:
 class LogitFreeHead:
     """Runs a model so that its output's `logits` are a table: [..., 0] log-probabilities, [..., 1] entropies."""
 
-    def __init__(self, model: nn.Module, temperature: float, rounded: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, model: Any, temperature: float, rounded: bool, say: Callable[[str], None]) -> None:
         self.head, self.temperature, self.rounded, self.say = model.get_output_embeddings(), temperature, rounded, say
         self.layer = getattr(self.head, "base_layer", self.head)  # the layer itself, where LoRA wraps it
         self.checked = False
@@ -91,7 +92,7 @@ class LogitFreeHead:
 
     @torch.no_grad()
     def check(self, forward: Callable, labels: Tensor) -> None:
-        """A few tokens both ways in one forward: from this head, and from what the model itself makes of its logits."""
+        """A few tokens both ways in one forward: from this head, and from what the model makes of its own logits."""
         rows = (labels.flatten() >= 0).nonzero().squeeze(1)
         rows = rows[:: max(len(rows) // CHECKED_TOKENS, 1)][:CHECKED_TOKENS]
         few, found, plain_head = labels.flatten()[rows], [], self.head.forward
@@ -119,7 +120,8 @@ def compare(found: Tensor, plain: Tensor, explained: Tensor, number_format: str,
         worst = int((differences - explained).nan_to_num(torch.inf).argmax())
         raise UserError(
             f"the logit-free head gives a token the log-probability {found[worst]:.4f}, the model's own logits "
-            f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {REMEDY}, and please report it"
+            f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {REMEDY}, and please report "
+            "it"
         )
     if len(found):
         say(

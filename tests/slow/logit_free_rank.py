@@ -1,4 +1,4 @@
-"""A ZeRO rank that trains with and without `--ds.logit_free` on the same rollouts; test_logit_free_zero3.py starts two.
+"""A ZeRO rank that trains with and without `--ds.logit_free` on the same rollouts; started by test_logit_free_zero3.
 
 Arguments: rank, folder of the process group, cases as JSON. Prints one JSON line.
 """

@@ -1,4 +1,4 @@
-"""`--ds.logit_free` on two ZeRO-3 ranks: three steps of REAL and of GRPO are those with logits, in a part of the memory."""
+"""`--ds.logit_free` on two ZeRO-3 ranks: steps of REAL and GRPO are those with logits, in part of the memory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-r"""Is one answer the other? What they say beside their value (`\approx 1.41`, `k \in \mathbb{Z}`) is taken off here."""
+r"""Is one answer the other? What they say beside their value (`\approx 1.41`, `k \in \mathbb{Z}`) is taken off."""
 
 import re
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def same(gold: str, answer: str, rules: Rules = EXACT) -> bool:
 
 
 def _readings(text: str, rules: Rules) -> list[str]:
-    r"""`\sqrt{2} \approx 1.414` commits to the exact value, and to the rough one only where that is a rounding of it."""
+    r"""`\sqrt{2} \approx 1.414` commits to the exact value, to the rough one only where that is a rounding of it."""
     pieces = split(text) if text.count(r"\approx") > 1 else []
     if len(pieces) > 1:
         return [",".join(_readings(piece, rules)[0] for piece in pieces)]

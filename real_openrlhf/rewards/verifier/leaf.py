@@ -23,7 +23,8 @@ _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "
                "nine": "9", "twelve": "12", "sixteen": "16"}  # fmt: skip
 # Words that say the same as a symbol or as other words.
 _SYNONYMS = {
-    "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealroots": "emptyset", "norealsolutions": "emptyset",
+    "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealroots": "emptyset",
+    "norealsolutions": "emptyset",
     "nosuchnumber": "emptyset", "empty": "emptyset", "theemptyset": "emptyset", "infinitelymany": "infty",
     "infinity": "infty", "infinite": "infty", "dne": "doesnotexist",
 }  # fmt: skip

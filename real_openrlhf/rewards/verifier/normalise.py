@@ -19,7 +19,8 @@ _SYMBOLS = {
     "μ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ", "ω": r"\omega ", "ψ": r"\psi ",
     "Δ": r"\Delta ", "Ω": r"\Omega ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "，": ", ", "、": ", ", "；": "; ",
     "。": ".", "\u00a0": " ", "…": r"\ldots ", "⋯": r"\ldots ", "∖": r"\setminus ", "ℕ": r"\mathbb{N}",
-    "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "∼": r"\sim ", "≡": r"\equiv ", "∣": "|", "€": "", "£": "", "¥": "", "₹": "",
+    "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "∼": r"\sim ", "≡": r"\equiv ", "∣": "|", "€": "", "£": "", "¥": "",
+    "₹": "",
 }  # fmt: skip
 _SYMBOL_TABLE = str.maketrans(_SYMBOLS)
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
@@ -47,7 +48,8 @@ _COMMANDS = {
     "left": "", "right": "", "middle": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "", "bigr": "",
     "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "Biggl": "", "Biggr": "", "displaystyle": "", "textstyle": "",
     "scriptstyle": "", "limits": "", "nolimits": "", "rm": "", "bf": "", "it": "", "quad": " ", "qquad": " ",
-    "space": " ", "thinspace": " ", "enspace": " ", "negthinspace": "", "nobreak": "", "strut": "", "mathstrut": "", "underline": "",
+    "space": " ", "thinspace": " ", "enspace": " ", "negthinspace": "", "nobreak": "", "strut": "", "mathstrut": "",
+    "underline": "",
     "ensuremath": "", "hline": "",
 }  # fmt: skip
 _COMMAND = re.compile(r"\\([a-zA-Z]+)[ \t]*")

@@ -1,4 +1,4 @@
-r"""Numbers in rarer spellings, rewritten as plain ones: `0.\overline{3}`, `45^\circ 30'`, `3 million`, `C_{10}^{3}`."""
+r"""Numbers in rarer spellings as plain ones: `0.\overline{3}`, `45^\circ 30'`, `3 million`, `C_{10}^{3}`."""
 
 import re
 from fractions import Fraction

@@ -1,4 +1,4 @@
-r"""Sets of real numbers in whatever notation: intervals, inequalities, set-builders, unions, `\mathbb{R}\setminus\{3\}`.
+r"""Sets of real numbers in any notation: intervals, inequalities, set-builders, unions, `\mathbb{R}\setminus\{3\}`.
 
 Pure text work. Two answers that are both regions and not equal as they are written are compared by their points,
 which needs algebra.
@@ -43,7 +43,8 @@ Region = Interval | Points | Condition | Joined
 
 _ALL = Joined("and", ())
 _NOTHING = Joined("or", ())
-_REAL_LINES = {r"\mathbb{R}": _ALL, r"\emptyset": _NOTHING, r"\mathbb{R}^{+}": Interval("0", r"\infty", (False, False)),
+_REAL_LINES = {r"\mathbb{R}": _ALL, r"\emptyset": _NOTHING,
+               r"\mathbb{R}^{+}": Interval("0", r"\infty", (False, False)),
                r"\mathbb{R}^{-}": Interval(r"-\infty", "0", (False, False))}  # fmt: skip
 _WRITTEN_AS_REGION = re.compile(r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|mid)(?![a-zA-Z])|\\mathbb\{R\}")
 _BUILDER = re.compile(r"^([^|:]*?)(?:\||:)(.*)$", re.DOTALL)
