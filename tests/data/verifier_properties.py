@@ -20,13 +20,20 @@ SLOWEST = 3.0  # seconds; a worker is killed after 2
 _PIECES = (
     r"\frac{", r"\dfrac12", r"\sqrt{", r"\sqrt[3]{", r"\boxed{", r"\text{", r"\text{ cm}", r"\text{ or }", r"\left(",
     r"\right)", r"\left\{", r"\right.", r"\begin{pmatrix}", r"\end{pmatrix}", r"\begin{cases}", r"\end{cases}", r"\\",
-    r"\{", r"\}", r"\cup", r"\cap", r"\setminus", r"\in", r"\mathbb{R}", r"\mathbb{Z}", r"\le ", r"\ge ", r"\ne ", r"\mid ",
-    r"\approx ", r"\equiv ", r"\pmod{", r"\overline{", r"\dot{", r"\ldots", r"\pm ", r"\infty", r"\pi", r"\theta", r"\sin ",
-    r"\log_{2}", r"\sum_{k=1}^{", r"\int_0^1 ", r"\lim_{x\to 0}", r"\cdot ", r"\times ", r"\angle ", r"\circ", r"\mathbf{i}",
-    r"\hat{j}", r"\%", r"\$", r"\!", r"\,", "&", "$", "{", "}", "(", ")", "[", "]", "|", "^", "_", "!", "!=", "<", ">", "=",
-    ":", ",", ";", ".", "...", "'", "+", "-", "*", "/", "~", " ", "\n", "0", "1", "2", "12", "345", "0.5", "1,234", "1e5",
-    "x", "y", "k", "A", "AB", "P(", "f(x)", "i", "e", "C", "a.m.", "p.m.", "cm", "and", "or", "to", "for all", "nan", "inf",
-    "½", "√", "²", "π", "≤", "∞", "∅", "\u0305", "\u200b", "\u202e", "\ud800", "\x00", "\x1b[2J", "答", "\\", "</think>", "<think>",
+    r"\{", r"\}", r"\cup", r"\cap", r"\setminus", r"\in", r"\mathbb{R}", r"\mathbb{Z}", r"\le ", r"\ge ", r"\ne ",
+    r"\mid ",
+    r"\approx ", r"\equiv ", r"\pmod{", r"\overline{", r"\dot{", r"\ldots", r"\pm ", r"\infty", r"\pi", r"\theta",
+    r"\sin ",
+    r"\log_{2}", r"\sum_{k=1}^{", r"\int_0^1 ", r"\lim_{x\to 0}", r"\cdot ", r"\times ", r"\angle ", r"\circ",
+    r"\mathbf{i}",
+    r"\hat{j}", r"\%", r"\$", r"\!", r"\,", "&", "$", "{", "}", "(", ")", "[", "]", "|", "^", "_", "!", "!=", "<",
+    ">", "=",
+    ":", ",", ";", ".", "...", "'", "+", "-", "*", "/", "~", " ", "\n", "0", "1", "2", "12", "345", "0.5",
+    "1,234", "1e5",
+    "x", "y", "k", "A", "AB", "P(", "f(x)", "i", "e", "C", "a.m.", "p.m.", "cm", "and", "or", "to", "for all",
+    "nan", "inf",
+    "½", "√", "²", "π", "≤", "∞", "∅", "\u0305", "\u200b", "\u202e", "\ud800", "\x00", "\x1b[2J", "答", "\\",
+    "</think>", "<think>",
 )  # fmt: skip
 
 noise = st.text(max_size=60)

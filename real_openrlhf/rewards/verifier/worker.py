@@ -1,8 +1,8 @@
 """The process that does algebra for one client: requests and replies are JSON lines on its pipes.
 
 It may be killed at any moment. It bounds its own memory, gives up by itself before the client's deadline, and dies
-with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit, corrupt) and markers,
-makes it fail on purpose when a marker is in a gold or an answer, so that the paths for failures can be tested for real.
+with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit, corrupt) and their
+markers, makes it fail on purpose when a marker is in a gold or an answer, so that the paths for failures can be tested for real.
 """
 
 import ctypes
