@@ -2,7 +2,7 @@
 
 It may be killed at any moment. It bounds its own memory, gives up by itself before the client's deadline, and dies
 with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit, corrupt) and their
-markers, makes it fail on purpose when a marker is in a gold or an answer, so that the paths for failures can be tested for real.
+markers, makes it fail on purpose when a marker is in a gold or an answer: the paths for failures are tested for real.
 """
 
 import ctypes
