@@ -16,7 +16,7 @@ import pytest
 import small_world
 from small_world import REPOSITORY, SITE, World, make_wheel
 
-from real_openrlhf import OPENRLHF_VERSION, patching
+from real_openrlhf import patching
 
 NO_INDEX_ANSWERS = {
     "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
