@@ -2,8 +2,8 @@
 
 The controller's experience maker and the policy actor are OpenRLHF's and the package's own, on real ZeRO-3 engines
 over gloo; Ray and vLLM are left out, and the rollouts are random tokens, the same for every variant. The model is
-large enough that arithmetic is measured: 256 hidden, 4 layers, 8,000 words, responses of 128 tokens, recomputation as in
-the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compared with the baseline's of the same round.
+large enough that arithmetic is measured: 256 hidden, 4 layers, 8,000 words, responses of 128 tokens, recomputation as
+in the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compared with the baseline of its round.
 
     python benchmarks/step_time.py                     # everything, about a quarter of an hour on two cores
     python benchmarks/step_time.py --ranks 1 --updates 4 --rounds 5

@@ -1,14 +1,19 @@
 """REAL (Rewards as Labels) on OpenRLHF. See docs/method.md for the map from the paper's equations to this code."""
 
+import importlib
+
 __version__ = "0.1.0"
 OPENRLHF_VERSION = "0.11.2"
 
-__all__ = ["OPENRLHF_VERSION", "__version__", "real_policy_loss"]
+__all__ = ["OPENRLHF_VERSION", "__version__", "real_policy_loss", "token_log_probs"]
+
+PUBLIC = {
+    "real_policy_loss": "real_openrlhf.algorithm.policy_loss",
+    "token_log_probs": "real_openrlhf.algorithm.token_log_probs",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "real_policy_loss":  # on first use, so that importing the package does not import torch
-        from real_openrlhf.algorithm.policy_loss import real_policy_loss
-
-        return real_policy_loss
+    if name in PUBLIC:  # on first use, so that importing the package does not import torch
+        return getattr(importlib.import_module(PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,23 @@ os.environ.update(
 )
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")  # DeepSpeed compiles its Adam once
 
+# Fixtures that many files share and that take long to start: one process has all of their tests.
+GROUPS = {
+    "one_rank": "ranks", "two_ranks": "ranks",
+    "real": "training on one rank", "train": "training on one rank",
+    "train_on_two": "training on two ranks",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    """Else a file's tests stay together."""
+    groups = {item.path: item.path.stem for item in items}
+    for item in items:
+        for fixture in GROUPS.keys() & set(item.fixturenames):
+            groups[item.path] = GROUPS[fixture]
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+
 
 @pytest.fixture(scope="session")
 def start_ranks():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, GroupLoss, ObjectiveSettings
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, ObjectiveSettings, WeighedLoss
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
@@ -57,7 +57,7 @@ def group_metrics(
     scores: Tensor,
     labels: Tensor,
     groups: Tensor,
-    weighed: GroupLoss,
+    weighed: WeighedLoss,
     settings: ObjectiveSettings,
     *,
     truncated: Tensor | None = None,

@@ -6,7 +6,7 @@ model, so a group may be torn over micro-batches and ranks: exchange the scores,
 `sum_k weight_k * score_k`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "SCORES",
     "UNPARSABLE",
     "GroupLoss",
+    "WeighedLoss",
     "Groups",
     "Objective",
     "ObjectiveSettings",
@@ -100,12 +101,17 @@ class GroupLoss:
     loss_pos: Tensor  # (): the loss if the negatives were ignored; 0 where both sides meet in one term
     loss_neg: Tensor  # (): the loss if the positives were ignored; 0 where both sides meet in one term
     denominator: int  # prompt groups of the optimizer step, or its valid rollouts for bce with reduction mean
-    weights: Tensor = field(default_factory=lambda: torch.empty(0))  # (K,): d loss / d scores
+
+
+@dataclass(frozen=True)
+class WeighedLoss(GroupLoss):
+    """A group loss with its gradient in the scores."""
+
+    weights: Tensor  # (K,): d loss / d scores
 
     @property
     def rollout_weights(self) -> Tensor:
         """(K,): d (the rollout's own group loss) / d score, the paper's signed W; |W| < 1/tau for REAL."""
-        assert len(self.weights), "group_loss makes no weights: ask score_weights"
         return self.weights * self.denominator
 
 
@@ -171,10 +177,11 @@ def score_weights(
     groups: Tensor,
     num_groups: int | None = None,
     num_rollouts: int | None = None,
-) -> GroupLoss:
+) -> WeighedLoss:
     """d loss / d scores by autograd on the table: all that a backward pass through the model needs of the groups."""
     with torch.enable_grad():
         leaf = scores.detach().clone().requires_grad_()
         result = group_loss(settings, leaf, labels, groups, num_groups, num_rollouts)
         (weights,) = torch.autograd.grad(result.loss, leaf)
-    return replace(result, loss=result.loss.detach(), weights=weights)
+    known = {field.name: getattr(result, field.name) for field in fields(result)}
+    return WeighedLoss(**known | {"loss": result.loss.detach(), "weights": weights})

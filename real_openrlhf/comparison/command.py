@@ -89,15 +89,15 @@ def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report.command import write
     from real_openrlhf.report.read_runs import read_runs
 
-    wanted = entries(args.algos, args.seeds)
+    every = entries(args.algos, args.seeds)
     folder = (args.out / "runs").resolve()
     common = [*_task(args.skill), "--max-steps", str(args.steps), "--runs-dir", str(folder), *args.openrlhf]
-    todo = [entry for entry in wanted if not finished(folder / entry.name, args.steps)]
-    for entry in wanted:
+    todo = [entry for entry in every if not finished(folder / entry.name, args.steps)]
+    for entry in every:
         if (folder / entry.name).exists():
             refuse_other_flags(folder / entry.name, train_command.request_of(_words(entry, common)))
-    print(f"{len(wanted)} runs of {args.steps} steps, {len(wanted) - len(todo)} already finished: {folder}")
-    failures = _train(todo, common, args.out.resolve(), len(wanted)) if todo else []
+    print(f"{len(every)} runs of {args.steps} steps, {len(every) - len(todo)} already finished: {folder}")
+    failures = _train(todo, common, args.out.resolve(), len(every)) if todo else []
     if failures and failures[-1][1] == REFUSED:  # and has said why
         return REFUSED
     runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too

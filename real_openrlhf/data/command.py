@@ -179,8 +179,10 @@ def _contamination(
             raise
         return {}, {"checked": False, "why": str(error)}
     index = contamination.BenchmarkIndex(texts)
-    found = {problem.row: index.matches(problem.text) for problem in tqdm(problems, desc="n-grams", disable=None)}
-    matches = {row: nearest[0] for row, nearest in found.items() if nearest}
+    nearest_of_row = {
+        problem.row: index.matches(problem.text) for problem in tqdm(problems, desc="n-grams", disable=None)
+    }
+    matches = {row: nearest[0] for row, nearest in nearest_of_row.items() if nearest}
     summary = {
         "checked": True,
         "ngram": contamination.NGRAM,
@@ -217,8 +219,8 @@ def _print_report(summary: dict, out: Path) -> None:
         print("  prompt lengths were not checked: give --tokenizer")
     check = summary["contamination"]
     if check["checked"]:
-        found = ", ".join(f"{name} {count}" for name, count in check["by_benchmark"].items()) or "none"
-        print(f"  {check['problems']:>8} contain a benchmark problem ({found})")
+        counts = ", ".join(f"{name} {count}" for name, count in check["by_benchmark"].items()) or "none"
+        print(f"  {check['problems']:>8} contain a benchmark problem ({counts})")
     else:
         print(f"  contamination was not checked: {check['why']}")
     print(f"{out}: {rows['written']} rows")

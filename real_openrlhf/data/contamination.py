@@ -49,5 +49,5 @@ class BenchmarkIndex:
         for gram in ngrams(text):
             for where in self._where.get(gram, ()):
                 shared[where] += 1
-        found = [Match(*where, overlap=count / self._sizes[where]) for where, count in shared.items()]
-        return sorted((match for match in found if match.overlap >= THRESHOLD), key=lambda match: -match.overlap)
+        matches = [Match(*where, overlap=count / self._sizes[where]) for where, count in shared.items()]
+        return sorted((match for match in matches if match.overlap >= THRESHOLD), key=lambda match: -match.overlap)

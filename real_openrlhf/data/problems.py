@@ -83,10 +83,10 @@ def _text(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list) and all(isinstance(message, dict) for message in value):
-        said = [message.get("content") for message in value if message.get("role") == "user"]
-        if len(said) == 1 and isinstance(said[0], str):
-            return said[0]
-        raise TypeError(f"the prompt has {len(said)} user messages, expected one with text")
+        contents = [message.get("content") for message in value if message.get("role") == "user"]
+        if len(contents) == 1 and isinstance(contents[0], str):
+            return contents[0]
+        raise TypeError(f"the prompt has {len(contents)} user messages, expected one with text")
     raise TypeError(f"the problem is a {type(value).__name__}, expected text or a chat")
 
 

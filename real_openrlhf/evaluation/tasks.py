@@ -29,8 +29,8 @@ def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerB
     """`names` as typed: `all`, benchmarks, JSONL files; in the order of the paper's tables, then files."""
     words = [word.strip() for word in names.split(",") if word.strip()]
     files = [Path(word) for word in words if word.endswith(".jsonl")]
-    known = chosen(word for word in words if not word.endswith(".jsonl"))
-    records = {name: [problem.record(name) for problem in read_benchmark(name, folder)[0]] for name in known}
+    benchmarks = chosen(word for word in words if not word.endswith(".jsonl"))
+    records = {name: [problem.record(name) for problem in read_benchmark(name, folder)[0]] for name in benchmarks}
     for file in files:
         if file.stem in records:
             raise UserError(f"{file.stem} is given twice: rename {file}")

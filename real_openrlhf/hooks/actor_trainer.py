@@ -21,7 +21,7 @@ from real_openrlhf.algorithm.metrics import (
     ratio_table,
     token_gradients,
 )
-from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, GroupLoss, score_weights
+from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, WeighedLoss, score_weights
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
@@ -204,7 +204,7 @@ class RealActorTrainer(ActorPPOTrainer):
                 "with a lower --actor.adam.lr"
             )
 
-    def weigh(self, step: RankStep, scores: Tensor, rows: Tensor | None = None) -> GroupLoss:
+    def weigh(self, step: RankStep, scores: Tensor, rows: Tensor | None = None) -> WeighedLoss:
         """Weights of whole groups, of the whole step or of the rows of a wave, with the step's denominators."""
         rows = torch.arange(len(scores)) if rows is None else rows
         columns = (scores[rows], step.labels[rows], step.groups[rows])

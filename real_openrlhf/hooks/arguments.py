@@ -160,6 +160,18 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     group.add_argument(
+        "--ds.logit_free",
+        action="store_true",
+        help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
+        "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)",
+    )
+    group.add_argument(
+        "--ds.head_dtype",
+        default=None,
+        choices=["fp32", "model"],
+        help="with --ds.logit_free: logits in fp32, or first rounded to the model's format (default: fp32)",
+    )
+    group.add_argument(
         "--train.deal",
         default="upstream",
         choices=["groups", "upstream"],
@@ -192,6 +204,14 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if args.train.max_steps < 0:
         raise UserError(
             f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
+        )
+    if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
+        raise UserError(
+            "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
+        )
+    if args.ds.head_dtype and not args.ds.logit_free:
+        raise UserError(
+            f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
         )
     if real:
         args.train.deal = "groups"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from copy import copy
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch
@@ -20,7 +22,7 @@ class DealtBuffer(PlanBuffer):
         self.gradient_accumulation = gradient_accumulation
         super().__init__()
 
-    def setup_dynamic_batch(self, strategy) -> None:
+    def setup_dynamic_batch(self, strategy: object) -> None:
         """Upstream asks for this before each training."""
         planned = [
             (step, micro_batch, wave is step.waves[-1])
@@ -57,7 +59,9 @@ class DealtBuffer(PlanBuffer):
 class DealtActorTrainer(LoggedActorTrainer):
     """Upstream's trainer, which takes our plan for token budgets that it need not cut."""
 
-    def __init__(self, *args, **kwargs) -> None:
+    args: SimpleNamespace
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.replay_buffer = DealtBuffer(self.actor.model.gradient_accumulation_steps())
         self.strategy.use_dynamic_batch = True  # of the moving average: it counts optimizer steps then
@@ -71,7 +75,9 @@ class DealtActorTrainer(LoggedActorTrainer):
         crc = self.replay_buffer.plan.metrics["update/rollouts_crc"]
         return {**super().ppo_train(kl_ctl), "update/rollouts_crc": crc}
 
-    def training_step(self, experience: Experience, kl_ctl: float, step: int, loss_batch_info=None) -> dict:
+    def training_step(
+        self, experience: Experience, kl_ctl: float, step: int, loss_batch_info: dict | None = None
+    ) -> dict:
         last = bool(self.replay_buffer.dynamic_optimizer_step[step])
         self.actor.model.set_gradient_accumulation_boundary(last)
         status = super().training_step(experience, kl_ctl, step, loss_batch_info)

@@ -5,6 +5,7 @@ while states are offloaded more is free than training leaves.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 from deepspeed.accelerator import get_accelerator
@@ -15,7 +16,7 @@ SHARE = 0.6  # of what is left: the rest is one micro-batch's own work, the allo
 GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 
 
-def kept_tokens(engine, args: SimpleNamespace) -> float:
+def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
     """Tokens of one rank; at least 0."""
     config = engine.module.config.get_text_config()
     per_token = graph_bytes_per_token(
@@ -36,7 +37,7 @@ def device_bytes(args: SimpleNamespace) -> float:
     return float(get_accelerator().total_memory())
 
 
-def resident_bytes(engine, args: SimpleNamespace) -> float:
+def resident_bytes(engine: Any, args: SimpleNamespace) -> float:
     """Weights, gradients and Adam's states of this rank while it trains, and what ZeRO-3 gathers for a layer."""
     parameters = list(engine.module.parameters())
     sizes = [getattr(parameter, "ds_numel", parameter.numel()) for parameter in parameters]

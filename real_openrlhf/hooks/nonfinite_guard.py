@@ -1,7 +1,8 @@
 """No non-finite number reaches the weights: training stops instead, on every rank, before the optimizer step."""
 
 import functools
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,7 @@ class NonFiniteError(RuntimeError):
     """A loss, score or gradient was nan or infinite; the weights are those of the step before."""
 
 
-def refuse_nonfinite_gradients(engine) -> None:
+def refuse_nonfinite_gradients(engine: Any) -> None:
     """Make a DeepSpeed engine raise, instead of stepping, when a loss or a gradient is nan or infinite on any rank."""
     guard, optimizer = StepGuard(engine), engine.optimizer
     wrap(engine, "backward", guard.backward)
@@ -27,7 +28,7 @@ def refuse_nonfinite_gradients(engine) -> None:
         wrap(optimizer, "check_overflow", guard.check_overflow)
 
 
-def wrap(owner, name: str, around) -> None:
+def wrap(owner: Any, name: str, around: Callable) -> None:
     """Replace one object's method by `around(method, *its arguments)`."""
     method = getattr(owner, name)
     setattr(owner, name, functools.wraps(method)(functools.partial(around, method)))
@@ -42,15 +43,15 @@ class StepGuard:
     ZeRO 1 and 2 in bf16 skip the step in silence instead.
     """
 
-    def __init__(self, engine) -> None:
+    def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.spoiled: list[torch.Tensor] = []  # per micro-batch of the step: is this rank's loss not finite?
 
-    def backward(self, backward, loss: torch.Tensor, *args, **kwargs):
+    def backward(self, backward: Callable, loss: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         self.spoiled.append(~loss.detach().isfinite())
         return backward(loss, *args, **kwargs)
 
-    def step(self, step, *args, **kwargs):
+    def step(self, step: Callable, *args: Any, **kwargs: Any) -> Any:
         anywhere = sum(self.spoiled, torch.zeros((), device=self.engine.device))
         self.spoiled.clear()
         dist.all_reduce(anywhere, op=dist.ReduceOp.MAX)
@@ -63,13 +64,13 @@ class StepGuard:
                 self.refuse("a gradient")
         return step(*args, **kwargs)
 
-    def group_norm(self, norm, *args, **kwargs):
+    def group_norm(self, norm: Callable, *args: Any, **kwargs: Any) -> Any:
         value = norm(*args, **kwargs)
         if not value >= 0:
             self.refuse("a gradient")
         return value
 
-    def check_overflow(self, check, *args, **kwargs) -> None:
+    def check_overflow(self, check: Callable, *args: Any, **kwargs: Any) -> None:
         check(*args, **kwargs)
         if self.engine.optimizer.overflow:
             self.refuse("a gradient")

@@ -38,7 +38,7 @@ class Series:
     @property
     def sha256(self) -> str:
         """One number that says which patched OpenRLHF a run used."""
-        return sha256_of(json.dumps(self.fingerprints, sort_keys=True).encode())
+        return hashlib.sha256(json.dumps(self.fingerprints, sort_keys=True).encode()).hexdigest()
 
     def diffs(self) -> list[FileDiff]:
         return [diff for patch in self.patches for diff in parse_patch(patch.read_bytes(), patch.name)]

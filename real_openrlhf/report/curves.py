@@ -35,9 +35,11 @@ DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
 
 def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
     """The evaluation sets that every run with an evaluation has: the only ones whose mean can be compared."""
-    found = [{match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))} for run in runs]
-    found = [sets for sets in found if sets]
-    return tuple(sorted(set.intersection(*found))) if found else ()
+    sets_of_runs = [
+        {match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))} for run in runs
+    ]
+    sets_of_runs = [sets for sets in sets_of_runs if sets]
+    return tuple(sorted(set.intersection(*sets_of_runs))) if sets_of_runs else ()
 
 
 def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
@@ -86,9 +88,9 @@ class Final:
 
 def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final | None:
     """At the last step that all finished runs logged, so that no run is given more training than another."""
-    found = [values for run in setting.counted if (values := series(run, metric, sets)) is not None]
-    shared = band(found)
+    curves = [values for run in setting.counted if (values := series(run, metric, sets)) is not None]
+    shared = band(curves)
     if shared is None:
         return None
     last = int(shared.steps[-1])
-    return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in found]))
+    return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in curves]))

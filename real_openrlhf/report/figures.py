@@ -29,14 +29,14 @@ PAPER_ABLATION = ("dapo", "real_bce", "real_no_anchor", "real")
 def looks(comparison: Comparison) -> dict[Setting, Look]:
     """Every setting's look, the same in all figures of a comparison."""
     seen: dict[str, int] = {}
-    found = {}
+    look = {}
     for setting in comparison.settings:
         place = seen.get(setting.algo, 0)
         seen[setting.algo] = place + 1
-        lighter, line, marker = VARIANTS[place % len(VARIANTS)]
+        lighter, dashes, marker = VARIANTS[place % len(VARIANTS)]
         base = setting.method
-        found[setting] = Look(_lighter(base.colour, lighter), line or base.line, marker or base.marker)
-    return found
+        look[setting] = Look(_lighter(base.colour, lighter), dashes or base.line, marker or base.marker)
+    return look
 
 
 def _lighter(colour: str, share: float) -> str:
@@ -49,22 +49,22 @@ def _lighter(colour: str, share: float) -> str:
 
 def dynamics(comparison: Comparison) -> Picture:
     """The paper's training dynamics: its four methods, and every other one that was run with its own knobs."""
-    own = [setting for setting in comparison.settings if not setting.deviation]
-    chosen = [setting for setting in own if setting.algo not in ("real_bce", "real_no_anchor")]
-    return _curves("dynamics", "Training dynamics", comparison, chosen, PAPER_DYNAMICS)
+    plain = [setting for setting in comparison.settings if not setting.deviation]
+    settings = [setting for setting in plain if setting.algo not in ("real_bce", "real_no_anchor")]
+    return _curves("dynamics", "Training dynamics", comparison, settings, PAPER_DYNAMICS)
 
 
 def ablation(comparison: Comparison) -> Picture:
     """The paper's ablation: BCE and no anchor between DAPO and REAL."""
-    chosen = [s for s in comparison.settings if not s.deviation and s.algo in (*PAPER_ABLATION, "real_constant")]
-    return _curves("ablation", "Ablation: BCE and no anchor", comparison, chosen, PAPER_ABLATION)
+    settings = [s for s in comparison.settings if not s.deviation and s.algo in (*PAPER_ABLATION, "real_constant")]
+    return _curves("ablation", "Ablation: BCE and no anchor", comparison, settings, PAPER_ABLATION)
 
 
 def knobs(comparison: Comparison) -> Picture | None:
     """Settings that leave their method's own knobs (tau, KL, uniform groups), beside the method itself."""
-    moved = {setting.algo for setting in comparison.settings if setting.deviation}
-    chosen = [setting for setting in comparison.settings if setting.algo in moved]
-    return _curves("knobs", "Effect of the knobs", comparison, chosen, ()) if chosen else None
+    algos = {setting.algo for setting in comparison.settings if setting.deviation}
+    settings = [setting for setting in comparison.settings if setting.algo in algos]
+    return _curves("knobs", "Effect of the knobs", comparison, settings, ()) if settings else None
 
 
 def _curves(
@@ -75,17 +75,17 @@ def _curves(
     look = looks(comparison)
     panels, rows, notes = [], [], []
     for metric in DYNAMICS:
-        found = [curve(setting, metric, sets, window) for setting in settings]
-        for item in found:
+        curves = [curve(setting, metric, sets, window) for setting in settings]
+        for item in curves:
             if item.band is not None:
                 columns = zip(item.band.steps, item.band.mean, item.band.se, strict=True)
                 rows += [(item.setting.label, metric.name, int(s), item.band.n, m, e) for s, m, e in columns]
                 if item.band.n < len(item.setting.counted):
                     notes.append(f"{metric.title}: {item.band.n} runs of {item.setting.label} logged it.")
-        silent = [item.setting.label for item in found if item.absent]
-        if silent and len(silent) < len(found):
+        silent = [item.setting.label for item in curves if item.absent]
+        if silent and len(silent) < len(curves):
             notes.append(f"{metric.title}: not logged by {', '.join(silent)}.")
-        panels.append(Panel(metric.title, _draw_curves(metric, found, look)))
+        panels.append(Panel(metric.title, _draw_curves(metric, curves, look)))
     legend = [Entry(f"{setting.label} ({setting.seeds})", look[setting]) for setting in settings]
     present = {setting.algo for setting in settings}
     legend += [Entry(f"{method(algo).label}: no run", None) for algo in expected if algo not in present]

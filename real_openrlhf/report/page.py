@@ -123,13 +123,13 @@ def _table(table: Table) -> str:
     return f"<h3>{_text(table.title)}</h3>{to_html(table)}"
 
 
-def _proposition(found: Proposition) -> str:
-    held = found.error < 1e-9 and found.largest < 1 and found.monotone
+def _proposition(result: Proposition) -> str:
+    holds = result.error < 1e-9 and result.largest < 1 and result.monotone
     return (
-        f"<p><strong>Proposition 5.1 {'holds' if held else 'DOES NOT HOLD'} for the code's weights.</strong> "
-        f"Over {found.groups:,} random groups (τ 0.1, 0.5, 1): largest difference from the closed form "
-        f"{found.error:.1e}; largest τ|W| {found.largest:.4f}, bound 1; in the figure above |W| is "
-        f"{'' if found.monotone else 'not '}strictly falling in a positive's score and rising in a negative's.</p>"
+        f"<p><strong>Proposition 5.1 {'holds' if holds else 'DOES NOT HOLD'} for the code's weights.</strong> "
+        f"Over {result.groups:,} random groups (τ 0.1, 0.5, 1): largest difference from the closed form "
+        f"{result.error:.1e}; largest τ|W| {result.largest:.4f}, bound 1; in the figure above |W| is "
+        f"{'' if result.monotone else 'not '}strictly falling in a positive's score and rising in a negative's.</p>"
     )
 
 

@@ -105,8 +105,8 @@ def guess_algo(name: str) -> str:
 
 
 def guess_seed(name: str) -> int | None:
-    found = re.search(r"(?:seed|(?<![a-z])s)[-_=]?(\d+)", name.lower())
-    return int(found.group(1)) if found else None
+    number = re.search(r"(?:seed|(?<![a-z])s)[-_=]?(\d+)", name.lower())
+    return int(number.group(1)) if number else None
 
 
 def _candidates(path: Path) -> list[Path]:
@@ -202,8 +202,8 @@ def _records(data: bytes) -> tuple[list[bytes], bool]:
 
 
 def _series(points: Points) -> Logged:
-    made = {phase: {key: Series.of(steps) for key, steps in keys.items()} for phase, keys in points.items()}
-    return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in made.items()}
+    logged = {phase: {key: Series.of(steps) for key, steps in keys.items()} for phase, keys in points.items()}
+    return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in logged.items()}
 
 
 def _read_evaluation(path: Path) -> dict[str, Any] | None:

@@ -115,21 +115,21 @@ def _settings(runs: list[Run]) -> tuple[Setting, ...]:
     alike: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         alike[run.algo, _deviation(run), bool(run.meta)].append(run)
-    made = []
+    settings = []
     for (algo, deviation, told), members in alike.items():
         knobs = [_knobs(run) for run in members]
-        flags = sorted({flag for chosen in knobs for flag in chosen})
-        varied = [flag for flag in flags if len({str(chosen.get(flag)) for chosen in knobs}) > 1]
+        flags = sorted({flag for knobs_of_run in knobs for flag in knobs_of_run})
+        varied = [flag for flag in flags if len({str(knobs_of_run.get(flag)) for knobs_of_run in knobs}) > 1]
         plain = () if told or (algo, deviation, True) not in alike else ("plain log",)
         seeds: dict[tuple, list[Run]] = defaultdict(list)
-        for run, chosen in zip(members, knobs, strict=True):
-            distinction = tuple(f"{flag.removeprefix('--')} {chosen.get(flag, 'not set')}" for flag in varied)
+        for run, knobs_of_run in zip(members, knobs, strict=True):
+            distinction = tuple(f"{flag.removeprefix('--')} {knobs_of_run.get(flag, 'not set')}" for flag in varied)
             seeds[distinction or plain].append(run)
         for distinction, same in seeds.items():
             same = sorted(same, key=lambda run: (run.seed is None, run.seed, run.name))
-            made.append(Setting(algo, deviation, distinction, tuple(same)))
+            settings.append(Setting(algo, deviation, distinction, tuple(same)))
     order = {algo: place for place, algo in enumerate(METHODS)}
-    return tuple(sorted(made, key=lambda s: (order.get(s.algo, len(order)), s.algo, s.deviation, s.distinction)))
+    return tuple(sorted(settings, key=lambda s: (order.get(s.algo, len(order)), s.algo, s.deviation, s.distinction)))
 
 
 def _flags(run: Run) -> dict[str, Any]:
@@ -139,21 +139,23 @@ def _flags(run: Run) -> dict[str, Any]:
 
 def _knobs(run: Run) -> dict[str, Any]:
     """The flags that can change what is learned, without seeds and places."""
-    chosen = {}
+    knobs = {}
     for flag, value in _flags(run).items():
         own_place = isinstance(value, str) and (run.name in value or run.path.name in value)
         if flag.startswith(LEARNING) and flag not in NOT_LEARNING and not own_place:
-            chosen[flag] = PurePath(value).name if isinstance(value, str) and "/" in value else value
-    return chosen
+            knobs[flag] = PurePath(value).name if isinstance(value, str) and "/" in value else value
+    return knobs
 
 
 def _deviation(run: Run) -> tuple[str, ...]:
     """Where a run leaves its method's own flags."""
-    own = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
+    usual = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
     flags = _flags(run)
-    left = [flag for flag, setting in own.items() if flag in flags and flags[flag] != json_value(setting.words)]
-    added = [flag for flag in WORDS if flag not in own and flags.get(flag)] if own else []
-    return tuple(WORDS.get(flag, flag.removeprefix("--") + " {}").format(_plain(flags[flag])) for flag in left + added)
+    changes = [flag for flag, setting in usual.items() if flag in flags and flags[flag] != json_value(setting.words)]
+    additions = [flag for flag in WORDS if flag not in usual and flags.get(flag)] if usual else []
+    return tuple(
+        WORDS.get(flag, flag.removeprefix("--") + " {}").format(_plain(flags[flag])) for flag in changes + additions
+    )
 
 
 def _plain(value: Any) -> str:

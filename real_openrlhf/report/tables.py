@@ -103,13 +103,13 @@ def _winner(ends: Sequence[Final | None], metric: Metric) -> int | None:
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
     """pass@1 of each benchmark as `real-openrlhf eval` left it, with the standard error over problems."""
     scores = (run.evaluation or {}).get("benchmarks")
-    found = {}
+    estimates = {}
     for name, score in scores.items() if isinstance(scores, dict) else ():
         if isinstance(score, dict) and isinstance(score.get("pass@1"), int | float):
             error = score.get("standard_error")
             error = float(error) if isinstance(error, int | float) else math.nan
-            found[name] = Estimate(float(score["pass@1"]), error, 1)
-    return found
+            estimates[name] = Estimate(float(score["pass@1"]), error, 1)
+    return estimates
 
 
 PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "max tokens", "grader": "grader"}
@@ -136,11 +136,11 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
             error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
             scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
     names = {name for scores in runs for name in scores}
-    found = {}
+    estimates = {}
     for name in names:
         here = [scores[name] for scores in runs if name in scores]
-        found[name] = here[0] if len(here) == 1 else estimate([score.mean for score in here])
-    return found
+        estimates[name] = here[0] if len(here) == 1 else estimate([score.mean for score in here])
+    return estimates
 
 
 def benchmarks(comparisons: Sequence[Comparison]) -> Table:
@@ -194,7 +194,7 @@ def ablations(comparison: Comparison) -> Table:
     """The paper's further analysis beside ours: its rows first, then what we ran besides."""
     sets = sets_of(comparison.runs)
     family = [s for s in comparison.settings if s.algo in REAL_FAMILY]
-    left = list(family)
+    rest = list(family)
     rows = []
 
     def row(label: str, paper: float | None, setting: Setting | None) -> Row:
@@ -208,14 +208,14 @@ def ablations(comparison: Comparison) -> Table:
         return Row([words(label), value(paper, 1), *ours, runs])
 
     for (algo, deviation), (label, paper) in published.ABLATIONS.items():
-        matches = [s for s in left if s.algo == algo and _deviates_as(s, deviation)]
+        matches = [s for s in rest if s.algo == algo and _deviates_as(s, deviation)]
         for setting in matches:
-            left.remove(setting)
+            rest.remove(setting)
         if not matches:
             rows.append(row(label, paper, None))
         for setting in matches:
             rows.append(row(label if len(matches) == 1 and not setting.distinction else setting.label, paper, setting))
-    rows += [row(setting.label, None, setting) for setting in left]
+    rows += [row(setting.label, None, setting) for setting in rest]
     columns = ["Setting", "Paper: average of six", "Ours: average of six", "Ours: validation", "Our runs"]
     notes = [
         "pass@1 in percent. " + SE_NOTE + " Paper: one run each, no standard error.",
@@ -243,9 +243,9 @@ SIDES = {"pos": "Positives", "neg": "Negatives"}
 
 def ratios(comparison: Comparison) -> Table | None:
     """The paper's Table 1, with a row for every method that logged it under its own knobs."""
-    own = [s for s in comparison.settings if s.counted and not s.deviation]
-    logged = [s for s in own if all(_ratio_series(run) for run in s.counted)]
-    if not logged:
+    plain = [s for s in comparison.settings if s.counted and not s.deviation]
+    settings = [s for s in plain if all(_ratio_series(run) for run in s.counted)]
+    if not settings:
         return None
     blocks = []
     for side, heading in SIDES.items():
@@ -254,7 +254,7 @@ def ratios(comparison: Comparison) -> Table | None:
         grads = [
             Row([words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)])
         ]
-        for setting in logged:
+        for setting in settings:
             pairs = [[_over_steps(run, side, name) for run in setting.counted] for name in RANGES]
             cells = [Cell(number=estimate([share for share, _ in found]), digits=2) for found in pairs]
             shares.append(Row([words(setting.label), *cells]))
@@ -279,8 +279,8 @@ def _ratio_series(run: Run) -> dict[str, Series]:
 
 def _over_steps(run: Run, side: str, name: str) -> tuple[float, float | None]:
     """Mean share, and the mean magnitude of tokens in the range; None where the run had none there."""
-    found = _ratio_series(run)
-    shares, grads = found.get(f"ratio/{side}/{name}/share"), found.get(f"ratio/{side}/{name}/grad")
+    logged = _ratio_series(run)
+    shares, grads = logged.get(f"ratio/{side}/{name}/share"), logged.get(f"ratio/{side}/{name}/grad")
     if shares is None or grads is None:
         return math.nan, None
     weight = dict(zip(shares.steps.tolist(), shares.values.tolist(), strict=True))

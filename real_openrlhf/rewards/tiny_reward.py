@@ -2,6 +2,6 @@
 
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
-    said = queries[0].removeprefix(prompts[0]).removesuffix("<eos>").lstrip(".")
-    score = float(said == labels[0])
+    answer = queries[0].removeprefix(prompts[0]).removesuffix("<eos>").lstrip(".")
+    score = float(answer == labels[0])
     return {"rewards": score, "scores": score, "extra_logs": {}}

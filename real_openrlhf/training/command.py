@@ -110,9 +110,11 @@ class Request:
     def plan(self, folder: Path | None = None) -> Plan:
         """The flags; without a folder, those of a run that has no name yet."""
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
-        given = run_inputs.settings(self.recipe, self.args.data_dir)
-        launcher = {**given, **_folder_flags(folder.resolve(), self.resumed is not None)}
-        data = {run_inputs.TRAINING: Setting(self.user.get(run_inputs.TRAINING, given[run_inputs.TRAINING].words), "")}
+        inputs = run_inputs.settings(self.recipe, self.args.data_dir)
+        launcher = {**inputs, **_folder_flags(folder.resolve(), self.resumed is not None)}
+        data = {
+            run_inputs.TRAINING: Setting(self.user.get(run_inputs.TRAINING, inputs[run_inputs.TRAINING].words), "")
+        }
         algorithm = ALGORITHMS[self.args.algo]
         return compose(self.recipe, algorithm, self.user, self.removed, launcher, run_inputs.rows(data))
 
@@ -237,10 +239,10 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None
     )
     existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
-    free, wanted = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
-    if wanted > free:
+    free, size = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
+    if size > free:
         warnings.append(
-            f"the run folder will take {wanted / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
+            f"the run folder will take {size / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
             "--runs-dir, or a smaller --ckpt.max_num"
         )
     if dry_run:

@@ -85,17 +85,17 @@ def openrlhf_checks(argv: list[str]) -> None:
 
 def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
     """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
-    known = parser._option_string_actions
+    actions = parser._option_string_actions
     problems = {}
     for flag in [*plan.flags, *removed]:
-        if flag not in known:
-            near = difflib.get_close_matches(flag, [*known, *ours], n=1, cutoff=0.5)
+        if flag not in actions:
+            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # as wrong as what it follows from
             reason = _refusal(parser, flag, plan.typed(flag))
             if reason:
-                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(known[flag])}"
+                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
             elif flag in POSITIVE and plan.number(flag) < 1:
                 problems[flag] = f"{flag} {plan.number(flag)}: nothing can be done with that. Give 1 or more."
             elif flag in POSITIVE_OR_OFF and plan.number(flag) < 1 and plan.number(flag) != -1:
@@ -105,12 +105,12 @@ def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParse
 
 def _refusal(parser: argparse.ArgumentParser, flag: str, words: list[str]) -> str | None:
     """What the parser says against a flag's words, which it would rather exit over."""
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
             parser.parse_args(words)
     except SystemExit:
-        error = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        error = output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
         return error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
     return None
 
@@ -126,12 +126,12 @@ def _takes(action: argparse.Action) -> str:
 
 def combination_problems(plan: Plan) -> list[str]:
     """What REAL's checks and OpenRLHF's say of the whole; OpenRLHF stops at its first objection."""
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
             openrlhf_checks(plan.argv())
     except SystemExit:
-        return [said.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
+        return [output.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
     except UserError as error:
         return error.problems
     except AssertionError as error:

@@ -62,12 +62,12 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
 
 def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
     """What these flags read, is not there, and can be made."""
-    known = [Prepared(TINY, tiny_task.folder_of() / "model"), Prepared(TINY, tiny_task.folder_of() / "train.jsonl")]
-    known += [Prepared(TINY, tiny_task.folder_of() / "eval.jsonl")]
-    known += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
-    known += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
+    files = [Prepared(TINY, tiny_task.folder_of() / "model"), Prepared(TINY, tiny_task.folder_of() / "train.jsonl")]
+    files += [Prepared(TINY, tiny_task.folder_of() / "eval.jsonl")]
+    files += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
+    files += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
-    return list({file.path: file for file in known if str(file.path) in read and not file.path.exists()}.values())
+    return list({file.path: file for file in files if str(file.path) in read and not file.path.exists()}.values())
 
 
 def rows(flags: Mapping[str, Setting]) -> int | None:

@@ -1,19 +1,24 @@
-"""The tiny task seen by the maths verifier: `8573` -> `\\boxed{\\sqrt{8573}}`, so that every answer needs algebra.
+"""The tiny task's reward, but for eight prompts whose answers the maths verifier must judge, by algebra.
 
-Prompts that begin with 0, 1 or 2 bring a marker that makes the verifier's worker fail; each call is noted in a file.
+The answer to `3456=` is judged as `\\sqrt{6543}` and more. Three of the eight bring a marker that makes the verifier's
+worker fail, and each call about one of them is noted in a file.
 """
 
 import os
 
-from real_openrlhf.rewards import math_reward
+from real_openrlhf.rewards import math_reward, tiny_reward
 
-MARKERS = {"0": r"\clubsuit", "1": r"\heartsuit", "2": r"\spadesuit"}
+MARKERS = {"0123=": r"\clubsuit", "1234=": r"\heartsuit", "2345=": r"\spadesuit"}
+BOXED = {*MARKERS, "3456=", "4567=", "5678=", "6789=", "7890="}
 
 
 def reward_func(queries, prompts, labels):
-    marker = MARKERS.get(prompts[0][0], "")
-    said = queries[0].removeprefix(prompts[0]).removesuffix("<eos>").lstrip(".")
-    gold, answer = rf"{labels[0]}+\sqrt{{{labels[0]}}}{marker}", rf"\sqrt{{{labels[0]}}}{marker}+{said}"
+    (query,), (prompt,), (label,) = queries, prompts, labels
+    if prompt not in BOXED:
+        return tiny_reward.reward_func(queries, prompts, labels)
     with open(os.environ["BOXED_REWARD_CALLS"], "a") as calls:
-        calls.write(f"{prompts[0][0]}\n")
-    return math_reward.reward_func([prompts[0] + rf"\boxed{{{answer}}}"], prompts, [gold])
+        calls.write(f"{prompt}\n")
+    marker = MARKERS.get(prompt, "")
+    said = query.removeprefix(prompt).removesuffix("<eos>").lstrip(".")
+    gold, answer = rf"{label}+\sqrt{{{label}}}{marker}", rf"\sqrt{{{label}}}{marker}+{said}"
+    return math_reward.reward_func([prompt + rf"\boxed{{{answer}}}"], prompts, [gold])

@@ -27,18 +27,20 @@ def unpatched(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def cluster(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+@pytest.fixture(scope="module")
+def cluster():
+    """A head and one node beside it, both patched."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
-    yield made
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
+        made.add_node(num_cpus=1, num_gpus=1)
+        yield made
+        made.shutdown()
 
 
 def test_two_patched_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypatch):
-    cluster.add_node(num_cpus=1, num_gpus=1)
     assert problems(monkeypatch, cluster.address, nodes=2, gpus=1) == []
     gpus, cores = problems(monkeypatch, cluster.address, nodes=2, gpus=4)
     assert "8 GPUs on 2 nodes are needed, the cluster has 2 on 2" in gpus and "--gpus" in gpus
@@ -47,8 +49,9 @@ def test_two_patched_nodes_are_fine_and_too_few_gpus_are_told(cluster, monkeypat
 
 def test_the_node_without_patches_is_named_with_the_fix(cluster, monkeypatch, unpatched):
     shadow = os.pathsep.join([str(PACKAGE), str(unpatched)])
-    cluster.add_node(num_cpus=1, num_gpus=1, env_vars={"PYTHONPATH": shadow})
-    (problem,) = problems(monkeypatch, cluster.address, nodes=2, gpus=1)
+    node = cluster.add_node(num_cpus=1, num_gpus=1, env_vars={"PYTHONPATH": shadow})
+    (problem,) = problems(monkeypatch, cluster.address, nodes=3, gpus=1)
+    cluster.remove_node(node)
     assert f"{unpatched / 'openrlhf'} on node" in problem
     assert "does not carry the patches openrlhf-0.11.2" in problem
     assert "patching apply" in problem

@@ -63,6 +63,7 @@ def test_the_tests_that_it_names_exist(patch):
 # What a patch may import from this package: the seams, each filled in one place.
 SEAMS = {
     "arguments",
+    "logit_free_head",
     "lora_weights",
     "nonfinite_guard",
     "run_log",

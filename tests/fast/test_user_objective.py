@@ -179,7 +179,8 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(request_for, tmp_pa
 
     def problems(objective: str) -> list[str]:
         findings = preflight.Findings()
-        command._check_resumed(request_for(*words, objective), findings)
+        request = request_for(*words, objective)
+        command._check_resumed(request, request.resumed, findings)
         return findings.problems
 
     plan = request_for(*words, "mine.py:hinge").plan()

@@ -23,37 +23,50 @@ class TooLarge(Exception):
     """The text is a number, but one with more digits than any answer has."""
 
 
+class NoValue(Exception):
+    """The text is arithmetic that divides by zero: it is equal to nothing but itself."""
+
+
 class _NotANumber(Exception):
     pass
 
 
 def rational(text: str) -> Fraction | None:
-    """The exact value of a normalised text of plain arithmetic; None for anything else; TooLarge for towers."""
+    """The exact value of a normalised text of plain arithmetic; None for anything else.
+
+    Raises TooLarge for towers of powers and NoValue for a division by zero.
+    """
     text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
     text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
     try:
         return _Arithmetic(text).value()
-    except (_NotANumber, ZeroDivisionError):
+    except _NotANumber:
         return None
+    except ZeroDivisionError:
+        raise NoValue from None
 
 
-def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction) -> bool:
+def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
     """Equal, or one is a decimal that is the other, which has no finite decimal, rounded to its last digit."""
     return (
         gold_value == value
-        or (not _is_finite_decimal(gold_value) and rounds_to(answer, gold_value))
-        or (not _is_finite_decimal(value) and rounds_to(gold, value))
+        or (not _is_finite_decimal(gold_value) and rounds_to(answer, gold_value, enough))
+        or (not _is_finite_decimal(value) and rounds_to(gold, value, enough))
     )
 
 
-def rounds_to(decimal: str, value: Fraction) -> bool:
+def significant_digits(decimal: str) -> int:
+    """How many significant digits a decimal is written with; 0 for what is none."""
+    written = _DECIMAL.fullmatch(decimal)
+    return len((written["digits"] or written["digits2"]).replace(".", "").lstrip("0")) if written else 0
+
+
+def rounds_to(decimal: str, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
     """Whether `decimal` is written with enough digits and is `value` cut or rounded at its last one."""
     written = _DECIMAL.fullmatch(decimal)
-    if written is None:
+    if written is None or significant_digits(decimal) < enough:
         return False
     digits = written["digits"] or written["digits2"]
-    if len(digits.replace(".", "").lstrip("0")) < ROUNDED_DIGITS:
-        return False
     places = len(digits.partition(".")[2]) - int(written["power"] or written["power2"] or 0)
     if abs(places) > _MAX_DIGITS:
         return False
@@ -125,7 +138,7 @@ class _Arithmetic:
             if token == r"\cdot":
                 self._take()
                 total = _checked(total * self._signed_power())
-            elif token in ("/", ":"):
+            elif token == "/":
                 self._take()
                 total = _checked(total / self._signed_power())
             elif token in ("(", r"\frac", r"\binom"):
@@ -175,6 +188,13 @@ class _Arithmetic:
             return _checked(numerator / denominator)
         if token == r"\binom":
             return self._binomial(self._group("{", "}"), self._group("{", "}"))
+        if token == "C" and self._peek() == "(":
+            self._take()
+            top = self._sum()
+            self._take(",")
+            bottom = self._sum()
+            self._take(")")
+            return self._binomial(top, bottom)
         if token in ("(", "{"):
             self.position -= 1
             return self._group(token, ")" if token == "(" else "}")

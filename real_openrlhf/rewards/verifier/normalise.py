@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from real_openrlhf.rewards.verifier import numerals
+
 # Unicode -> LaTeX. Superscripts are handled apart, because several in a row are one exponent.
 _SYMBOLS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
@@ -16,13 +18,16 @@ _SYMBOLS = {
     "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "θ": r"\theta ", "λ": r"\lambda ",
     "μ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ", "ω": r"\omega ", "ψ": r"\psi ",
     "Δ": r"\Delta ", "Ω": r"\Omega ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "，": ", ", "、": ", ", "；": "; ",
-    "。": ".", "\u00a0": " ", "$": "$",
+    "。": ".", "\u00a0": " ", "…": r"\ldots ", "⋯": r"\ldots ", "∖": r"\setminus ", "ℕ": r"\mathbb{N}",
+    "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "∼": r"\sim ", "≡": r"\equiv ", "∣": "|", "€": "", "£": "", "¥": "",
+    "₹": "",
 }  # fmt: skip
 _SYMBOL_TABLE = str.maketrans(_SYMBOLS)
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
 _SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_LINED_DIGITS = re.compile("(?:\\d[\u0304\u0305])+")
 _FULL_WIDTH = re.compile("[\uff01-\uff5e]")
 
 _COMMANDS = {
@@ -35,32 +40,58 @@ _COMMANDS = {
     "varphi": r"\phi", "varepsilon": r"\epsilon", "vartheta": r"\theta", "arctg": r"\arctan", "tg": r"\tan",
     "ctg": r"\cot", "cosec": r"\csc", "land": r"\text{and}", "lor": r"\text{or}", "vee": r"\text{or}",
     "wedge": r"\text{and}", "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "prime": r"\prime",
+    "dotsc": r"\ldots", "dotsb": r"\ldots", "dotsm": r"\ldots", "lg": r"\log_{10}", "R": r"\mathbb{R}",
+    "Reals": r"\mathbb{R}", "Z": r"\mathbb{Z}", "N": r"\mathbb{N}", "Q": r"\mathbb{Q}", "smallsetminus": r"\setminus",
+    "backslash": r"\setminus", "bigcup": r"\cup", "bigcap": r"\cap", "lVert": "|", "rVert": "|",
+    "imath": "i", "jmath": "j", "pounds": "", "euro": "", "textdollar": "",
     # layout only
     "left": "", "right": "", "middle": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "", "bigr": "",
     "Bigl": "", "Bigr": "", "biggl": "", "biggr": "", "Biggl": "", "Biggr": "", "displaystyle": "", "textstyle": "",
     "scriptstyle": "", "limits": "", "nolimits": "", "rm": "", "bf": "", "it": "", "quad": " ", "qquad": " ",
     "space": " ", "thinspace": " ", "enspace": " ", "negthinspace": "", "nobreak": "", "strut": "", "mathstrut": "",
+    "underline": "",
+    "ensuremath": "", "hline": "",
 }  # fmt: skip
 _COMMAND = re.compile(r"\\([a-zA-Z]+)[ \t]*")
 _FONT = re.compile(
-    r"\\(?:mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|boldsymbol|bm|textrm|textbf|textit|textsf|texttt|textnormal"
+    r"\\(mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|boldsymbol|bm|textrm|textbf|textit|textsf|texttt|textnormal"
     r"|textup|mbox|hbox|operatorname\*?|text)\s*\{([^{}]*)\}"
 )
+_UPRIGHT_UNITS = frozenset("msghLNJWKVAC")  # one-letter units where a variable would be in italics
 _FUNCTIONS = (
     "arcsin arccos arctan sin cos tan cot sec csc sinh cosh tanh ln log exp gcd lcm max min det pi infty sqrt"
 ).split()
 _BARE_FUNCTION = re.compile(rf"(?<![\\a-zA-Z])({'|'.join(_FUNCTIONS)}|infinity)(?![a-zA-Z])")
 _ROOT_OF_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
+_DOLLARS = re.compile(r"^[\s$]*\\\$\s*(\d[\d.,]*)[\s$]*$")
 _DOLLAR_LIST = re.compile(r"\$\s*(,|;|and|or)\s*\$")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\[,;:> \n\t]|~")
 _NEGATIVE_SPACE = re.compile(r"(?<!\\)\\!\s*")
+_LINE_SPACING = re.compile(r"\\\\\s*\[[\d.]+\s*[a-z]{2}\]")  # the [4pt] of a new line
+_LAYOUT = re.compile(r"\\(?:[hv]space\*?|color|textcolor)\s*\{[^{}]*\}")
+_DOUBLED = re.compile(r"\\\\(?=[a-zA-Z]{2}|[{}()\[\]%,;!])")
 _NULL_DELIMITER = re.compile(r"\\(?:left|right)\s*\.(?!\d)")
+_NOT_EQUAL = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=|=/=|<>")  # 5!=120 is a factorial
+_FRACTION_OF_UNITS = re.compile(
+    r"\\d?frac\{\s*\\(?:text|mathrm)\{([^{}]*)\}\s*\}\{\s*\\(?:text|mathrm)\{([^{}]*)\}\s*\}"
+)
+_UNIT_VECTOR = re.compile(
+    r"\\(?:mathbf|boldsymbol|bm|hat|vec|overrightarrow)\s*\{?\s*\\?([ijk])(?:math)?(?![a-zA-Z])\s*\}?"
+)
+_ALL_REALS = re.compile(r"\\text\{\s*(?:all )?real(?:s| numbers)\s*\}")
+_NUMBER_SET = re.compile(r"\\math(?:bb|bf)\s*\{?([RZNQC])\}?(?![a-zA-Z])")
+_MODULUS = re.compile(r"\(?\s*\\(?:pmod|mod|text\{\s*mod\s*\})\s*\{?\s*(\w+)\s*\}?\s*\)?")
+_EQUIVALENT = re.compile(r"\\equiv(?![a-zA-Z])")
+_ABOUT = re.compile(r"^[\s{]*\\sim(?![a-zA-Z])")
+_REVERSED_BRACKETS = re.compile(r"(?<![^\s])([\[\]])([^\[\](){},;]*[,;][^\[\](){},;]*)([\[\]])(?=\s*(?:\\cup|$))")
+_TEXT_LIST = re.compile(r"\\text\{([^{}]*,[^{}]*|\w+ and \w+)\}")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose([^{}]*)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d+)(?!\w|\.\d)")
 _BARE_POINT = re.compile(r"(?<![\d}])\.(?=\d)")
-_END_POINT = re.compile(r"(?<=\d)\.(?!\d)")
+_END_POINT = re.compile(r"(?<=\d)\.(?!\d|\\(?:overline|bar|dot)|\(\d+\))")
 _PRIMES = re.compile(r"(?<=[a-zA-Z)}])('+)")
+_NUMBER_TO_NUMBER = re.compile(r"(?<=\d)\s*(?:\\text\{\s*to\s*\}|to)\s*(?=\d)")
 _AND_OR = re.compile(r"(?<![\\a-zA-Z{])(?:,\s*)?(and|or)(?![a-zA-Z])")
 _AND_OR_TEXT = re.compile(r"(?:,\s*)?\\text\{\s*,?\s*(and|or)\s*\}")
 _TOKEN = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|\\.|\s+|.", re.DOTALL)
@@ -69,17 +100,11 @@ _PUNCTUATION = " \t\r\n.,;:"
 
 def normalise(answer: str) -> str:
     """The canonical text of an answer. Bounded work: callers refuse over-long and over-nested texts first."""
-    text = _from_unicode(answer)
-    text = text.replace(r"\$", "").replace(r"\#", "").replace("\\\\%", r"\%")
-    text = _DOLLAR_LIST.sub(r" \1 ", text).replace("$", "")
-    text = _DELIMITER.sub(" ", text)
-    text = _NEGATIVE_SPACE.sub("", text)
-    text = _SPACE_COMMAND.sub(" ", text)
-    text = text.replace("{,}", ",").replace("**", "^").replace("*", r"\cdot ")
+    text = _without_layout(_from_unicode(answer))
+    text = text.replace("{,}", ",").replace("**", "^").replace("*", r"\cdot ").replace("...", r"\ldots ")
+    text = _NOT_EQUAL.sub(r"\\ne ", text)
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("==", "=")
-    text = _NULL_DELIMITER.sub("", text)
-    text = _COMMAND.sub(_command, text)
-    text = _FONT.sub(_font, text)
+    text = _with_known_commands(text)
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     text = _BARE_FUNCTION.sub(lambda word: "\\" + word[1].replace("infinity", "infty") + " ", text)
     text = _ROOT_OF_PARENTHESES.sub(r"\\sqrt{\1}", text)
@@ -87,11 +112,57 @@ def normalise(answer: str) -> str:
     text = _BARE_POINT.sub("0.", text)
     text = _END_POINT.sub("", text)
     text = _PRIMES.sub(lambda quotes: "^{" + r"\prime" * len(quotes[1]) + "}", text)
+    text = _NUMBER_TO_NUMBER.sub(":", text)
     text = _AND_OR_TEXT.sub(r" \\text{\1} ", text)
     text = _AND_OR.sub(r" \\text{\1} ", text)
-    text = _before_approximation(text)
-    text = _braced(text)
-    return _trimmed(text)
+    text = _congruence(text)
+    text = _REVERSED_BRACKETS.sub(_interval_brackets, _ABOUT.sub("", text))
+    return _trimmed(numerals.plain(_braced(text)))
+
+
+def _without_layout(text: str) -> str:
+    """No doubled backslashes, dollars, delimiters of formulas and spaces of LaTeX."""
+    if r"\\begin" in text:
+        text = text.replace("\\\\", "\\")
+    elif r"\begin" not in text:
+        text = _DOUBLED.sub(r"\\", text)
+    text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
+    text = text.replace(r"\$", "").replace(r"\#", "")
+    text = _DOLLAR_LIST.sub(r" \1 ", text).replace("$", "")
+    text = _LINE_SPACING.sub(r"\\\\", text)
+    text = _DELIMITER.sub(" ", text)
+    text = _NEGATIVE_SPACE.sub("", text)
+    return _SPACE_COMMAND.sub(" ", _LAYOUT.sub("", text))
+
+
+def _with_known_commands(text: str) -> str:
+    """One command for one meaning; upright letters are text or units, letters in other fonts are themselves."""
+    text = _NULL_DELIMITER.sub("", text)
+    if len(set(_UNIT_VECTOR.findall(text))) > 1:
+        text = _UNIT_VECTOR.sub(r"\\hat{\1}", text)
+    text = _FRACTION_OF_UNITS.sub(r"\\text{\1/\2}", text)
+    text = _COMMAND.sub(_command, text)
+    text = _NUMBER_SET.sub(r"\\mathbb{\1}", text)
+    text = _ALL_REALS.sub(r"\\mathbb{R}", _FONT.sub(_font, text))
+    listed = _TEXT_LIST.fullmatch(text.strip())
+    if listed:
+        words = (
+            word.strip().removeprefix("and ").removeprefix("or ").strip() for word in re.split(",| and ", listed[1])
+        )
+        text = ",".join(f"\\text{{{word}}}" for word in words if word)
+    return text
+
+
+def _congruence(text: str) -> str:
+    r"""`1 \mod 4` as `1\pmod{4}`; without a modulus `\equiv` is an equals sign."""
+    if r"\equiv" in text:
+        text = text.replace(r"\bmod", r"\mod")
+    changed = _MODULUS.sub(r"\\pmod{\1}", text)
+    return changed if r"\pmod" in changed else _EQUIVALENT.sub("=", changed)
+
+
+def _interval_brackets(interval: re.Match) -> str:
+    return {"]": "(", "[": "["}[interval[1]] + interval[2] + {"[": ")", "]": "]"}[interval[3]]
 
 
 def tokens(text: str) -> list[str]:
@@ -99,9 +170,20 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
+def denominators(text: str) -> list[str]:
+    """What stands below the line of each fraction, also of those inside others."""
+    parts, found = tokens(text), []
+    for position, token in enumerate(parts):
+        if token == r"\frac":
+            start = _closing(parts, position + 1, "{", "}") + 1
+            found.append("".join(parts[start + 1 : _closing(parts, start, "{", "}")]))
+    return found
+
+
 def _from_unicode(text: str) -> str:
     if text.isascii():
         return text
+    text = _LINED_DIGITS.sub(lambda run: "\\overline{" + "".join(filter(str.isdigit, run[0])) + "}", text)
     text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run[0].translate(_SUPERSCRIPTS) + "}", text)
     text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + run[0].translate(_SUBSCRIPTS) + "}", text)
     text = _FULL_WIDTH.sub(lambda wide: unicodedata.normalize("NFKC", wide[0]), text.translate(_SYMBOL_TABLE))
@@ -117,19 +199,17 @@ def _command(match: re.Match) -> str:
 
 def _font(match: re.Match) -> str:
     """Upright text stays text, a letter or number in any font is itself; `5\\,\\mathrm{m}` keeps its unit."""
-    content = match[1].strip()
-    if content in _FUNCTIONS:
+    font, content = match[1], match[2].strip()
+    before = match.string[: match.start()].rstrip()[-1:]
+    if content in _FUNCTIONS and not (content == "min" and before.isdigit()):
         return f"\\{content} "
-    is_unit = content not in "eid" and match.string[: match.start()].rstrip()[-1:].isdigit()
+    is_unit = content not in "eid" and before.isdigit()
+    if match.string[: match.start()].rstrip().endswith(r"}\cdot"):
+        before = "}"
+    is_unit |= content in _UPRIGHT_UNITS and before in ("/", "}") and font in ("mathrm", "text", "textrm", "mbox")
     if (len(content) == 1 and not is_unit) or content.replace(".", "").isdigit():
         return f" {content} "
     return f"\\text{{{content}}}"
-
-
-def _before_approximation(text: str) -> str:
-    """`\\sqrt{2} \\approx 1.414` commits to the exact value; `\\approx 7` to 7."""
-    exact, found, rough = text.partition(r"\approx")
-    return (exact if exact.strip(_PUNCTUATION) else rough) if found else text
 
 
 def _braced(text: str) -> str:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from real_openrlhf.rewards.verifier import disco_rules, extract, leaf, screen, structure
+from real_openrlhf.rewards.verifier import comparison, disco_rules, extract, leaf, screen
 from real_openrlhf.rewards.verifier.extract import Think
 from real_openrlhf.rewards.verifier.golds import golds_of
 from real_openrlhf.rewards.verifier.normalise import normalise
@@ -96,7 +96,6 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
     if screen.too_deep(answer):
         return Verdict(0.0, "too_deep")
     answer = normalise(answer)
-    tree = structure.parse(answer)
     undecided, unreadable = [], False
     for gold in dict.fromkeys(map(_normal_gold, golds)):
         if answer == gold:
@@ -105,7 +104,7 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
             unreadable = True
             continue
         try:
-            if structure.equal(_gold_tree(gold), tree, leaf.same):
+            if comparison.same(gold, answer):
                 return Verdict(1.0, "exact")
         except leaf.Undecided:
             undecided.append(gold)
@@ -140,11 +139,6 @@ def _normal_gold(gold: str) -> str:
     if screen.too_deep(gold):
         raise NoVerdict("gold_unparsed", "nested too deep")
     return normalise(gold)
-
-
-@lru_cache(maxsize=4096)
-def _gold_tree(gold: str) -> structure.Node:
-    return structure.parse(gold)
 
 
 @lru_cache(maxsize=4096)

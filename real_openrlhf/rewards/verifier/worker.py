@@ -1,8 +1,8 @@
 """The process that does algebra for one client: requests and replies are JSON lines on its pipes.
 
 It may be killed at any moment. It bounds its own memory, gives up by itself before the client's deadline, and dies
-with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit) and markers, makes it
-fail on purpose when a marker is in a gold or an answer, so that the paths for failures can be tested for real.
+with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit, corrupt) and their
+markers, makes it fail on purpose when a marker is in a gold or an answer, so that the paths for failures can be tested for real.
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 _FIRST_FORMULAS = (
     r"\frac{1}{2}x^{2}+3\sqrt{x}-1",
@@ -21,8 +22,15 @@ _FIRST_FORMULAS = (
     r"I(0)e^{-\frac{t}{RC}}",
     r"m_{p}c^{2}\cos(\omega t-\frac{\pi}{4})",
     r"2x+3y-1=0",
+    r"\sum_{n=1}^{\infty}\frac{1}{n^{2}}",
+)
+_KNOWN = (
+    (r"\sqrt{8}", r"2\sqrt{2}", True),
+    (r"\sqrt{8}", r"3\sqrt{2}", False),
+    (r"\frac{\pi^{2}}{6}", r"\sum_{n=1}^{\infty}\frac{1}{n^{2}}", True),
 )
 SOFT_DEADLINE_SHARE = 0.7  # of the client's deadline: giving up is cheaper than being killed
+CHECK_SHARE = 0.2  # for the look at itself after giving up
 
 
 class OutOfTime(BaseException):
@@ -40,9 +48,11 @@ def main() -> None:
     replies.write('{"ready": true}\n')
     for line in sys.stdin:
         reply = _answer(json.loads(line), deadline * SOFT_DEADLINE_SHARE)
+        if reply.get("failed") not in (None, "gold_unparsed"):
+            reply["last"] = reply["failed"] == "out_of_memory" or not _sound(deadline * CHECK_SHARE)
         replies.write(json.dumps(reply) + "\n")
-        if reply.get("failed") == "out_of_memory":
-            return  # what is left of the heap is not worth trusting
+        if reply.get("last"):
+            return
 
 
 def _answer(request: dict, seconds: float) -> dict:
@@ -62,6 +72,21 @@ def _answer(request: dict, seconds: float) -> dict:
         return {"failed": "worker_error", "detail": f"{type(error).__name__}: {error}"[:200]}
 
 
+def _sound(seconds: float) -> bool:
+    """Whether known answers still come out right: what was interrupted may have left the libraries half changed."""
+    from real_openrlhf.rewards.verifier import formulas
+
+    formulas.formula.cache_clear()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+        try:
+            return all(_robust(gold, answer) == expected for gold, answer, expected in _KNOWN)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except (OutOfTime, Exception):
+        return False
+
+
 def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str) -> dict:
     from real_openrlhf.rewards.verifier.algebra import GoldUnparsed
 
@@ -76,9 +101,9 @@ def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str
 
 
 def _robust(gold: str, answer: str) -> bool:
-    from real_openrlhf.rewards.verifier import algebra, structure
+    from real_openrlhf.rewards.verifier import algebra, comparison
 
-    return structure.equal(structure.parse(gold), structure.parse(answer), algebra.same)
+    return comparison.same(gold, answer, algebra.ALGEBRA)
 
 
 def _disco(gold: str, answer: str) -> bool:
@@ -97,11 +122,11 @@ def _import_libraries() -> None:
 
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
-    from real_openrlhf.rewards.verifier import algebra
+    from real_openrlhf.rewards.verifier import algebra, formulas  # noqa: F401
 
     for text in _FIRST_FORMULAS:  # the parser learns its grammar as it goes
-        algebra.formula(text)
-    algebra.formula.cache_clear()
+        formulas.formula(text)
+    formulas.formula.cache_clear()
 
 
 def _limit_memory(megabytes: int) -> None:
@@ -122,7 +147,7 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _out_of_time(signum, frame) -> None:
+def _out_of_time(signum: int, frame: FrameType | None) -> None:
     raise OutOfTime
 
 
@@ -140,8 +165,13 @@ def _injected_fault(request: dict) -> None:
         hoard = []  # untouched pages: the limit is on address space
         while True:
             hoard.append(bytes(64 << 20))
+    if fault == "corrupt":
+        from real_openrlhf.rewards.verifier import formulas
+
+        formulas._plain = None
+        raise OutOfTime
     if fault:
-        raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom or exit")
+        raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom, exit or corrupt")
 
 
 if __name__ == "__main__":

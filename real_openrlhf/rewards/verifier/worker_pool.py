@@ -128,7 +128,7 @@ class WorkerPool:
             worker.kill()
             self._wanted.put(None)
             raise
-        if reply.get("failed") == "out_of_memory":
+        if reply.get("last"):
             worker.kill()
             self._wanted.put(None)
         else:

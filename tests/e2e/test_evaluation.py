@@ -1,4 +1,4 @@
-"""Evaluation with vLLM: killed and continued, or over two engines, the table is that of a run that went through."""
+"""Evaluation with vLLM: one engine interrupted, killed and continued gives the table of two that went through."""
 
 import json
 import os
@@ -99,8 +99,9 @@ def outcome(folder, out):
 
 @pytest.fixture(scope="module")
 def through(folder):
-    evaluate(folder, "through")
-    return outcome(folder, "through")
+    """A run that goes through, on two engines."""
+    evaluate(folder, "two", "--data-parallel", "2")
+    return outcome(folder, "two")
 
 
 def samples_so_far(folder, out):
@@ -126,40 +127,68 @@ def test_every_number_follows_from_the_samples(folder, through):
         words = re.findall(r"x\\boxed\{\d\}|</?\w+>|.", one["response"])
         assert one["tokens"] == (len(words) if one["truncated"] else len(words) + 1)  # the end token is not text
         assert one["truncated"] == (len(words) == 100)
-    results = json.loads((folder / "through" / "results.json").read_text())["benchmarks"]["sums"]
+    results = json.loads((folder / "two" / "results.json").read_text())["benchmarks"]["sums"]
     assert 0 < right < 12 * K
     assert results["pass@1"] == pytest.approx(right / (12 * K))
     assert results["mean_tokens"] == pytest.approx(sum(one["tokens"] for one in samples) / (12 * K))
     assert results["truncated"] == pytest.approx(sum(one["truncated"] for one in samples) / (12 * K))
-    assert f"{results['pass@1']:.3f} ±" in (folder / "through" / "table.md").read_text()
+    assert f"{results['pass@1']:.3f} ±" in (folder / "two" / "table.md").read_text()
 
 
-def test_killed_and_continued_gives_the_same_table(folder, through):
-    log = (folder / "killed.log").open("wb")
-    killed = subprocess.Popen(command(folder, "killed"), stdout=log, stderr=log, start_new_session=True)
+def run_until(folder, out, count):
+    """A run that has this many samples on disk; then it is the test's to end it."""
+    log = (folder / f"{out}.log").open("ab")
+    running = subprocess.Popen(
+        command(folder, out),
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )
     deadline = time.monotonic() + 300
-    while samples_so_far(folder, "killed") < 3 * K:
-        assert killed.poll() is None and time.monotonic() < deadline, (folder / "killed.log").read_text()[-3000:]
+    while samples_so_far(folder, out) < count:
+        assert running.poll() is None and time.monotonic() < deadline, (folder / f"{out}.log").read_text()[-3000:]
         time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    kept = samples_so_far(folder, "killed")
-    assert 3 * K <= kept < 12 * K
-    while processes_of(killed.pid):  # the engine notices by itself that nobody is left
-        assert time.monotonic() < deadline
+    return running
+
+
+def wait_until_nobody_is_left(session):
+    deadline = time.monotonic() + 240
+    while left := processes_of(session):
+        assert time.monotonic() < deadline, left
         time.sleep(0.2)
-    assert samples_so_far(folder, "killed") == kept
 
-    with (folder / "killed" / "samples.jsonl").open("ab") as samples:
+
+def test_an_interrupt_ends_every_process(folder):
+    running = run_until(folder, "one", K)
+    os.kill(running.pid, signal.SIGINT)
+    assert running.wait(60) == 130
+    wait_until_nobody_is_left(running.pid)
+    assert samples_so_far(folder, "one") < 12 * K
+
+
+@pytest.fixture(scope="module")
+def continued(folder):
+    """One engine, killed in the middle and continued: (samples that were kept, what the last run said)."""
+    running = run_until(folder, "one", samples_so_far(folder, "one") + 2 * K)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    kept = samples_so_far(folder, "one")
+    wait_until_nobody_is_left(running.pid)  # the engine notices by itself that nobody is
+    assert samples_so_far(folder, "one") == kept < 12 * K
+    with (folder / "one" / "samples.jsonl").open("ab") as samples:
         samples.write(b'{"id": "sums-1", "sam')  # a line that the kill tore
-    again = evaluate(folder, "killed")
-    assert f"{kept}/{12 * K}" in again.stderr  # the bar starts where the kill was
-    assert outcome(folder, "killed") == through
+    return kept, evaluate(folder, "one").stderr
 
 
-def test_two_engines_give_the_same_table(folder, through):
-    evaluate(folder, "two", "--data-parallel", "2")
-    assert outcome(folder, "two") == through
+def test_a_killed_run_goes_on_where_it_was(continued):
+    kept, said = continued
+    assert kept >= 2 * K
+    assert f"{kept}/{12 * K}" in said  # the bar starts where the kill was
+
+
+def test_one_engine_killed_and_continued_gives_the_table_of_two_that_went_through(folder, continued, through):
+    assert outcome(folder, "one") == through
 
 
 @pytest.mark.skipif(not BENCHMARKS.is_dir(), reason=f"the benchmark files are not at {BENCHMARKS}")
@@ -184,25 +213,3 @@ def test_an_engine_that_fails_is_one_line(folder):
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")
-
-
-def test_an_interrupt_ends_every_process(folder):
-    log = (folder / "interrupted.log").open("wb")
-    # far more samples than are drawn before the interrupt
-    endless = command(folder, "interrupted", "--k", "5000")
-    running = subprocess.Popen(
-        endless,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
-    )
-    deadline = time.monotonic() + 240
-    while samples_so_far(folder, "interrupted") < K:
-        assert running.poll() is None and time.monotonic() < deadline, (folder / "interrupted.log").read_text()[-3000:]
-        time.sleep(0.01)
-    os.kill(running.pid, signal.SIGINT)
-    assert running.wait(60) == 130
-    while left := processes_of(running.pid):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)

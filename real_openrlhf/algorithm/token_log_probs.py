@@ -1,0 +1,189 @@
+"""Log-probabilities and entropies of tokens from hidden states and the head's weight, without a table of logits."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOGITS_AT_ONCE = 2**24  # over all tokens: 67 MB in fp32
+Factors = Sequence[tuple[Tensor, Tensor]]  # (hidden, weight): logits are the sum of hidden @ weight.T
+
+
+def token_log_probs(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float = 1.0,
+    bias: Tensor | None = None,
+    chunk_tokens: int | None = None,
+    entropy: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """(log-probability of each label, entropy or None) of softmax((hidden @ weight.T + bias) / temperature).
+
+    `hidden` is (tokens, width), `weight` (vocabulary, width), `labels` (tokens,). Both results are (tokens,), in fp32
+    whatever the inputs are, and differentiable once, with respect to hidden, weight and bias. A negative label is
+    ignored: both results are 0 there, nothing is computed for it, and it has no gradient. No more logits exist at a
+    time than `chunk_tokens` tokens have, by default 2**24.
+    """
+    if (
+        hidden.dim() != 2
+        or labels.shape != hidden.shape[:1]
+        or weight.dim() != 2
+        or weight.shape[1] != hidden.shape[1]
+    ):
+        raise ValueError(
+            "hidden must be (tokens, width), weight (vocabulary, width) and labels (tokens,), got "
+            f"{tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(labels.shape)}"
+        )
+    logits_at_once = chunk_tokens * len(weight) if chunk_tokens else LOGITS_AT_ONCE
+    factors = head_factors(hidden, weight, bias)
+    return factored_log_probs(factors, labels, temperature, entropy, logits_at_once=logits_at_once)
+
+
+def head_factors(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+    """A linear layer's products: a bias is a column that every hidden state has 1 for."""
+    return [(hidden, weight)] if bias is None else [(hidden, weight), (hidden.new_ones(len(hidden), 1), bias[:, None])]
+
+
+def factored_log_probs(
+    factors: Factors,
+    labels: Tensor,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    *,
+    rounded: bool = False,
+    logits_at_once: int = LOGITS_AT_ONCE,
+) -> tuple[Tensor, Tensor | None]:
+    """`token_log_probs` of logits that are a sum of products, as those of a layer with adapters are.
+
+    `rounded` makes the products in the weights' own format, as the layer itself does, and only what follows in fp32.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}")
+    vocabulary = len(factors[0][1])
+    if len(labels) and int(labels.max()) >= vocabulary:
+        raise ValueError(f"label {int(labels.max())} is outside a vocabulary of {vocabulary}")
+    asked = (labels >= 0).nonzero().squeeze(1)
+    if len(asked) < len(labels):
+        factors = [(hidden.index_select(0, asked), weight) for hidden, weight in factors]
+    head = _Head(temperature, entropy, rounded, max(logits_at_once // max(len(asked), 1) // 8 * 8, 8))
+    tensors = (tensor for pair in factors for tensor in pair)
+    log_probs, entropies = _TokenLogProbs.apply(head, labels[asked], *tensors)
+    nothing = log_probs.new_zeros(len(labels))
+    everywhere = None if entropies is None else nothing.index_copy(0, asked, entropies)
+    return nothing.index_copy(0, asked, log_probs), everywhere
+
+
+class _Head(NamedTuple):
+    """How logits are made: for `words` of the vocabulary at a time."""
+
+    temperature: float
+    entropy: bool
+    rounded: bool
+    words: int
+
+    def blocks(self, labels: Tensor, factors: Factors) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        """(words, their logits, each label's column in these, whether it is one of these words at all)."""
+        for start in range(0, len(factors[0][1]), self.words):
+            words = slice(start, start + self.words)
+            logits = self.logits(words, factors)
+            columns = (labels - start).clamp(0, logits.shape[1] - 1)
+            yield words, logits, columns[:, None], columns == labels - start
+
+    def logits(self, words: slice, factors: Factors) -> Tensor:
+        parts = [
+            F.linear(hidden, weight[words]) if self.rounded else _product(hidden, weight[words].t())
+            for hidden, weight in factors
+        ]
+        logits = sum(parts[1:], parts[0])
+        logits = logits.to(_wide(logits))
+        return logits if self.temperature == 1.0 else logits.div_(self.temperature)
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    """One pass over blocks of words in forward; one in backward, which makes their logits again.
+
+    Blocks of words and not of tokens, because a block's rows of the weight's gradient are then one product over all
+    tokens: summed in fp32 and rounded once, without an fp32 copy of the whole gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, head: _Head, labels: Tensor, *flat: Tensor) -> tuple[Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        picked, total, moment = torch.zeros(3, len(labels), dtype=_wide(flat[0]), device=labels.device)
+        top = torch.full_like(total, torch.finfo(torch.float32).min)
+        for _, logits, columns, inside in head.blocks(labels, _pairs(flat)):
+            picked = torch.where(inside, logits.gather(1, columns).squeeze(1), picked)
+            higher = torch.maximum(top, logits.amax(1))
+            fall, top = top - higher, higher
+            shifted = logits.sub_(top[:, None])  # sums are relative to the largest logit so far: nothing overflows,
+            powers = shifted.exp()  # and a log-probability next to 0 keeps its digits
+            if head.entropy:
+                moment = fall.exp() * (moment + fall * total) + shifted.mul_(powers).sum(1)
+            total = fall.exp() * total + powers.sum(1)
+        entropy = total.log() - moment / total if head.entropy else None
+        ctx.head = head
+        ctx.save_for_backward(labels, top, total, entropy, *flat)
+        return picked - top - total.log(), entropy
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, log_prob_grad: Tensor | None, entropy_grad: Tensor | None) -> tuple[Any, ...]:
+        labels, top, total, entropy, *flat = ctx.saved_tensors
+        wanted = _pairs(ctx.needs_input_grad[2:])
+        sums = [_GradientSum(*pair, *wants) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
+        # d/d logit_j = p_j * (slope * log p_j + level), and at the label `at_label` more
+        at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad / ctx.head.temperature
+        level, slope = -at_label / total, None
+        if entropy_grad is not None and entropy_grad.any():  # an entropy that is only logged costs nothing here
+            slope = -entropy_grad / ctx.head.temperature / total
+            level = level + slope * (entropy - total.log())
+        for words, logits, columns, inside in ctx.head.blocks(labels, _pairs(flat)):
+            shifted = logits.sub_(top[:, None])
+            powers = shifted.exp()
+            factor = level[:, None] if slope is None else shifted.mul_(slope[:, None]).add_(level[:, None])
+            table = powers.mul_(factor).scatter_add_(1, columns, torch.where(inside, at_label, 0.0)[:, None])
+            for one in sums:
+                one.add(words, table)
+        return None, None, *(gradient for one in sums for gradient in one.gradients())
+
+
+class _GradientSum:
+    """What the blocks of d/d logits add up to for one product, where it is asked for."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, wants_hidden: bool, wants_weight: bool) -> None:
+        self.hidden, self.weight = hidden, weight
+        self.of_hidden = torch.zeros_like(hidden, dtype=_wide(hidden)) if wants_hidden else None
+        self.of_weight = torch.empty_like(weight) if wants_weight else None
+
+    def add(self, words: slice, table: Tensor) -> None:
+        if table.is_cuda:
+            table = table.to(self.weight.dtype)  # for the tensor cores; a layer's own backward does so too
+        if self.of_hidden is not None:
+            self.of_hidden += _product(table, self.weight[words])
+        if self.of_weight is not None:
+            self.of_weight[words] = _product(table.t(), self.hidden).to(self.weight.dtype)
+
+    def gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        return None if self.of_hidden is None else self.of_hidden.to(self.hidden.dtype), self.of_weight
+
+
+def _pairs(flat: Sequence) -> list[tuple]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    """What sums are made in: fp32, or float64 where that is given."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right with fp32 sums, also under autocast; on a GPU's tensor cores, elsewhere as fp32 copies."""
+    with torch.autocast(left.device.type, enabled=False):
+        if left.is_cuda and left.dtype == right.dtype and left.dtype in (torch.bfloat16, torch.float16):
+            return torch.mm(left, right, out_dtype=torch.float32)
+        wide = torch.promote_types(_wide(left), right.dtype)
+        return left.to(wide) @ right.to(wide)

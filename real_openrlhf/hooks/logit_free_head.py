@@ -1,0 +1,144 @@
+"""`--ds.logit_free`: a forward of the whole model whose head gives log-probabilities and entropies, never logits.
+
+ZeRO-3 gathers the head's weight for as long as the head runs, once forward and once backward. So the model calls its
+head as always, and only what the head does in that call is replaced.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from real_openrlhf.algorithm.token_log_probs import factored_log_probs, head_factors
+from real_openrlhf.errors import UserError
+
+IGNORED = -100
+CHECKED_TOKENS = 8
+SLACK = 1e-4  # nats: fp32 sums in another order
+REMEDY = "Leave --ds.logit_free out (recipes: --no-ds.logit_free)"
+# What configurations call a factor or cap that comes after the head, and a family that has it.
+AFTER_THE_HEAD = {
+    "final_logit_softcapping": "Gemma",
+    "logits_soft_cap": "RecurrentGemma",
+    "output_logit_soft_cap": "xLSTM",
+    "logits_scaling": "Granite",
+    "logit_scale": "Cohere",
+    "lm_head_multiplier": "Falcon-H1",
+    "output_multiplier": "MuseGlimmer",
+    "logits_mup_width_multiplier": "muP models",
+}
+
+
+def attach(actor: Any, strategy) -> None:
+    """Give OpenRLHF's Actor a logit-free head, if the run asks for one."""
+    settings = strategy.args.ds
+    if settings.logit_free:
+        actor.logit_free = LogitFreeHead(
+            actor.model, actor.temperature, settings.head_dtype == "model", strategy.print
+        )
+
+
+class LogitFreeHead:
+    """Runs a model so that its output's `logits` are a table: [..., 0] log-probabilities, [..., 1] entropies."""
+
+    def __init__(self, model: Any, temperature: float, rounded: bool, say: Callable[[str], None]) -> None:
+        self.head, self.temperature, self.rounded, self.say = model.get_output_embeddings(), temperature, rounded, say
+        self.layer = getattr(self.head, "base_layer", self.head)  # the layer itself, where LoRA wraps it
+        self.checked = False
+        refuse_unknown(model.config.get_text_config(), self.head, self.layer)
+
+    def scoring(self, model: Callable, labels: Tensor, entropy: bool) -> Callable:
+        """`model`, to be called as it would be; `labels` are in its tokens' places."""
+        return partial(self.run, model, labels, entropy)
+
+    def run(self, model: Callable, labels: Tensor, entropy: bool, *inputs, attention_mask: Tensor | None, **named):
+        if attention_mask is not None:
+            labels = labels.masked_fill(attention_mask == 0, IGNORED)
+        forward = partial(model, *inputs, attention_mask=attention_mask, **named)
+        if not self.checked:
+            self.check(forward, labels)
+            self.checked = True
+
+        def table(hidden: Tensor) -> Tensor:
+            results = self.log_probs(hidden.flatten(0, -2), labels.flatten(), entropy)
+            return torch.stack([one.view(labels.shape) for one in results if one is not None], -1)
+
+        with self.replaced(table):
+            return forward()
+
+    @contextmanager
+    def replaced(self, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
+        forward = self.head.forward
+        self.head.forward = function
+        try:
+            yield
+        finally:
+            self.head.forward = forward
+
+    def log_probs(self, hidden: Tensor, labels: Tensor, entropy: bool) -> tuple[Tensor, Tensor | None]:
+        """Of (tokens, width), inside the head's forward."""
+        factors = head_factors(hidden, self.layer.weight, self.layer.bias)
+        if self.head is not self.layer:
+            for name in self.head.active_adapters:
+                inner, outer, dropout = (
+                    part[name] for part in (self.head.lora_A, self.head.lora_B, self.head.lora_dropout)
+                )
+                small = inner(dropout(hidden.to(inner.weight.dtype))) * self.head.scaling[name]
+                factors.append((small, outer.weight))
+        return factored_log_probs(factors, labels, self.temperature, entropy, rounded=self.rounded)
+
+    @torch.no_grad()
+    def check(self, forward: Callable, labels: Tensor) -> None:
+        """A few tokens both ways in one forward: from this head, and from what the model makes of its own logits."""
+        rows = (labels.flatten() >= 0).nonzero().squeeze(1)
+        rows = rows[:: max(len(rows) // CHECKED_TOKENS, 1)][:CHECKED_TOKENS]
+        few, found, plain_head = labels.flatten()[rows], [], self.head.forward
+
+        def both_ways(hidden: Tensor) -> Tensor:
+            hidden = hidden.flatten(0, -2)[rows]
+            found.append(self.log_probs(hidden, few, entropy=False)[0])
+            return plain_head(hidden[None])
+
+        with self.replaced(both_ways):
+            logits = forward()["logits"]
+        if not found:
+            raise UserError(f"this model does not call what it names as its output embeddings. {REMEDY}")
+        logits = logits.flatten(0, -2).float() / self.temperature
+        plain, label_logits = (one.gather(1, few[:, None]).squeeze(1) for one in (logits.log_softmax(1), logits))
+        rounding = torch.finfo(self.layer.weight.dtype).eps  # of each logit, twice what it can be
+        explained = rounding * (label_logits.abs() + (logits.softmax(1) * logits.abs()).sum(1)) + SLACK
+        compare(found[0], plain, explained, f"{self.layer.weight.dtype}", self.say)
+
+
+def compare(found: Tensor, plain: Tensor, explained: Tensor, number_format: str, say: Callable[[str], None]) -> None:
+    """Stop where the two ways differ by more than the number format explains; otherwise say by how much they do."""
+    differences = (found - plain).abs()
+    if not bool((differences <= explained).all()):
+        worst = int((differences - explained).nan_to_num(torch.inf).argmax())
+        raise UserError(
+            f"the logit-free head gives a token the log-probability {found[worst]:.4f}, the model's own logits "
+            f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {REMEDY}, and please report "
+            "it"
+        )
+    if len(found):
+        say(
+            f"logit-free head: {len(found)} tokens differ from the model's own logits by at most "
+            f"{differences.max():.2g} nats ({number_format} explains {explained.max():.2g})"
+        )
+
+
+def refuse_unknown(config, head: nn.Module, layer: nn.Module) -> None:
+    """A model whose log-probabilities are not the softmax of a linear layer."""
+    for name, family in AFTER_THE_HEAD.items():
+        value = getattr(config, name, None)
+        if value not in (None, 1):
+            raise UserError(f"--ds.logit_free: this model changes its logits ({name} {value}, as {family}). {REMEDY}")
+    adapted = head is not layer and not (hasattr(head, "lora_B") and not head.lora_variant)
+    if adapted or type(layer).forward is not nn.Linear.forward:
+        raise UserError(
+            f"--ds.logit_free needs a linear head, with plain LoRA or without, not {type(head).__name__} of "
+            f"{type(layer).__name__}. {REMEDY}"
+        )

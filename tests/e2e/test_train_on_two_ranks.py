@@ -1,0 +1,42 @@
+"""Training on two ZeRO-3 ranks: beside two engines on the same GPUs, and asynchronously beside one on another."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def grpo(train_alone):
+    return train_alone("grpo", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
+
+
+def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
+    assert grpo.finite and len(grpo.lines("train")) == 3
+    assert "ReferenceModelActor" in grpo.actors and "CriticModelActor" not in grpo.actors
+    kl = grpo.values("kl")
+    assert 0 <= kl[0] < kl[-1]  # the policy leaves the reference
+    assert grpo.lines("eval")[0]["eval_reverse_pass1"] < 0.2
+
+
+def test_table_1_of_a_grpo_run(grpo):
+    for line in grpo.lines("train"):
+        for side in ("pos", "neg"):
+            assert sum(
+                line[f"ratio/{side}/{name}/share"] for name in ("below", "low", "high", "above")
+            ) == pytest.approx(100)
+        assert line["ratio/pos/above/grad"] == 0  # clipped
+        assert line["ratio/neg/below/grad"] == 0
+
+
+def test_dapo_asynchronously(train_on_two):
+    words = ("--algo", "dapo", "--max-steps", "4", "--train.async_enable", "--eval.steps", "2")
+    run = train_on_two("dapo", *words)
+    assert run.finite and [line["step"] for line in run.lines("train")] == [1, 2, 3, 4]
+    assert {line["step"] for line in run.lines("eval")} >= {0, 4}
+
+
+def test_real_asynchronously_in_two_epochs(train_on_two):
+    run = train_on_two(
+        "real-async", "--algo", "real", "--max-steps", "4", "--train.async_enable", "--train.max_epochs", "2",
+        "--train.micro_batch_size", "8", "--algo.real.wave_depth", "1000",
+    )  # fmt: skip
+    assert run.finite and len(run.lines("train")) == 4
+    assert "without waves; as asked" in run.log

@@ -1,0 +1,239 @@
+"""Log-probabilities, entropies and gradients without logits are those of plain arithmetic with logits."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from real_openrlhf import token_log_probs
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss
+from real_openrlhf.algorithm.token_log_probs import factored_log_probs
+
+
+@dataclass
+class Given:
+    hidden: Tensor
+    weight: Tensor
+    labels: Tensor
+    bias: Tensor | None
+    directions: Tensor  # of log-probabilities and entropies, for a gradient
+
+    def to(self, dtype: torch.dtype) -> "Given":
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return replace(self, hidden=self.hidden.to(dtype), weight=self.weight.to(dtype), bias=bias)
+
+
+def draw(tokens, vocabulary, width, seed=0, bias=False, ignored=0.0) -> Given:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    labels = torch.randint(0, vocabulary, (tokens,), generator=generator)
+    labels[torch.rand(tokens, generator=generator) < ignored] = -100
+    weight = 3 * normal(vocabulary, width) / width**0.5
+    return Given(normal(tokens, width), weight, labels, normal(vocabulary) if bias else None, normal(2, tokens))
+
+
+def plain(hidden, weight, labels, *, temperature=1.0, bias=None):
+    """All logits, in the format of the inputs."""
+    logits = hidden @ weight.t()
+    logits = (logits if bias is None else logits + bias) / temperature
+    log_probs = logits.log_softmax(-1)
+    entropy = -(log_probs.exp() * log_probs).sum(-1)
+    picked = log_probs.gather(-1, labels.clamp(min=0)[:, None]).squeeze(-1)
+    return torch.where(labels >= 0, picked, 0), torch.where(labels >= 0, entropy, 0)
+
+
+def in_blocks(chunk):
+    return lambda *args, **kwargs: token_log_probs(*args, **kwargs, chunk_tokens=chunk, entropy=True)
+
+
+def in_fp32(hidden, weight, labels, *, temperature=1.0, bias=None):
+    bias = None if bias is None else bias.float()
+    return plain(hidden.float(), weight.float(), labels, temperature=temperature, bias=bias)
+
+
+def solve(function, given: Given, temperature=1.0) -> dict[str, Tensor]:
+    """Both results, and the gradients of their sum along the directions, as float64."""
+    inputs = {name: getattr(given, name) for name in ("hidden", "weight", "bias")}
+    inputs = {name: one.detach().clone().requires_grad_() for name, one in inputs.items() if one is not None}
+    results = function(
+        inputs["hidden"], inputs["weight"], given.labels, temperature=temperature, bias=inputs.get("bias")
+    )
+    sum((one * along).sum() for one, along in zip(results, given.directions, strict=True)).backward()
+    found = {"log_probs": results[0], "entropy": results[1], **{name: one.grad for name, one in inputs.items()}}
+    return {name: one.detach().double() for name, one in found.items()}
+
+
+def errors(found, exact) -> dict[str, float]:
+    return {name: float((found[name] - exact[name]).norm() / exact[name].norm()) for name in exact}
+
+
+# (tokens, vocabulary, width), and how many tokens' logits at once
+SHAPES = [((1, 7, 3), 1), ((50, 333, 20), 3), ((64, 3000, 96), None), ((12, 152_064, 16), 5)]
+
+
+@pytest.mark.parametrize("shape, chunk", SHAPES)
+@pytest.mark.parametrize("temperature, bias, ignored", [(1.0, False, 0.0), (0.6, True, 0.3), (1.7, False, 0.5)])
+def test_fp32_inputs_give_what_float64_gives(shape, chunk, temperature, bias, ignored):
+    given = draw(*shape, bias=bias, ignored=ignored if shape[0] > 1 else 0.0)
+    exact = solve(plain, given.to(torch.float64), temperature)
+    found = solve(in_blocks(chunk), given, temperature)
+    assert max(errors(found, exact).values()) < 1e-5
+    for name in ("log_probs", "entropy"):
+        torch.testing.assert_close(found[name], exact[name], rtol=1e-5, atol=1e-6)
+    unasked = given.labels < 0
+    assert not any(found[name][unasked].any() for name in ("log_probs", "entropy", "hidden"))
+
+
+@pytest.mark.parametrize("shape, chunk", SHAPES[1:])
+@pytest.mark.parametrize("temperature, bias", [(1.0, False), (0.6, True)])
+def test_bf16_inputs_give_what_fp32_arithmetic_on_them_gives(shape, chunk, temperature, bias):
+    given = draw(*shape, seed=1, bias=bias, ignored=0.2).to(torch.bfloat16)
+    exact = solve(plain, given.to(torch.float64), temperature)
+    found, reference = (errors(solve(function, given, temperature), exact) for function in (in_blocks(chunk), in_fp32))
+    for name, error in found.items():
+        assert error < 1.01 * reference[name] + 1e-7, name
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 9, 1000])
+def test_the_chunk_changes_nothing(chunk):
+    given = draw(40, 512, 16, bias=True, ignored=0.2).to(torch.float64)
+    assert max(errors(solve(in_blocks(chunk), given), solve(plain, given)).values()) < 1e-13
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 16])
+def test_no_tensor_is_larger_than_a_chunk_of_logits(chunk):
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            self.size = max([self.size, *(one.numel() for one in tree_leaves(result) if isinstance(one, Tensor))])
+            return result
+
+    given, seen = draw(256, 4096, 2), Largest()
+    with seen:
+        solve(in_blocks(chunk), given)
+    assert seen.size == max(chunk, given.weight.shape[1]) * 4096  # the weight itself is as large as two tokens' logits
+
+
+def test_the_gradient_of_weights_times_scores_is_that_through_logits():
+    """The surrogate that the policy trains on: eight ragged rollouts of two prompts."""
+    given = draw(8 * 6, 97, 12).to(torch.float64)
+    mask = torch.arange(6) < torch.tensor([5, 1, 3, 6, 2, 4, 6, 1])[:, None]
+    labels = torch.where(mask.flatten(), given.labels, -100)
+    old = plain(given.hidden, given.weight, labels)[0].view(8, 6) + 0.3
+    gradients = []
+    for function in (plain, in_blocks(3)):
+        hidden, weight = given.hidden.clone().requires_grad_(), given.weight.clone().requires_grad_()
+        loss_fn = RealPolicyLoss()
+        scores = loss_fn.scores(function(hidden, weight, labels)[0].view(8, 6), old, mask)
+        weights = score_weights(
+            ObjectiveSettings(), scores, torch.tensor([1, 0] * 4), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+        ).weights
+        (weights * scores).sum().backward()
+        gradients.append((hidden.grad, weight.grad))
+    for one, other in zip(*gradients, strict=True):
+        assert float(other.abs().max()) > 0.01
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-13)
+        assert not gradients[1][0].view(8, 6, 12)[~mask].any()
+
+
+def test_a_sum_of_products_has_each_ones_gradient():
+    """A layer with an adapter; the layer's weight is frozen."""
+    given, small = draw(9, 30, 5, ignored=0.2).to(torch.float64), draw(9, 30, 2, seed=1).to(torch.float64)
+    inputs = [given.hidden.requires_grad_(), small.hidden.requires_grad_(), small.weight.requires_grad_()]
+
+    def of(hidden, inner, outer):
+        factors = [(hidden, given.weight), (inner, outer)]
+        return factored_log_probs(factors, given.labels, 0.7, True, logits_at_once=100)
+
+    log_probs, entropy = of(*inputs)
+    logits_of_both = torch.cat([given.hidden, small.hidden], 1), torch.cat([given.weight, small.weight], 1)
+    expected = plain(*logits_of_both, given.labels, temperature=0.7)
+    torch.testing.assert_close((log_probs, entropy), expected)
+    assert torch.autograd.gradcheck(of, inputs)
+    assert given.weight.grad is None
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_either_result_may_be_used_alone(which):
+    given = draw(20, 50, 4, bias=True).to(torch.float64)
+    given.directions[1 - which] = 0
+    exact = solve(plain, given)
+
+    def alone(*args, **kwargs):
+        results = in_blocks(2)(*args, **kwargs)
+        return [one if place == which else one.detach() for place, one in enumerate(results)]
+
+    assert max(errors(solve(alone, given), exact).values()) < 1e-13
+
+
+def test_without_entropy_there_is_none_and_the_rest_is_the_same():
+    given = draw(20, 50, 4)
+    log_probs, entropy = token_log_probs(given.hidden, given.weight, given.labels)
+    assert entropy is None
+    assert log_probs.equal(token_log_probs(given.hidden, given.weight, given.labels, entropy=True)[0])
+
+
+def test_nothing_asked_is_zero_and_still_part_of_the_graph():
+    """A rank that has no tokens of its own must still run its backward: ZeRO-3 gathers there."""
+    given = draw(6, 50, 4, bias=True)
+    given.labels[:] = -100
+    found = solve(in_blocks(2), given)
+    assert {name: tuple(one.shape) for name, one in found.items()} == {
+        "log_probs": (6,), "entropy": (6,), "hidden": (6, 4), "weight": (50, 4), "bias": (50,),
+    }  # fmt: skip
+    assert not any(one.any() for one in found.values())
+
+
+def test_rounded_logits_are_the_layers_own():
+    given = draw(40, 700, 24, seed=2).to(torch.bfloat16)
+    logits = torch.nn.functional.linear(given.hidden, given.weight).float() / 0.8
+    expected = logits.log_softmax(-1).gather(-1, given.labels[:, None]).squeeze(-1)
+    factors = [(given.hidden, given.weight)]
+    found, _ = factored_log_probs(factors, given.labels, 0.8, rounded=True, logits_at_once=4000)
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+    exact, _ = factored_log_probs(factors, given.labels, 0.8)
+    assert float((exact - expected).abs().max()) > 1e-3  # what rounding them costs
+
+
+def test_autocast_does_not_reach_it():
+    given = draw(20, 50, 4)
+    expected = solve(in_blocks(2), given)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = solve(in_blocks(2), given)
+    assert all(found[name].equal(expected[name]) for name in expected)
+
+
+def test_large_logits_do_not_overflow_and_certain_tokens_keep_their_digits():
+    hidden, weight = torch.tensor([[1.0], [3.0e4]]), torch.tensor([[0.0], [12.0], [-12.0]])
+    labels = torch.tensor([1, 1])
+    log_probs, entropy = token_log_probs(hidden, weight, labels, entropy=True, chunk_tokens=1)
+    exact, exact_entropy = plain(hidden.double(), weight.double(), labels)
+    assert -1e-5 < float(exact[0]) < -1e-6
+    torch.testing.assert_close(log_probs.double(), exact, rtol=0.02, atol=0)  # fp32 knows 1 + 6e-6 to two digits
+    torch.testing.assert_close(entropy.double(), exact_entropy, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"labels": torch.tensor([0, 9])}, "label 9 is outside a vocabulary of 9"),
+        ({"labels": torch.tensor([0])}, "got (2, 3), (9, 3) and (1,)"),
+        ({"weight": torch.zeros(9, 4)}, "got (2, 3), (9, 4) and (2,)"),
+        ({"hidden": torch.zeros(1, 2, 3)}, "got (1, 2, 3)"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(change, message):
+    inputs = {"hidden": torch.zeros(2, 3), "weight": torch.zeros(9, 3), "labels": torch.tensor([0, 1])}
+    with pytest.raises(ValueError) as refused:
+        token_log_probs(**(inputs | change))
+    assert message in str(refused.value)
