@@ -3,9 +3,10 @@
 import argparse
 import importlib
 import sys
+from types import ModuleType
 
 from real_openrlhf import __version__
-from real_openrlhf.errors import exit_code
+from real_openrlhf.errors import UserError, exit_code
 
 # name -> (module with configure(parser) and run(args) -> exit code, help)
 COMMANDS = {
@@ -23,6 +24,23 @@ COMMANDS = {
 }
 
 
+# Extras of setup.py, where they do not have the subcommand's name; two subcommands need none.
+EXTRAS = {"compare": "train", "patch": None, "doctor": None}
+
+
+def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> int:
+    try:
+        return implementation.run(args)
+    except ModuleNotFoundError as error:
+        missing, extra = (error.name or "").partition(".")[0], EXTRAS.get(command, command)
+        if not extra or missing == "real_openrlhf":
+            raise
+        raise UserError(
+            f"{missing} is not installed. Do `pip install 'real-openrlhf[{extra}]'`; in a checkout, "
+            "examples/scripts/setup_env.sh installs everything."
+        ) from error
+
+
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF.")
@@ -35,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             implementation = importlib.import_module(module)
             implementation.configure(command)
     args = parser.parse_args(argv)
-    return exit_code(args.command, lambda: implementation.run(args))
+    return exit_code(args.command, lambda: run(args.command, implementation, args))
 
 
 if __name__ == "__main__":
