@@ -157,7 +157,12 @@ def train_on_two(runs, boxed_calls, tmp_path_factory):
     """As `train`, on two ranks with an engine apart, and with a reward that can make the verifier fail."""
     layout = ("--gpus", "2", "--no-train.colocate_all", "--vllm.num_engines", "1")
     reward = ("--reward.remote_url", str(HERE / "boxed_reward.py"))
-    environment = {"REAL_VERIFIER_FAULTS": json.dumps(FAULTS), "BOXED_REWARD_CALLS": str(boxed_calls)}
+    environment = {
+        "REAL_VERIFIER_FAULTS": json.dumps(FAULTS),
+        "BOXED_REWARD_CALLS": str(boxed_calls),
+        # two logical GPUs a run: OpenRLHF gives each group of ranks a placement group and never takes it back
+        "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 9, "CPU": 11}),
+    }
     shared = SharedRay(runs, tmp_path_factory.mktemp("two"), (*layout, *reward), environment)
     with shared.stack:
         yield shared.train

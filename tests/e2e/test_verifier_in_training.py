@@ -12,8 +12,8 @@ def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_pat
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = train_on_two(
         "faults", "--algo", "real", "--max-steps", "1", "--data", str(data),
-        "--rollout.batch_size", "8", "--train.batch_size", "32",
-        "--train.micro_batch_size", "16", "--rollout.micro_batch_size", "32",
+        "--rollout.batch_size", "8", "--rollout.micro_batch_size", "32",
+        "--train.batch_size", "32", "--train.micro_batch_size", "16",
         "--no-eval.at_start", "--no-eval.at_end",
     )  # fmt: skip
     (step,) = run.lines("train")
