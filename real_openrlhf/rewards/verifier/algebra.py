@@ -110,7 +110,7 @@ def _as_fraction(number: sympy.Expr) -> Fraction:
 
 
 def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
-    """Equal values at random points; None where the formulas have no values (integrals, sums)."""
+    """Equal values at random points; None where these are too few to tell, and for integrals and sums."""
     if gold.has(*UNFINISHED) or answer.has(*UNFINISHED):
         return None
     steps = gold.has(*_STEPS) or answer.has(*_STEPS)
@@ -121,11 +121,11 @@ def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
             continue
         if not close(one, other):
             # Functions with steps may be meant for integers only, where floor((n+1)/2) is ceil(n/2).
-            return steps and _agree_on_integers(gold, answer) and None
+            return None if steps and _agree_on_integers(gold, answer) else False
         agreed += 1
         if agreed == (TRIED_POINTS if steps else _POINTS):
             return True
-    return False
+    return None if agreed else False
 
 
 def _agree_on_integers(gold: sympy.Expr, answer: sympy.Expr) -> bool:
