@@ -64,6 +64,7 @@ SEAMS = {
     "actor_trainer",
     "arguments",
     "experience_maker",
+    "logit_free_head",
     "lora_weights",
     "nonfinite_guard",
     "run_log",
