@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -28,8 +29,15 @@ COMMANDS = {
 EXTRAS = {"compare": "train", "patch": None, "doctor": None}
 
 
+# What a subcommand cannot do without, asked for before it begins.
+NEEDS = {"train": "openrlhf", "compare": "openrlhf", "eval": "vllm", "grade": "math_verify", "report": "matplotlib"}
+
+
 def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> int:
+    needed = NEEDS.get(command)
     try:
+        if needed and importlib.util.find_spec(needed) is None:
+            raise ModuleNotFoundError(name=needed)
         return implementation.run(args)
     except ModuleNotFoundError as error:
         missing, extra = (error.name or "").partition(".")[0], EXTRAS.get(command, command)
