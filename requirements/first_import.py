@@ -6,20 +6,11 @@ What fails here is not ready. And what is imported is compiled, so that the firs
 import importlib
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
-# The slowest first; of vLLM the engine, which it imports on demand.
-MODULES = ("vllm:LLM", "openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")
-
-
-def load(name: str) -> None:
-    module, _, attribute = name.partition(":")
-    imported = importlib.import_module(module)
-    if attribute:
-        getattr(imported, attribute)
-
+MODULES = ("openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
-    with ProcessPoolExecutor(2) as pool:
-        list(pool.map(load, (*MODULES, *(["flash_attn"] if sys.argv[1] == "gpu" else []))))
+    for name in (*MODULES, *(["flash_attn"] if sys.argv[1] == "gpu" else [])):
+        importlib.import_module(name)
+    from vllm import LLM  # noqa: F401  the engine too, which vLLM imports on demand
