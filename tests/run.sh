@@ -13,7 +13,7 @@ if [ "${parts[*]}" = maths ]; then
     has='import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))'
     for candidate in "$python" python3 python; do
         "$candidate" -c "$has" torch pytest hypothesis 2>/dev/null || continue
-        exec "$candidate" -m pytest tests/fast/test_{exactness,metrics,objective,policy_loss,schedule}.py -q "$@"
+        exec "$candidate" -m pytest tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py -q "$@"
     done
     echo "tests/run.sh: error: no Python here has what these tests need: pip install torch pytest hypothesis" >&2
     exit 1
