@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts=(fast slow e2e)
+maths=(tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py)
 case "${1:-}" in maths | fast | slow | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"
 
@@ -13,7 +14,7 @@ if [ "${parts[*]}" = maths ]; then
     has='import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))'
     for candidate in "$python" python3 python; do
         "$candidate" -c "$has" torch pytest hypothesis 2>/dev/null || continue
-        exec "$candidate" -m pytest tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py -q "$@"
+        exec "$candidate" -m pytest "${maths[@]}" -q "$@"
     done
     echo "tests/run.sh: error: no Python here has what these tests need: pip install torch pytest hypothesis" >&2
     exit 1
@@ -23,7 +24,7 @@ examples/scripts/setup_env.sh cpu
 status=0
 for part in "${parts[@]}"; do
     echo "== tests/$part"
-    # Two processes share the tests in the order of their groups (conftest.py); what they start often waits for one core.
+    # Two processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
     "$python" -m pytest "tests/$part" -q --durations=5 -n 2 --dist loadgroup --no-loadscope-reorder "$@" || status=1
 done
 exit $status
