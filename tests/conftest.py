@@ -25,6 +25,7 @@ GROUPS = {
 }  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Else a file's tests stay together."""
     groups = {item.path: item.path.stem for item in items}
