@@ -25,6 +25,6 @@ status=0
 for part in "${parts[@]}"; do
     echo "== tests/$part"
     # Two processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
-    "$python" -m pytest "tests/$part" -q --durations=5 -n 2 --dist loadgroup --no-loadscope-reorder "$@" || status=1
+    "$python" -m pytest "tests/$part" -q --durations=5 -n 2 --no-loadscope-reorder "$@" || status=1
 done
 exit $status
