@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Sets everything up and runs all tests: `tests/run.sh`. One part of them: `tests/run.sh PART [pytest options]`.
 #   maths  the algorithm alone, with any Python that has PyTorch, pytest and hypothesis; nothing is set up
-#   fast   no Ray, no vLLM, half a minute       slow  no Ray: gloo ranks, real ZeRO engines, the data, hostile answers
+#   fast   no Ray, no vLLM, half a minute
+#   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
+#   timed  answers that must come in time, so that nothing else runs beside these
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts=(fast slow e2e)
+parts=(fast slow timed e2e)
 maths=(tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py)
-case "${1:-}" in maths | fast | slow | e2e) parts=("$1") && shift ;; esac
+case "${1:-}" in maths | fast | slow | timed | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"
 
 if [ "${parts[*]}" = maths ]; then
@@ -25,6 +27,7 @@ status=0
 for part in "${parts[@]}"; do
     echo "== tests/$part"
     # Two processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
-    "$python" -m pytest "tests/$part" -q --durations=5 -n 2 --no-loadscope-reorder "$@" || status=1
+    shared=(-n 2 --no-loadscope-reorder) && [ "$part" != timed ] || shared=()
+    "$python" -m pytest "tests/$part" -q --durations=5 "${shared[@]}" "$@" || status=1
 done
 exit $status
