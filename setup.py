@@ -10,6 +10,7 @@ VERSION, OPENRLHF = (
     re.search(rf'^{name} = "(.+)"$', (ROOT / "real_openrlhf" / "__init__.py").read_text(), re.M).group(1)
     for name in ("__version__", "OPENRLHF_VERSION")
 )
+VERIFIER = "math-verify==0.9.0"
 
 setup(
     name="real-openrlhf",
@@ -18,17 +19,21 @@ setup(
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.10,<3.13",
+    python_requires=">=3.11,<3.13",
     # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
     packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={"real_openrlhf": ["py.typed"], "real_openrlhf.patches": ["*.md", "*/*"]},
-    install_requires=["torch>=2.4"],
+    # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name
+    install_requires=["numpy", "torch>=2.4", "tqdm"],
     extras_require={
         # the whole training stack on a GPU machine; on CPU: examples/scripts/setup_env.sh cpu
-        "train": [f"openrlhf[vllm]=={OPENRLHF}", "math-verify==0.9.0", "matplotlib"],
-        "report": ["matplotlib", "tensorboard"],
-        "dev": ["pytest", "hypothesis", "ruff"],
+        "train": [f"openrlhf[vllm]=={OPENRLHF}", VERIFIER, "matplotlib"],
+        "eval": ["vllm", VERIFIER],
+        "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", VERIFIER],
+        "grade": [VERIFIER],
+        "report": ["matplotlib", "pillow", "tensorboard"],
+        "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["real-openrlhf = real_openrlhf.cli:main"]},
 )

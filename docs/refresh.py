@@ -1,4 +1,4 @@
-"""The documents' tables of algorithms and objectives come from the code, by this command:
+"""The documents' tables of algorithms, objectives, metrics and memory come from the code, by this command:
 
 python docs/refresh.py            # fills the tables between the markers
 python docs/refresh.py --check    # changes nothing; exit 1 if a page says something else
@@ -7,23 +7,38 @@ python docs/refresh.py --check    # changes nothing; exit 1 if a page says somet
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
+from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS
 from real_openrlhf.training.algorithms import ALGORITHMS
+from real_openrlhf.training.command import ASSUMED_GPU_GB
+from real_openrlhf.training.memory_estimate import (
+    GB,
+    KNOWN_CONFIGS,
+    RUNTIME_GB,
+    disk_bytes,
+    generation_memory,
+    layout_of,
+    shape_of,
+    training_memory,
+)
+from real_openrlhf.training.recipes import RECIPES, compose
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-BLOCK = re.compile(r"(<!-- code: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- code: (?P<name>\w+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
+ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| (?P<last>[^|]*) \|$", re.MULTILINE)
 
 
-def algorithms() -> str:
+def algorithms(_: str) -> str:
     rows = ((f"`{name}`", one.label, one.about, one.source) for name, one in ALGORITHMS.items())
     return table(("`--algo`", "in figures", "what it is", "from"), rows)
 
 
-def objectives() -> str:
+def objectives(_: str) -> str:
     rows = (
         (f"`{name}`", one.loss.__doc__, f"`{one.score}`", reads(name), one.source) for name, one in OBJECTIVES.items()
     )
@@ -37,6 +52,38 @@ def reads(name: str) -> str:
     return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
 
 
+def metrics(meanings: dict[str, str], rows: str) -> str:
+    """Names and meanings are the code's; the readings are the page's own and stay."""
+    readings = {row["name"]: row["last"] for row in ROW.finditer(rows)}
+    columns = ("name", "meaning", "reading, and what to turn")
+    made = ((f"`{name}`", text.replace("|", "\\|"), readings.get(name, "")) for name, text in meanings.items())
+    return table(columns, made)
+
+
+def memory(_: str) -> str:
+    """What a dry run estimates, of every recipe for GPUs."""
+    rows = []
+    for recipe in (one for one in RECIPES.values() if not one.on_cpu):
+        shape = shape_of(KNOWN_CONFIGS[recipe.model])
+        for name in ("real", "grpo"):
+            plan = compose(recipe, ALGORITHMS[name], {}, launcher={})
+            layout = layout_of(plan)
+            peaks = training_memory(shape, layout), generation_memory(shape, layout, ASSUMED_GPU_GB * GB)
+            sizes = (f"{sum(peak.values()) / GB + RUNTIME_GB:.0f} GB" for peak in peaks)
+            disk = f"{disk_bytes(shape, plan) / GB:.0f} GB"
+            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x 80 GB", *sizes, disk))
+    return table(("recipe", "`--algo`", "GPUs", "training, a GPU", "generation, a GPU", "disk"), rows)
+
+
+MADE: dict[str, Callable[[str], str]] = {
+    "algorithms": algorithms,
+    "objectives": objectives,
+    "group_metrics": partial(metrics, GROUP_METRICS),
+    "plan_metrics": partial(metrics, PLAN_METRICS),
+    "memory": memory,
+}
+
+
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [columns, ["---"] * len(tuple(columns)), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -44,8 +91,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def filled(page: Path) -> str:
     """The page with the tables as they are now."""
-    made = {"algorithms": algorithms, "objectives": objectives}
-    return BLOCK.sub(lambda block: block[1] + made[block["name"]]() + block[3], page.read_text())
+    return BLOCK.sub(lambda block: block[1] + MADE[block["name"]](block["rows"]) + block[4], page.read_text())
 
 
 def main() -> int:

@@ -2,10 +2,12 @@
 
 import argparse
 import importlib
+import importlib.util
 import sys
+from types import ModuleType
 
 from real_openrlhf import __version__
-from real_openrlhf.errors import exit_code
+from real_openrlhf.errors import UserError, exit_code
 
 # name -> (module with configure(parser) and run(args) -> exit code, help)
 COMMANDS = {
@@ -23,6 +25,30 @@ COMMANDS = {
 }
 
 
+# Extras of setup.py, where they do not have the subcommand's name; two subcommands need none.
+EXTRAS = {"compare": "train", "patch": None, "doctor": None}
+
+
+# What a subcommand cannot do without, asked for before it begins.
+NEEDS = {"train": "openrlhf", "compare": "openrlhf", "eval": "vllm", "grade": "math_verify", "report": "matplotlib"}
+
+
+def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> int:
+    needed = NEEDS.get(command)
+    try:
+        if needed and importlib.util.find_spec(needed) is None:
+            raise ModuleNotFoundError(name=needed)
+        return implementation.run(args)
+    except ModuleNotFoundError as error:
+        missing, extra = (error.name or "").partition(".")[0], EXTRAS.get(command, command)
+        if not extra or missing == "real_openrlhf":
+            raise
+        raise UserError(
+            f"{missing} is not installed. Do `pip install 'real-openrlhf[{extra}]'`; in a checkout, "
+            "examples/scripts/setup_env.sh installs everything."
+        ) from error
+
+
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF.")
@@ -35,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
             implementation = importlib.import_module(module)
             implementation.configure(command)
     args = parser.parse_args(argv)
-    return exit_code(args.command, lambda: implementation.run(args))
+    return exit_code(args.command, lambda: run(args.command, implementation, args))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ import os
 import re
 import resource
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,12 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from real_openrlhf import OPENRLHF_VERSION, patching
+from real_openrlhf import OPENRLHF_VERSION, nvidia, patching
 from real_openrlhf.errors import UserError
+from real_openrlhf.probe import ProbeFailed, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 GB = 2**30
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+MAKE_ANEW = "make the environment anew: setup_env.sh cpu|gpu"
 
 
 @dataclass(frozen=True)
@@ -36,45 +35,15 @@ class Check:
     todo: str = ""
 
 
-class ProbeFailed(Exception):
-    """A program crashed or did not answer in time; the text says which."""
-
-
-def probe(program: str, timeout: float) -> dict:
-    """Run Python text in a new process; its last line of output is the JSON answer."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdout=out,
-            stderr=err,
-            env={**os.environ, **QUIET},
-            start_new_session=True,
-        )
-        try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise ProbeFailed(f"no answer after {timeout:.0f} s") from None
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # the program and whatever it left running
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        out.seek(0)
-        err.seek(0)
-        if process.returncode:
-            said = err.read().strip().splitlines()
-            raise ProbeFailed(said[-1] if said else f"exit code {process.returncode}")
-        return json.loads(out.read().strip().splitlines()[-1])
-
-
 # What is installed
 
 
 def check_python() -> Iterator[Check]:
     found = "{}.{}.{}".format(*sys.version_info[:3]) + f" at {sys.executable}"
-    if (3, 10) <= sys.version_info[:2] <= (3, 12):
+    if (3, 11) <= sys.version_info[:2] <= (3, 12):
         yield Check("python", OK, found)
     else:
-        yield Check("python", FAIL, found, "use Python 3.10, 3.11 or 3.12")
+        yield Check("python", FAIL, found, "use Python 3.11 or 3.12")
 
 
 def pins() -> dict[str, str]:
@@ -97,20 +66,28 @@ def installed_version(package: str) -> str | None:
     return None
 
 
+def _release(version: str) -> str:
+    """Without what comes behind a plus: PyTorch's build for CPU is 2.13.0+cpu."""
+    return version.partition("+")[0]
+
+
+# It packs samples, which token budgets need.
+WITHOUT_FLASH_ATTN = "--no-train.dynamic_batch_enable --no-ds.packing_samples --ds.attn_implementation sdpa"
+
+
 def check_packages() -> Iterator[Check]:
     for package, wanted in pins().items():
         found = installed_version(package)
         install = f"pip install --no-deps {package}=={wanted}, or setup_env.sh for all of them"
-        if found == wanted:
+        if found and _release(found) == _release(wanted):
             yield Check(package, OK, found)
         elif found:
             level = FAIL if package == "openrlhf" else WARN
             yield Check(package, level, f"{found}, tested with {wanted}", install)
-        elif package == "flash-attn" and not nvidia_gpus():
+        elif package == "flash-attn" and not nvidia.gpu_count():
             yield Check(package, OK, "not installed, and not needed without a GPU")
         elif package == "flash-attn":
-            todo = "train with --ds.attn_implementation sdpa and without --ds.packing_samples, or install it"
-            yield Check(package, WARN, "not installed", todo)
+            yield Check(package, WARN, "not installed", f"setup_env.sh gpu, or train with {WITHOUT_FLASH_ATTN}")
         else:
             yield Check(package, FAIL, "not installed", install)
 
@@ -128,43 +105,45 @@ def check_patches() -> Iterator[Check]:
 # The machine
 
 
-def nvidia_gpus() -> int:
-    if not shutil.which("nvidia-smi"):
-        return 0
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
-        return listed.stdout.count("GPU ")
-    return 0
-
-
 def check_devices() -> Iterator[Check]:
     try:
         answer = probe(
             "import json, torch\n"
-            "cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]\n"
             "from deepspeed.accelerator import get_accelerator\n"
-            "print(json.dumps({'torch': torch.__version__, 'accelerator': get_accelerator().device_name(),\n"
+            "cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]\n"
+            "print(json.dumps({'torch': torch.__version__, 'built for': torch.version.cuda,\n"
+            "                  'accelerator': get_accelerator().device_name(),\n"
             "                  'cuda': [(gpu.name, gpu.total_memory) for gpu in cuda]}))",
             timeout=120,
         )
     except ProbeFailed as error:
-        yield Check(
-            "devices", FAIL, f"torch and deepspeed: {error}", "make the environment anew: setup_env.sh cpu|gpu"
-        )
+        yield Check("devices", FAIL, f"torch and deepspeed: {error}", MAKE_ANEW)
         return
-    cuda, present = answer["cuda"], nvidia_gpus()
+    cuda, built_for = answer["cuda"], answer["built for"]
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
-    elif present:
-        todo = "setup_env.sh gpu; if that was it, compare the driver's CUDA version with torch.version.cuda"
-        yield Check("devices", FAIL, f"nvidia-smi sees {present} GPUs, torch {answer['torch']} none", todo)
-    else:
+        yield _toolkit(built_for)
+    elif not nvidia.gpu_count():
         yield Check("devices", OK, f"no GPU: CPU training on {len(os.sched_getaffinity(0))} cores")
+    elif built_for:
+        found, _, todo = nvidia.why_torch_sees_none(built_for).partition(". ")
+        yield Check("devices", FAIL, found, todo)
+    else:
+        found = f"nvidia-smi sees {nvidia.gpu_count()} GPUs, torch {answer['torch']} is built for CPU"
+        yield Check("devices", FAIL, found, "make the environment for them: setup_env.sh gpu")
     expected = "cuda" if cuda else "cpu"
     level = OK if answer["accelerator"] == expected else FAIL
-    yield Check(
-        "deepspeed device", level, answer["accelerator"], "" if level == OK else f"set DS_ACCELERATOR={expected}"
-    )
+    todo = "" if level == OK else f"set DS_ACCELERATOR={expected}"
+    yield Check("deepspeed device", level, answer["accelerator"], todo)
+
+
+def _toolkit(built_for: str) -> Check:
+    """DeepSpeed compiles its Adam where a run begins for the first time."""
+    toolkit, wanted = nvidia.toolkit_version(), nvidia.major(built_for)
+    if nvidia.major(toolkit) == wanted:
+        return Check("CUDA toolkit", OK, f"{toolkit}, PyTorch's CUDA is {built_for}")
+    todo = f"install the toolkit of CUDA {wanted}, and set CUDA_HOME to it"
+    return Check("CUDA toolkit", FAIL, f"nvcc {toolkit}" if toolkit else "no nvcc at CUDA_HOME or on PATH", todo)
 
 
 def available_memory() -> int:
@@ -235,7 +214,7 @@ def check_vllm() -> Iterator[Check]:
         )
         yield Check("vllm import", OK, f"{answer['version']} for {answer['device']}")
     except ProbeFailed as error:
-        yield Check("vllm import", FAIL, str(error), "make the environment anew: setup_env.sh cpu|gpu")
+        yield Check("vllm import", FAIL, str(error), MAKE_ANEW)
 
 
 def check_verifier() -> Iterator[Check]:

@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 
+from real_openrlhf.probe import probe
+
 # A CUDA library needs the driver of its major version; the minor ones are compatible.
 LEAST_DRIVER = {12: 525, 13: 580}
 
@@ -41,6 +43,23 @@ def toolkit_version() -> str:
 def major(version: str) -> int:
     """0 where there is no version."""
     return int(version.partition(".")[0] or 0)
+
+
+def toolkit_fits() -> bool:
+    """Can extensions be compiled? Minor versions of one CUDA are compatible."""
+    import torch
+
+    return 0 < major(toolkit_version()) == major(torch.version.cuda or "")
+
+
+def memory_sizes() -> list[int]:
+    """Bytes of each GPU that PyTorch may use. Asking makes a CUDA context, which must not stay in a launcher."""
+    return probe(
+        "import json, torch\n"
+        "print(json.dumps({'bytes': [torch.cuda.get_device_properties(index).total_memory\n"
+        "                            for index in range(torch.cuda.device_count())]}))",
+        timeout=120,
+    )["bytes"]
 
 
 def why_torch_sees_none(torch_cuda: str) -> str:

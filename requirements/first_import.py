@@ -7,9 +7,10 @@ import importlib
 import os
 import sys
 
-MODULES = ("vllm", "ray", "deepspeed", "openrlhf.cli.train_ppo_ray", "math_verify", "matplotlib.pyplot")
+MODULES = ("openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
     for name in (*MODULES, *(["flash_attn"] if sys.argv[1] == "gpu" else [])):
         importlib.import_module(name)
+    from vllm import LLM  # noqa: F401  the engine too, which vLLM imports on demand

@@ -1,5 +1,5 @@
 """A small world for examples/scripts/setup_env.sh: a copy of the repository whose lock files ask for a few packages,
-and a folder of wheels instead of an index. OpenRLHF in it is the release; the script, uv and the patches are ours."""
+and a folder of wheels instead of an index. The OpenRLHF in it is the release; script, patches and uv are real too."""
 
 import base64
 import contextlib

@@ -56,8 +56,9 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
     # prompts differ in difficulty, so that uniform groups occur
     mixes = [draw(st.sampled_from([(1,), (0,), (1, 0), (1, 0, -1), (0, -2), (1, 0, -2, -1)])) for _ in sizes]
     random = draw(st.randoms(use_true_random=False))
-    labels = [random.choice(mixes[group]) for group in order]
     lengths = [random.randint(0 if random.random() < 0.1 else 1, max_length) for _ in order]
+    # a rollout without tokens has no score: it is ignored
+    labels = [random.choice(mixes[group]) if length else -1 for group, length in zip(order, lengths, strict=True)]
     name = draw(st.sampled_from(sorted(OBJECTIVES)))
     tau = draw(st.sampled_from([None, 0.1, 0.5, 1.0]))
     settings = {

@@ -28,7 +28,8 @@ REPORTS = {
     "hard": ["hard/runs"],
     "more": ["more/runs"],
 }
-BLOCK = re.compile(r"(<!-- table: (?P<path>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# `columns 1,2,5` takes these of the report's table; without it a page shows all.
+BLOCK = re.compile(r"(<!-- table: (?P<path>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
@@ -91,12 +92,18 @@ def table(stem: str, comparison: Comparison) -> str:
 
 def filled(page: Path) -> str:
     """The page with the tables as they are now."""
-    return BLOCK.sub(lambda block: block[1] + table_only(ROOT / block["path"]) + block[3], page.read_text())
+    return BLOCK.sub(
+        lambda block: block[1] + table_only(ROOT / block["path"], block["columns"]) + block[4], page.read_text()
+    )
 
 
-def table_only(path: Path) -> str:
+def table_only(path: Path, columns: str | None = None) -> str:
     """A report's table without its heading and notes, which the page has in its own words."""
-    return "".join(line + "\n" for line in path.read_text().splitlines() if line.startswith("|"))
+    rows = [line for line in path.read_text().splitlines() if line.startswith("|")]
+    if columns:
+        cells = [row.split("|") for row in rows]
+        rows = [f"|{'|'.join(row[int(number)] for number in columns.split(','))}|" for row in cells]
+    return "".join(f"{row}\n" for row in rows)
 
 
 if __name__ == "__main__":

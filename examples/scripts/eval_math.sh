@@ -2,12 +2,18 @@
 # One checkpoint on the paper's six benchmarks: bash examples/scripts/eval_math.sh MODEL OUT [any option of eval]
 #   BENCHMARKS  folder of the benchmarks (default: data/benchmarks, made from the hub if it is not there)
 #   TP, DP      GPUs an engine, and engines (default: 1, and as many as there are GPUs)
+# Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh).
 # Run it again after a crash or a Ctrl-C: finished samples are kept.
 set -euo pipefail
 
-[ $# -ge 2 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
 MODEL=$1 OUT=$2
 shift 2
+if ! command -v real-openrlhf >/dev/null; then
+    ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+    bash "$ROOT/examples/scripts/setup_env.sh" any
+    PATH=${REAL_VENV:-$ROOT/.venv}/bin:$PATH
+fi
 BENCHMARKS=${BENCHMARKS:-data/benchmarks}
 TP=${TP:-1}
 GPUS=$(python -c 'import torch; print(torch.cuda.device_count())')

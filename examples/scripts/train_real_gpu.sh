@@ -5,11 +5,12 @@
 #   DATA_DIR=data  RUNS_DIR=runs                                          where data and run folders are
 #   RESUME=0                                                              start a new run beside an unfinished one
 #   RAY_ADDRESS=head:6379 or http://head:8265                             a Ray cluster; without it, this machine
-# Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh).
+# Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh). A dry run takes the
+# environment that there is, and needs no GPU.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-[ $# -gt 0 ] || { sed -n '2,8s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,9s/^# //p' "$0" >&2; exit 2; }
 
 flags=(--recipe "$1")
 shift
@@ -20,7 +21,9 @@ done
 [ "${RESUME:-1}" = 0 ] || flags+=(--resume)
 
 if ! command -v real-openrlhf >/dev/null; then
-    bash "$ROOT/examples/scripts/setup_env.sh" gpu
+    environment=gpu
+    [[ " $* " != *" --dry-run "* ]] || environment=any
+    bash "$ROOT/examples/scripts/setup_env.sh" "$environment"
     PATH=${REAL_VENV:-$ROOT/.venv}/bin:$PATH
 fi
 exec real-openrlhf train "${flags[@]}" "$@"

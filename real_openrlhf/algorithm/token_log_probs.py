@@ -70,10 +70,11 @@ def factored_log_probs(
     if len(asked) < len(labels):
         factors = [(hidden.index_select(0, asked), weight) for hidden, weight in factors]
     head = _Head(temperature, entropy, rounded, max(logits_at_once // max(len(asked), 1) // 8 * 8, 8))
-    found = _TokenLogProbs.apply(head, labels[asked], *(tensor for pair in factors for tensor in pair))
-    nothing = found[0].new_zeros(len(labels))
-    log_probs, entropies = (None if one is None else nothing.index_copy(0, asked, one) for one in found)
-    return log_probs, entropies
+    tensors = (tensor for pair in factors for tensor in pair)
+    log_probs, entropies = _TokenLogProbs.apply(head, labels[asked], *tensors)
+    nothing = log_probs.new_zeros(len(labels))
+    everywhere = None if entropies is None else nothing.index_copy(0, asked, entropies)
+    return nothing.index_copy(0, asked, log_probs), everywhere
 
 
 class _Head(NamedTuple):

@@ -162,10 +162,14 @@ class RealActorTrainer(ActorPPOTrainer):
                 self.remember_old(batch, log_probs.detach())
             scores = self.actor_loss_fn.scores(log_probs, batch.old, batch.mask, experience.base_action_log_probs)
         entropy = getattr(output, "entropy", None)
+        if entropy is not None:
+            entropy = entropy[:, -batch.mask.shape[1] :]
+            if not self.args.actor.entropy_coef:  # one that is only logged keeps no graph
+                entropy = entropy.detach()
         return Forward(
             log_probs=log_probs,
             scores=scores,
-            entropy=None if entropy is None else entropy[:, -batch.mask.shape[1] :],
+            entropy=entropy,
             aux_loss=output.aux_loss if self.aux_loss and differentiable else None,
         )
 
@@ -227,7 +231,7 @@ class RealActorTrainer(ActorPPOTrainer):
         per_token = args.algo.real.kl_old_coef * sums["kl_old"] + totals.kl_ctl * sums["kl"]
         if totals.hinge:
             per_token = per_token + totals.hinge * sums["ppo_kl"]
-        if args.actor.entropy_coef:  # one that is only logged stays out of the graph
+        if args.actor.entropy_coef:
             per_token = per_token - args.actor.entropy_coef * sums["entropy_loss"]
         totals.sums[: len(SUMS)] += torch.stack([sums[name].detach().double() for name in SUMS])
         loss = (loss + per_token / step.tokens) * self.dp_size  # DeepSpeed averages gradients over ranks

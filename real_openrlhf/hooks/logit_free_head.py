@@ -137,7 +137,7 @@ def refuse_unknown(config, head: nn.Module, layer: nn.Module) -> None:
         if value not in (None, 1):
             raise UserError(f"--ds.logit_free: this model changes its logits ({name} {value}, as {family}). {REMEDY}")
     adapted = head is not layer and not (hasattr(head, "lora_B") and not head.lora_variant)
-    if adapted or type(layer).forward is not nn.Linear.forward:
+    if adapted or getattr(type(layer), "forward", None) is not nn.Linear.forward:
         raise UserError(
             f"--ds.logit_free needs a linear head, with plain LoRA or without, not {type(head).__name__} of "
             f"{type(layer).__name__}. {REMEDY}"

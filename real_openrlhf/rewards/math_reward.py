@@ -29,11 +29,13 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
     """OpenRLHF calls this for one response at a time, in a thread of its rollout actor."""
     (query,), (prompt,), (label,) = queries, prompts, labels
     verdict = _verdict(query, prompt, label)
+    no_answer = float(verdict.reason in ("no_answer", "unfinished_thinking"))
     return {
         "rewards": 0.0 if verdict.ignored else verdict.score,
         "scores": verdict.score,
         "extra_logs": {
-            "verifier/no_answer": float(verdict.reason in ("no_answer", "unfinished_thinking")),
+            "verifier/no_answer": no_answer,
+            "label/no_answer": no_answer,  # TRPA's lowest level: the trainer takes it out of the log
             "verifier/by_algebra": float(verdict.reason == "algebra"),
         }
         | {f"verifier/ignored_{reason}": float(verdict.reason == reason) for reason in (*FAILED, "prompt_not_found")},

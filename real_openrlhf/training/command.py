@@ -196,8 +196,8 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     findings.problems += preflight.length_problems(plan)
     findings.problems += preflight.reward_problems(plan)
     machine = place.problems(plan)
-    if dry_run and place.address is None and not place.gpus_here:
-        findings.notes += machine  # a dry run is for a machine without GPUs too
+    if dry_run and place.address is None:
+        findings.notes += machine  # a dry run is for every machine
     else:
         findings.problems += machine
     if not dry_run and place.address is None:
@@ -362,7 +362,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             words = plan.argv()
             command = shared_ray.command(session, words) if session else place.command([*TRAINER, *words], job)
             environment = place.environment(plan)
-            if "TORCH_EXTENSIONS_DIR" in environment:
+            if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
             code, reason = supervise(command, environment, lock, progress)
         finally:

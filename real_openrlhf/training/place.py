@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf import nvidia
 from real_openrlhf.training import preflight
 from real_openrlhf.training.recipes import Plan, Recipe
 
@@ -17,6 +19,9 @@ RAY_CLI = ("-m", "ray.scripts.scripts")
 
 SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
 
+# DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine.
+EXTENSIONS = Path(sys.prefix) / "torch_extensions"
+
 # What the stack needs on a machine without a GPU, where the user has not said otherwise.
 CPU_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -24,8 +29,7 @@ CPU_ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",  # compiling costs half a minute and gains nothing on a tiny model
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine
-    "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "torch_extensions"),
+    "TORCH_EXTENSIONS_DIR": str(EXTENSIONS),
     "REAL_RAY_DASHBOARD": "0",  # its processes take as long to start as the policy
     "VLLM_NO_USAGE_STATS": "1",
 }
@@ -81,6 +85,8 @@ class Place:
             ours = dict(CPU_ENVIRONMENT)
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
+        elif self.address is None:
+            ours = _compiler_environment()
         environment = {**ours, **os.environ}
         if self.address is None:
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
@@ -127,6 +133,17 @@ class Place:
         if self.job_address:
             stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
             subprocess.run(stop, check=False)
+
+
+def _compiler_environment() -> dict[str, str]:
+    """What DeepSpeed needs to compile for GPUs. A place of this machine's own: only here are stale locks told from
+    those of others that share the environment."""
+    ours = {}
+    if os.access(sys.prefix, os.W_OK):
+        ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
+    if nvidia.toolkit_fits():
+        ours["DS_SKIP_CUDA_CHECK"] = "1"  # DeepSpeed's own table of what goes together ends at CUDA 12
+    return ours
 
 
 def _answers(address: str) -> bool:

@@ -16,7 +16,9 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError, last_line
+from real_openrlhf.probe import ProbeFailed
 from real_openrlhf.training.recipes import DERIVED, Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -281,9 +283,13 @@ def local_gpus() -> tuple[int, float | None]:
     """(GPUs here, the smallest one's memory in GB)."""
     import torch
 
-    count = torch.cuda.device_count()
-    sizes = [torch.cuda.get_device_properties(index).total_memory / 1e9 for index in range(count)]
-    return count, min(sizes, default=None)
+    if not torch.cuda.device_count():
+        return 0, None
+    try:
+        sizes = nvidia.memory_sizes()
+    except ProbeFailed as error:
+        raise UserError(f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` looks why.") from error
+    return len(sizes), min(sizes) / 1e9
 
 
 def room_problems(folder: Path) -> list[str]:

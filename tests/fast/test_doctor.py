@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf import OPENRLHF_VERSION, doctor
+from real_openrlhf import OPENRLHF_VERSION, doctor, nvidia, probe
 
 
 def of(check) -> dict[str, doctor.Check]:
@@ -74,9 +74,9 @@ def test_another_openrlhf_is_a_failure(site):
 @pytest.mark.parametrize("gpus, level", [(0, "ok"), (8, "warn")])
 def test_flash_attn_is_missed_only_where_there_are_gpus(site, monkeypatch, gpus, level):
     site("openrlhf", OPENRLHF_VERSION, "flash-attn==2.8.3")
-    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
     found = of(doctor.check_packages)["flash-attn"]
-    assert (found.level, bool(found.todo)) == (level, gpus > 0)
+    assert (found.level, doctor.WITHOUT_FLASH_ATTN in found.todo) == (level, gpus > 0)
 
 
 def test_the_installed_stack_is_measured_against_the_pins_of_openrlhf():
@@ -107,8 +107,8 @@ def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):
         f"pathlib.Path({str(child)!r}).write_text(str(child.pid))\n"
         "time.sleep(300)\n"
     )
-    with pytest.raises(doctor.ProbeFailed, match="no answer after 2 s"):
-        doctor.probe(program, timeout=2)
+    with pytest.raises(probe.ProbeFailed, match="no answer after 2 s"):
+        probe.probe(program, timeout=2)
     for _ in range(50):
         state = Path(f"/proc/{child.read_text()}/stat")
         if not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
@@ -126,43 +126,53 @@ def test_a_probe_that_hangs_is_killed_with_everything_that_it_started(tmp_path):
     ],
 )
 def test_a_probe_that_crashes_says_why(program, said):
-    with pytest.raises(doctor.ProbeFailed, match=said):
-        doctor.probe(program, timeout=60)
+    with pytest.raises(probe.ProbeFailed, match=said):
+        probe.probe(program, timeout=60)
 
 
 def test_a_probe_may_print_before_its_answer():
-    assert doctor.probe("print('loading ...'); print('{\"value\": 1}')", timeout=60) == {"value": 1}
+    assert probe.probe("print('loading ...'); print('{\"value\": 1}')", timeout=60) == {"value": 1}
 
 
 @pytest.mark.parametrize("check", [doctor.check_devices, doctor.check_ray, doctor.check_vllm, doctor.check_verifier])
 def test_every_probing_check_turns_a_failed_probe_into_a_line_with_advice(monkeypatch, check):
     def failing(program, timeout):
         compile(program, "probe", "exec")
-        raise doctor.ProbeFailed("no answer after 1 s")
+        raise probe.ProbeFailed("no answer after 1 s")
 
     monkeypatch.setattr(doctor, "probe", failing)
     (found,) = check()
     assert found.level == "FAIL" and "no answer after 1 s" in found.found and found.todo
 
 
+H200 = ["H200", 139 * 2**30]
+
+
 @pytest.mark.parametrize(
-    "cuda, accelerator, gpus, levels",
+    "cuda, built_for, accelerator, gpus, levels",
     [
-        ([], "cpu", 0, ["ok", "ok"]),
-        ([["H200", 139 * 2**30]] * 8, "cuda", 8, ["ok", "ok"]),
-        ([], "cpu", 8, ["FAIL", "ok"]),
-        ([["H200", 139 * 2**30]], "cpu", 1, ["ok", "FAIL"]),
+        ([], None, "cpu", 0, ["ok", "ok"]),
+        ([], "13.0", "cpu", 0, ["ok", "ok"]),
+        ([H200] * 8, "13.0", "cuda", 8, ["ok", "ok", "ok"]),
+        ([H200] * 8, "12.8", "cuda", 8, ["ok", "FAIL", "ok"]),
+        ([], None, "cpu", 8, ["FAIL", "ok"]),
+        ([], "13.0", "cpu", 8, ["FAIL", "ok"]),
+        ([H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
     ],
 )
-def test_devices(monkeypatch, cuda, accelerator, gpus, levels):
-    answer = {"torch": "2.13.0", "cuda": cuda, "accelerator": accelerator}
+def test_devices(monkeypatch, cuda, built_for, accelerator, gpus, levels):
+    answer = {"torch": "2.13.0", "built for": built_for, "cuda": cuda, "accelerator": accelerator}
     monkeypatch.setattr(doctor, "probe", lambda program, timeout: answer)
-    monkeypatch.setattr(doctor, "nvidia_gpus", lambda: gpus)
+    monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
+    monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
+    monkeypatch.setattr(nvidia, "toolkit_version", lambda: "13.1")
     found = list(doctor.check_devices())
     assert [check.level for check in found] == levels
     assert all(bool(check.todo) == (check.level != "ok") for check in found)
     if cuda:
         assert found[0].found == f"{len(cuda)} x H200, 139 GB each"
+    if gpus and not cuda:
+        assert ("driver 550.54.15" in found[0].found) == bool(built_for)
 
 
 @pytest.mark.parametrize("free, level", [(100, "ok"), (5, "warn"), (0.5, "FAIL")])

@@ -20,13 +20,13 @@ def boxed(answer: str) -> str:
 
 
 def test_tricky_pairs():
-    assert len(PAIRS) >= 200 and len({(pair["gold"], pair["response"]) for pair in PAIRS}) == len(PAIRS)
+    assert len(PAIRS) >= 1_190 and len({(pair["gold"], pair["response"]) for pair in PAIRS}) == len(PAIRS)
     verdicts = [(pair, verify(pair["response"], pair["gold"])) for pair in PAIRS]
     false_positives = [pair for pair, verdict in verdicts if verdict.score == 1.0 and not pair["equal"]]
     right = sum(verdict.score == float(pair["equal"]) for pair, verdict in verdicts)
     assert not false_positives
-    assert right >= 0.97 * len(PAIRS)
-    assert sum(not pair["equal"] for pair in PAIRS) >= 80  # saying yes to everything must not pass
+    assert right >= 0.98 * len(PAIRS)
+    assert sum(not pair["equal"] for pair in PAIRS) >= 450  # saying yes to everything must not pass
 
 
 @pytest.mark.parametrize(

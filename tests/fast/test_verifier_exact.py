@@ -83,11 +83,15 @@ def test_notations_of_numbers(text, value):
     assert exact.rational(normalise(text)) == value
 
 
-@pytest.mark.parametrize(
-    "text", ["x", "1,2", r"\sqrt{4}", "2^{1/2}", "1/0", "0^{-1}", "(1", "1)", "", "1 2", "7!!", "3+"]
-)
+@pytest.mark.parametrize("text", ["x", "1,2", r"\sqrt{4}", "2^{1/2}", "(1", "1)", "", "1 2", "7!!", "3+", "12:00"])
 def test_what_is_no_rational_number_is_left_alone(text):
     assert exact.rational(normalise(text)) is None
+
+
+@pytest.mark.parametrize("text", ["1/0", "0^{-1}", r"\frac{0}{\frac{0}{0}}", r"2+\frac{3}{1-1}"])
+def test_a_division_by_zero_has_no_value(text):
+    with pytest.raises(exact.NoValue):
+        exact.rational(normalise(text))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def test_normalising_any_text_is_stable_and_never_fails(text):
 def _value(text: str) -> Fraction | None:
     try:
         return exact.rational(text)
-    except exact.TooLarge:
+    except (exact.TooLarge, exact.NoValue):
         return None
 
 

@@ -32,8 +32,9 @@ def trained(flags: dict, vocabulary: int, entropy_coef: float = 0.0, **case) -> 
 
     def arguments(case):
         args = parse(case)
-        vars(args.ds).update(flags)
-        args.actor.entropy_coef = entropy_coef
+        args.ds.logit_free, args.actor.entropy_coef = flags["logit_free"], entropy_coef
+        if flags["lora_targets"]:
+            args.ds.lora.target_modules = flags["lora_targets"]
         return args
 
     gather, gathered = deepspeed.comm.all_gather_into_tensor, []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LAB = Path(__file__).with_name("logit_free_rank.py")
-VOCABULARY = 152_064
+VOCABULARY, SMALLER, WIDTH = 152_064, 40_000, 32
 STEPS = 3
 
 
@@ -22,10 +22,10 @@ def models(tmp_path_factory) -> dict[str, str]:
     from real_openrlhf.training import tiny_task
 
     tokenizer, made = tiny_task.make_tokenizer(), {}
-    for name, vocabulary, tied in (("large", VOCABULARY, False), ("tied", 512, True), ("untied", 512, False)):
+    for name, vocabulary, tied in (("large", VOCABULARY, False), ("tied", SMALLER, True), ("untied", SMALLER, False)):
         torch.manual_seed(0)
         config = Qwen2Config(
-            vocab_size=vocabulary, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+            vocab_size=vocabulary, hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
             num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=tied,
         )  # fmt: skip
         model = Qwen2ForCausalLM(config)
@@ -60,7 +60,7 @@ def train(folder: Path, cases: list[dict]) -> list[list[dict]]:
 
 def case(model: str, loss: str, logit_free: bool, vocabulary: int, **more) -> dict:
     """16 rollouts: eight a rank and step, in micro-batches of four."""
-    flags = {"logit_free": logit_free, "head_dtype": more.pop("head_dtype", None)}
+    flags = {"logit_free": logit_free, "lora_targets": more.pop("lora_targets", None)}
     layout = {"epochs": STEPS, "groups_per_step": 4, "micro_batch_size": 4, "zero_stage": 3}
     return {"model": model, "loss": loss, "flags": flags, "vocabulary": vocabulary, **layout, **more}
 
@@ -84,3 +84,40 @@ def test_with_a_real_vocabulary_steps_agree_and_memory_falls(models, tmp_path, c
     with capsys.disabled():
         for setting, found in zip(settings, first, strict=True):
             print("\n", setting, found["points"], f"{found['peak']:.0f} MB", len(found["gathered"]), end="")
+
+
+VARIANTS = {
+    "untied": {"model": "untied"},
+    "tied, checkpointing": {"model": "tied", "checkpointing": True},
+    "lora": {"model": "untied", "lora": True},
+    "lora on the head": {"model": "untied", "lora": True, "lora_targets": ["q_proj", "down_proj", "lm_head"]},
+}
+
+
+@pytest.fixture(scope="module")
+def in_fp32(models, tmp_path_factory) -> dict[tuple[str, bool], dict]:
+    """Three large steps of REAL with every kind of head, without the flag and with it."""
+    settings = [(name, flag) for name in VARIANTS for flag in (False, True)]
+    common = {"dtype": "fp32", "learning_rate": 1e-2, "uniform_groups": "keep", "entropy_coef": 0.1}
+    cases = []
+    for name, flag in settings:
+        variant = dict(VARIANTS[name])
+        cases.append(case(models[variant.pop("model")], "real", flag, SMALLER, **common, **variant))
+    first, second = train(tmp_path_factory.mktemp("fp32"), cases)
+    assert [one["points"] for one in first] == [one["points"] for one in second]
+    return dict(zip(settings, first, strict=True))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_kind_of_head_trains_as_with_logits(in_fp32, name):
+    plain, logit_free = (in_fp32[name, flag] for flag in (False, True))
+    assert len(plain["points"]) == STEPS and plain["points"][0] != pytest.approx(plain["points"][2], rel=1e-2)
+    for found, expected in zip(logit_free["points"], plain["points"], strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+    head = SMALLER * WIDTH  # large enough for ZeRO-3 to shard it
+    assert logit_free["gathered"].count(head) == plain["gathered"].count(head) > 0
+
+
+def test_the_adapter_of_a_head_counts(in_fp32):
+    adapted, other = (in_fp32[name, True]["points"] for name in ("lora on the head", "lora"))
+    assert adapted[0][1] != pytest.approx(other[0][1], rel=1e-2)

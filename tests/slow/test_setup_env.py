@@ -22,7 +22,7 @@ NO_INDEX_ANSWERS = {
     "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
     "PIP_NO_INDEX": "",
     "PIP_FIND_LINKS": "",
-    "PIP_RETRIES": "0",
+    "PIP_RETRIES": "1",  # without any pip does not say why it found nothing
 }
 
 

@@ -1,44 +1,139 @@
-"""A wheel of the package carries the patches, and its patch tool finds them there."""
+"""The wheel in an environment that has it and what it declares: installed for real, the rest linked from this one."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Iterable
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from real_openrlhf import patching
+from real_openrlhf import cli, patching
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
+SITE = f"lib/python3.{sys.version_info.minor}/site-packages"
 
 
-def test_a_wheel_patches_without_the_checkout(tmp_path):
-    try:
-        installed = distribution("openrlhf")
-    except PackageNotFoundError:
-        pytest.skip("openrlhf is not installed: bash examples/scripts/setup_env.sh cpu")
-    source, site = tmp_path / "source", tmp_path / "site"
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("real_openrlhf", "patches"):
         shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", built, source]
     subprocess.run(words, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    return next(built.glob("*.whl"))
+
+
+def needed(requirements: Iterable[str], extra: str) -> list[Distribution]:
+    """What the requirements ask for, and what that asks for, as the metadata of what is installed here says."""
+    found, seen = {}, set()
+    waiting = [(text, extra) for text in requirements]
+    while waiting:
+        text, extra = waiting.pop()
+        requirement = Requirement(text)
+        if (text, extra) in seen or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+            continue
+        seen.add((text, extra))
+        found[requirement.name] = distribution(requirement.name)
+        theirs = found[requirement.name].requires or ()
+        waiting += [(text, extra) for text in theirs for extra in ("", *requirement.extras)]
+    return list(found.values())
+
+
+def environment(folder: Path, wheel: Path, extra: str) -> Path:
+    """An environment with the wheel, and with what the wheel's metadata asks for; its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    packed = sorted(path.name for path in (site / "real_openrlhf/patches").rglob("*") if path.is_file())
+        archive.extractall(folder / SITE)
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        requirements = re.findall(r"^Requires-Dist: (.+)$", archive.read(metadata).decode(), re.M)
+    for package in needed(requirements, extra):
+        for name in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
+            if not (folder / SITE / name).exists():
+                (folder / SITE / name).symlink_to(package.locate_file(name))
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def alone(wheel, tmp_path_factory) -> Path:
+    return environment(tmp_path_factory.mktemp("alone"), wheel, extra="")
+
+
+def run(python: Path, *words: object) -> subprocess.CompletedProcess:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        (python, "-m", "real_openrlhf.cli", *words), cwd="/", env=clean, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_without_extras_every_subcommand_has_its_help(alone, command):
+    result = run(alone, command, "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"usage: real-openrlhf {command}" in result.stdout
+
+
+@pytest.fixture
+def answers(tmp_path) -> Path:
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps({"prompt": "1/2 + 1/2?", "response": r"\boxed{\frac{2}{2}}", "label": "1"}) + "\n")
+    return path
+
+
+WORDS = {
+    "train": ["--dry-run", "--runs-dir", "{tmp}"],
+    "compare": ["--steps", "1", "--out", "{tmp}/compare"],
+    "eval": ["--model", "{tmp}", "--benchmarks", "{answers}", "--out", "{tmp}/eval"],
+    "data": ["{answers}", "--out", "{tmp}/data.jsonl", "--gold-column", "label", "--problem-column", "prompt"],
+    "grade": ["--input", "{answers}", "--output", "{tmp}/graded.jsonl"],
+    "report": ["{repository}/examples/results/mixed/runs/grpo-s1", "--out", "{tmp}/report"],
+}
+
+
+def words_of(command: str, tmp: Path, answers: Path) -> list[str]:
+    return [command, *(word.format(tmp=tmp, answers=answers, repository=REPOSITORY) for word in WORDS[command])]
+
+
+@pytest.mark.parametrize("command", WORDS)
+def test_without_its_extra_a_subcommand_says_what_to_install(alone, tmp_path, answers, command):
+    result = run(alone, *words_of(command, tmp_path, answers))
+    assert result.returncode == 2, result.stderr
+    extra = {"compare": "train"}.get(command, command)
+    assert "is not installed" in result.stderr and f"pip install 'real-openrlhf[{extra}]'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["data", "grade", "report"])
+def test_with_its_extra_a_subcommand_works(wheel, tmp_path, answers, command):
+    python = environment(tmp_path / "environment", wheel, extra=command)
+    result = run(python, *words_of(command, tmp_path, answers))
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_wheel_patches_without_the_checkout(wheel, tmp_path):
+    try:
+        installed = distribution("openrlhf")
+    except PackageNotFoundError:
+        pytest.skip("openrlhf is not installed: bash examples/scripts/setup_env.sh cpu")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    packed = sorted(path.name for path in (tmp_path / "real_openrlhf/patches").rglob("*") if path.is_file())
     series = patching.load_series()
     assert packed == sorted(["README.md", "files.json", *(patch.name for patch in series.patches)])
 
-    shutil.copytree(installed.locate_file("openrlhf"), site / "openrlhf", ignore=shutil.ignore_patterns("__pycache__"))
-    patching.revert(site)
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(installed.locate_file("openrlhf"), tmp_path / "openrlhf", ignore=skip)
+    patching.revert(tmp_path)
     apply = [sys.executable, "-S", "-m", "real_openrlhf.patching", "apply", "--root", "."]
-    result = subprocess.run(
-        apply, cwd=site, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(site)}
-    )
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run(apply, cwd=tmp_path, capture_output=True, text=True, env=variables)
     assert result.returncode == 0, result.stderr
-    assert set(patching.file_states(site, series).values()) == {patching.AFTER}
+    assert set(patching.file_states(tmp_path, series).values()) == {patching.AFTER}

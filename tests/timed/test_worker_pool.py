@@ -54,6 +54,15 @@ def test_a_slow_computation_gives_up_before_it_is_killed(pool):
     assert worker.alive() and workers._ready.queue == [worker]
 
 
+def test_a_worker_that_is_not_itself_after_giving_up_is_replaced(pool):
+    workers = pool("corrupt")
+    assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
+    worker = workers._ready.queue[0]
+    assert verify(boxed("5\\sqrt{2}\\clubsuit"), HARD).reason == "timeout"
+    assert not worker.alive()
+    assert verify(boxed("\\sqrt{2}\\cdot 5"), HARD).score == 1.0  # by another worker
+
+
 def test_a_worker_killed_while_idle_costs_no_verdict(pool):
     workers = pool()
     assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0

@@ -13,6 +13,7 @@ from real_openrlhf.rewards.verifier.formulas import (
     TRIED_POINTS,
     UNFINISHED,
     close,
+    divides_by_zero,
     finished,
     formula,
     not_finite,
@@ -50,6 +51,8 @@ def _same_formula(gold: str, answer: str, digits: int) -> bool:
     if gold_formula is None:
         raise GoldUnparsed(gold)
     answer_formula = formula(answer)
+    if divides_by_zero(gold) or divides_by_zero(answer):
+        return False
     if answer_formula is None or not_finite(gold_formula) or not_finite(answer_formula):
         return False  # only numbers and sets of numbers are equal by their values; anything else by its text
     if gold_formula == answer_formula:
@@ -89,12 +92,12 @@ def _compared_parts(gold: str, answer: str) -> tuple[str, str]:
 def _same_constant(formulas: tuple[sympy.Expr, sympy.Expr], texts: tuple[str, str], digits: int) -> bool:
     unfinished = any(expression.has(*UNFINISHED) for expression in formulas)
     precision = POINT_DIGITS // 2 if unfinished else _CONSTANT_DIGITS
-    values = [value(finished(expression), {}, precision) for expression in formulas]
-    if None in values:
+    one, other = (value(finished(expression), {}, precision) for expression in formulas)
+    if one is None or other is None:
         return False
-    if close(*values, digits=precision * 3 // 4):
+    if close(one, other, digits=precision * 3 // 4):
         return True
-    decimals = ((texts[1], formulas[0], values[0]), (texts[0], formulas[1], values[1]))
+    decimals = ((texts[1], formulas[0], one), (texts[0], formulas[1], other))
     return any(
         not expression.is_rational and number.is_real and exact.rounds_to(decimal, _as_fraction(number), digits)
         for decimal, expression, number in decimals
@@ -107,7 +110,7 @@ def _as_fraction(number: sympy.Expr) -> Fraction:
 
 
 def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
-    """Equal values at random points; None where the formulas have no values (integrals, sums)."""
+    """Equal values at random points; None where these are too few to tell, and for integrals and sums."""
     if gold.has(*UNFINISHED) or answer.has(*UNFINISHED):
         return None
     steps = gold.has(*_STEPS) or answer.has(*_STEPS)
@@ -118,11 +121,11 @@ def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
             continue
         if not close(one, other):
             # Functions with steps may be meant for integers only, where floor((n+1)/2) is ceil(n/2).
-            return steps and _agree_on_integers(gold, answer) and None
+            return None if steps and _agree_on_integers(gold, answer) else False
         agreed += 1
         if agreed == (TRIED_POINTS if steps else _POINTS):
             return True
-    return False
+    return None if agreed else False
 
 
 def _agree_on_integers(gold: sympy.Expr, answer: sympy.Expr) -> bool:

@@ -5,16 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from real_openrlhf.rewards.verifier import leaf, regions
+from real_openrlhf.rewards.verifier import labels, leaf, regions
 from real_openrlhf.rewards.verifier.exact import significant_digits
 from real_openrlhf.rewards.verifier.matching import LeafEqual, equal
 from real_openrlhf.rewards.verifier.structure import parse, split
 
 _APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
 _PUNCTUATION = " \t\r\n.,;:"
-_NAME = re.compile(
-    r"^(?:\\text\{[^{}]*\}|[a-zA-Z](?:_\{\w+\})?|\\(?!pi|infty)[a-z]+|[A-Z]{2,}|\|[A-Z]{2,}\||\(?[a-z]\([a-z\d]\))$"
-)
 _INTEGERS = r"(?:[,;] ?|\(| |\\text\{ *(?:where|with|for|for all|for any|for some)? *\})*"
 _PARAMETER = re.compile(
     rf"{_INTEGERS}(?<!\\)\b([a-zA-Z])(?:_\{{\w+\}})?\\in ?(\\mathbb\{{[ZN]\}}(?:\^\{{[+*]\}}|_\{{[^{{}}]*\}})?)\)?$"
@@ -62,7 +59,7 @@ def _readings(text: str, rules: Rules) -> list[str]:
     exact, rough = exact.strip(_PUNCTUATION), rough.strip(_PUNCTUATION)
     if not found or not rough:
         return [exact if found else text]
-    if not exact or _NAME.match(exact):
+    if not exact or labels.is_label(exact):
         return [f"{exact}={rough}" if exact else rough]
     if significant_digits(rough) and rules.leaves(exact, rough, _APPROXIMATE_DIGITS):
         return [exact, rough]
@@ -78,9 +75,11 @@ def _same_reading(gold: str, answer: str, rules: Rules) -> bool:
         if gold_domain[1] != domain[1]:
             return False
         answer = _renamed(answer, domain[0], gold_domain[0])
-    if gold == answer or equal(_tree(gold), _tree(answer), rules.leaves):
-        return True
     pair = regions.comparable(gold, answer)
+    if gold == answer:
+        return True
+    if not (pair and any(map(regions.is_built, (gold, answer)))) and equal(_tree(gold), _tree(answer), rules.leaves):
+        return True
     return pair is not None and rules.regions(*pair)
 
 

@@ -23,18 +23,27 @@ class TooLarge(Exception):
     """The text is a number, but one with more digits than any answer has."""
 
 
+class NoValue(Exception):
+    """The text is arithmetic that divides by zero: it is equal to nothing but itself."""
+
+
 class _NotANumber(Exception):
     pass
 
 
 def rational(text: str) -> Fraction | None:
-    """The exact value of a normalised text of plain arithmetic; None for anything else; TooLarge for towers."""
+    """The exact value of a normalised text of plain arithmetic; None for anything else.
+
+    Raises TooLarge for towers of powers and NoValue for a division by zero.
+    """
     text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
     text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
     try:
         return _Arithmetic(text).value()
-    except (_NotANumber, ZeroDivisionError):
+    except _NotANumber:
         return None
+    except ZeroDivisionError:
+        raise NoValue from None
 
 
 def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:

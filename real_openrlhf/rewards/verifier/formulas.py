@@ -11,6 +11,8 @@ from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse
 from sympy.core.function import AppliedUndef
 
+from real_openrlhf.rewards.verifier.normalise import denominators
+
 # Units are off: math-verify would drop the `t` of `3t` as a unit. units.value_and_unit has done that job.
 _LATEX = [
     LatexExtractionConfig(
@@ -68,6 +70,16 @@ def own_letters(gold: str, answer: str) -> tuple[str, str]:
 def not_finite(read: sympy.Basic | sympy.MatrixBase) -> bool:
     """Whether a formula holds infinity or a division by zero outside the limits of a sum or an integral."""
     return read.has(*_NOT_FINITE) and not read.has(*UNFINISHED)
+
+
+def divides_by_zero(text: str) -> bool:
+    """Whether a fraction below another has no value: sympy makes 0 of 1/(1/0)."""
+    for below in denominators(text):
+        if "frac" in below or "/" in below:
+            read = formula(below)
+            if isinstance(read, sympy.Expr) and (not_finite(read) or read.is_zero):
+                return True
+    return False
 
 
 def value(expression: sympy.Expr, point: dict, digits: int = POINT_DIGITS) -> sympy.Expr | None:

@@ -15,7 +15,8 @@ _QUANTITY = re.compile(
     rf"^(?:{_POINTS}|\|{_POINTS}\||\|\\(?:vec|overrightarrow|overline)\{{[^{{}}]*\}}\||m\\angle ?{_POINTS}|"
     rf"\\(?:sin|cos|tan|cot) ?(?:\\angle ?)?(?:{_POINTS}|\\[a-z]+|\({_POINTS}\)))$"
 )
-_NUMBER = re.compile(r"^(?:[\d.,+\-/(){}!\s^%]|\\(?:frac|cdot|sqrt|pi|%|binom|text\{[^{}]*\}))+$")
+_NUMBER = re.compile(r"^(?=.*\d)(?:[\d.,+\-/(){}!\s^%]|\\(?:frac|cdot|sqrt|pi|%|binom|text\{[^{}]*\}))+$")
+_CONSTANTS = (r"\pi", r"\infty", "e", "i")
 _PARAMETER = re.compile(r"^[a-w](?:_\{\w+\})?$")
 _FRACTION = re.compile(r"^\\frac\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}$")
 VARIABLE = re.compile(r"^[a-zA-Z](?:_\{[^{}]*\})?$")
@@ -43,10 +44,17 @@ def is_equation(name: str, value: str) -> bool:
     return has_letter(value) or not _is_quantity(name)
 
 
+def is_label(text: str) -> bool:
+    """Whether a text by itself can only be a name, as what is left of `\\approx` in `AB \\approx 1.4`."""
+    return text not in _CONSTANTS and (_NAME.match(text) is not None or _is_quantity(text))
+
+
 def same_name(gold: str, answer: str, value: str) -> str | None:
     """The answer's value in the gold's terms (`f(t) = t` for `f(x) = x`); None where it names something else."""
-    if canonical(gold) == canonical(answer) or r"\text" in gold or r"\text" in answer:
+    if canonical(gold) == canonical(answer):
         return value
+    if r"\text" in gold or r"\text" in answer:
+        return value if _words_agree(gold, answer) else None
     gold_function, function = _FUNCTION.match(gold), _FUNCTION.match(answer)
     if gold_function and function:
         if gold_function[1] != function[1]:
@@ -58,6 +66,12 @@ def same_name(gold: str, answer: str, value: str) -> str | None:
     if (gold_function and VARIABLE.match(answer)) or (function and VARIABLE.match(gold)):
         return value
     return value if base(gold) == answer or base(answer) == gold else None  # x for x_{1}
+
+
+def _words_agree(gold: str, answer: str) -> bool:
+    """`Area` and `area of the triangle` may be one, `max` and `min` not; a word and a symbol may."""
+    words = [re.sub(r"\\text|[^a-z]", "", name.lower()) if r"\text" in name else "" for name in (gold, answer)]
+    return words[0] in words[1] or words[1] in words[0]
 
 
 def canonical(name: str) -> str:
@@ -73,11 +87,11 @@ def base(name: str) -> str:
 
 def are_roots(names: list[str]) -> bool:
     """`x_{1}, x_{2}`: values of one unknown, whose order says nothing."""
-    indexed = [_INDEX.match(name) for name in names]
+    matches = [match for name in names if (match := _INDEX.match(name))]
     return (
-        all(indexed)
-        and {int(match[2]) for match in indexed} == set(range(1, len(names) + 1))
-        and (len({match[1] for match in indexed}) == 1)
+        len(matches) == len(names)
+        and {int(match[2]) for match in matches} == set(range(1, len(names) + 1))
+        and len({match[1] for match in matches}) == 1
     )
 
 

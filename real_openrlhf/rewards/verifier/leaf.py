@@ -23,10 +23,9 @@ _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "
                "nine": "9", "twelve": "12", "sixteen": "16"}  # fmt: skip
 # Words that say the same as a symbol or as other words.
 _SYNONYMS = {
-    "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealroots": "emptyset",
-    "norealsolutions": "emptyset",
-    "nosuchnumber": "emptyset", "empty": "emptyset", "theemptyset": "emptyset", "infinitelymany": "infty",
-    "infinity": "infty", "infinite": "infty", "dne": "doesnotexist",
+    "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealsolutions": "emptyset",
+    "norealroots": "emptyset", "nosuchnumber": "emptyset", "empty": "emptyset", "theemptyset": "emptyset",
+    "infinitelymany": "infty", "infinity": "infty", "infinite": "infty", "dne": "doesnotexist",
 }  # fmt: skip
 _BOUND = re.compile(r"\\(?:sum|prod|int|lim)(?![a-zA-Z])")
 _SYMBOLS = {r"\emptyset": "emptyset", r"\infty": "infty"}
@@ -96,8 +95,10 @@ def _same_choice(gold: str, answer: str) -> bool | None:
 def _same_number(gold: str, answer: str, percents: tuple[bool, bool], digits: int) -> bool:
     if _BOUND.search(gold + answer):
         raise Undecided  # the letter of a sum is no variable
-    gold_value, gold_large = _rational(gold)
-    value, large = _rational(answer)
+    try:
+        (gold_value, gold_large), (value, large) = _rational(gold), _rational(answer)
+    except exact.NoValue:
+        return False
     if gold_large or large:
         if gold_large and large:
             raise Undecided

@@ -3,13 +3,17 @@
 So the same rules serve the cheap exact comparison and the symbolic one.
 """
 
+import re
 from collections.abc import Callable
+from typing import TypeVar
 
 from real_openrlhf.rewards.verifier import exact, labels, structure
 from real_openrlhf.rewards.verifier.structure import Assignment, Clock, Collection, Leaf, Matrix, Node, Ratio, Row
 
 # Gold text, answer text, how many digits make a decimal stand for what it rounds.
 LeafEqual = Callable[[str, str, int], bool]
+Several = Assignment | Row | Collection
+Side = TypeVar("Side")
 _DIGITS_IN_VECTORS = 3
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
@@ -31,10 +35,12 @@ def _equal_times(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
 
 
 def _untimed(node: Node) -> Node:
-    """`3:10` beside a number is a ratio."""
+    """Beside a number `3:10` is a ratio and `3 p.m.` is 3, but `8:34 p.m.` is no number."""
     if not isinstance(node, Clock):
         return node
-    return (None if "text" in node.text else structure.ratio(node.text)) or Leaf(node.text)
+    if ":" not in node.text:
+        return Leaf(node.text.partition(r"\text")[0].rstrip("apmAPM. "))
+    return (None if re.search("[a-zA-Z]", node.text) else structure.ratio(node.text)) or Ratio(())
 
 
 def _equal_matrices(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
@@ -42,13 +48,18 @@ def _equal_matrices(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
         shape = [len(row) for row in gold.rows]
         return shape == [len(row) for row in answer.rows] and _in_order(_entries(gold), _entries(answer), leaf_equal)
     matrix, other = (gold, answer) if isinstance(gold, Matrix) else (answer, gold)
+    assert isinstance(matrix, Matrix)
     if isinstance(other, Row) and other.brackets in ("()", "[]") and 1 in (len(matrix.rows), len(matrix.rows[0])):
-        pair = (_entries(matrix), other.items)  # a column or row vector written as a tuple
-        return _in_order(*(pair if matrix is gold else pair[::-1]), leaf_equal)
+        # a column or row vector written as a tuple
+        return _in_order(*_gold_first(matrix is gold, _entries(matrix), other.items), leaf_equal)
     if isinstance(other, Leaf) and "matrix}" in other.text:
-        pair = (matrix.text, other.text)  # a product or sum of matrices
-        return leaf_equal(*(pair if matrix is gold else pair[::-1]), exact.ROUNDED_DIGITS)
+        # a product or sum of matrices
+        return leaf_equal(*_gold_first(matrix is gold, matrix.text, other.text), exact.ROUNDED_DIGITS)
     return False
+
+
+def _gold_first(is_gold: bool, one: Side, other: Side) -> tuple[Side, Side]:
+    return (one, other) if is_gold else (other, one)
 
 
 def _entries(matrix: Matrix) -> tuple[Node, ...]:
@@ -56,11 +67,10 @@ def _entries(matrix: Matrix) -> tuple[Node, ...]:
 
 
 def _equal_ratios(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
-    names = [node.names if isinstance(node, Ratio) else () for node in (gold, answer)]
-    if all(names):
-        if sorted(names[0]) != sorted(names[1]):
+    if isinstance(gold, Ratio) and isinstance(answer, Ratio) and gold.names and answer.names:
+        if sorted(gold.names) != sorted(answer.names):
             return False
-        answer = Ratio(tuple(answer.items[names[1].index(name)] for name in names[0]))
+        answer = Ratio(tuple(answer.items[answer.names.index(name)] for name in gold.names))
     one, other = _quotients(gold), _quotients(answer)
     return len(one) == len(other) and all(
         leaf_equal(g, a, exact.ROUNDED_DIGITS) for g, a in zip(one, other, strict=True)
@@ -76,23 +86,27 @@ def _quotients(node: Node) -> list[str]:
 
 def _equal_assignments(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
     """By name where both have names, else in order: the alphabet's for variables, the given one for other names."""
+    if not isinstance(gold, Several) or not isinstance(answer, Several):
+        return False
     names, other_names = _names(gold), _names(answer)
     if names and other_names:
         if sorted(names) == sorted(other_names):
             in_gold_order = tuple(answer.items[other_names.index(name)] for name in names)
             return _in_order(gold.items, in_gold_order, leaf_equal)
-        if not any(r"\text" in name for name in gold.names + answer.names):
+        if not any(r"\text" in name for name in _written_names(gold) + _written_names(answer)):
             return False
-    if not all(isinstance(node, Assignment | Row | Collection) for node in (gold, answer)):
-        return False
     return _in_order(_natural_order(gold), _natural_order(answer), leaf_equal)
 
 
-def _names(node: Node) -> list[str]:
-    return [labels.canonical(name) for name in node.names] if isinstance(node, Assignment | Row) else []
+def _names(node: Several) -> list[str]:
+    return [labels.canonical(name) for name in _written_names(node)]
 
 
-def _natural_order(node: Node) -> tuple[Node, ...]:
+def _written_names(node: Several) -> tuple[str, ...]:
+    return () if isinstance(node, Collection) else node.names
+
+
+def _natural_order(node: Several) -> tuple[Node, ...]:
     if isinstance(node, Assignment) and "".join(sorted(node.names)) in _ALPHABET:
         return tuple(item for _, item in sorted(zip(node.names, node.items, strict=True), key=lambda pair: pair[0]))
     return node.items
@@ -111,23 +125,22 @@ def _equal_rows(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
         names = {gold.name, answer.name} - {""}
         return gold.brackets == answer.brackets and len(names) < 2 and _in_order(gold.items, answer.items, leaf_equal)
     row, other = (gold, answer) if isinstance(gold, Row) else (answer, gold)
+    assert isinstance(row, Row)
     if isinstance(other, Collection):
         # A tuple written without its parentheses, or a list written with them.
-        return row.brackets == "()" and not row.name and _in_order(gold.items, answer.items, leaf_equal)
+        items = _gold_first(row is gold, row.items, other.items)
+        return row.brackets == "()" and not row.name and _in_order(*items, leaf_equal)
     if isinstance(other, Leaf) and row.inequality and structure.RELATION.search(other.text):
-        pair = (row.inequality, other.text)
-        return leaf_equal(*(pair if row is gold else pair[::-1]), exact.ROUNDED_DIGITS)
+        return leaf_equal(*_gold_first(row is gold, row.inequality, other.text), exact.ROUNDED_DIGITS)
     point = structure.labelled_point(other.text) if isinstance(other, Leaf) else None
-    if point is not None:
-        return _equal_rows(*((row, point) if row is gold else (point, row)), leaf_equal)
-    return False
+    return point is not None and _equal_rows(*_gold_first(row is gold, row, point), leaf_equal)
 
 
 def _equal_congruences(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
     """With one modulus, up to its multiples; a residue alone is taken for the congruence."""
     if not isinstance(gold, Row) or not isinstance(answer, Row):
-        residues = [node.items[0] if isinstance(node, Row) else node for node in (gold, answer)]
-        return equal(*residues, leaf_equal)
+        residue, other = (node.items[0] if isinstance(node, Row) else node for node in (gold, answer))
+        return equal(residue, other, leaf_equal)
     names = {gold.name, answer.name} - {""}
     if gold.brackets != answer.brackets or len(names) > 1 or gold.items[1] != answer.items[1]:
         return False
@@ -171,7 +184,7 @@ def _enough_digits(items: tuple[Node, ...]) -> int:
 
 
 # The first kind that either side is of decides.
-_RULES = (
+_RULES: tuple[tuple[type, Callable[[Node, Node, LeafEqual], bool]], ...] = (
     (Clock, _equal_times),
     (Matrix, _equal_matrices),
     (Ratio, _equal_ratios),

@@ -79,6 +79,7 @@ _FRACTION_OF_UNITS = re.compile(
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|boldsymbol|bm|hat|vec|overrightarrow)\s*\{?\s*\\?([ijk])(?:math)?(?![a-zA-Z])\s*\}?"
 )
+_ALL_REALS = re.compile(r"\\text\{\s*(?:all )?real(?:s| numbers)\s*\}")
 _NUMBER_SET = re.compile(r"\\math(?:bb|bf)\s*\{?([RZNQC])\}?(?![a-zA-Z])")
 _MODULUS = re.compile(r"\(?\s*\\(?:pmod|mod|text\{\s*mod\s*\})\s*\{?\s*(\w+)\s*\}?\s*\)?")
 _EQUIVALENT = re.compile(r"\\equiv(?![a-zA-Z])")
@@ -142,7 +143,7 @@ def _with_known_commands(text: str) -> str:
     text = _FRACTION_OF_UNITS.sub(r"\\text{\1/\2}", text)
     text = _COMMAND.sub(_command, text)
     text = _NUMBER_SET.sub(r"\\mathbb{\1}", text)
-    text = _FONT.sub(_font, text)
+    text = _ALL_REALS.sub(r"\\mathbb{R}", _FONT.sub(_font, text))
     listed = _TEXT_LIST.fullmatch(text.strip())
     if listed:
         words = (
@@ -167,6 +168,16 @@ def _interval_brackets(interval: re.Match) -> str:
 def tokens(text: str) -> list[str]:
     """LaTeX tokens: a command, a `\\text{...}`, a run of spaces or a single character."""
     return _TOKEN.findall(text)
+
+
+def denominators(text: str) -> list[str]:
+    """What stands below the line of each fraction, also of those inside others."""
+    parts, found = tokens(text), []
+    for position, token in enumerate(parts):
+        if token == r"\frac":
+            start = _closing(parts, position + 1, "{", "}") + 1
+            found.append("".join(parts[start + 1 : _closing(parts, start, "{", "}")]))
+    return found
 
 
 def _from_unicode(text: str) -> str:

@@ -24,7 +24,7 @@ class _NoRegion(Exception):
 class _Line:
     """Regions of one unknown: their boundary points as they are met, and tests of membership."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.boundaries: list[sympy.Expr] = []
         self.unknowns: set[sympy.Symbol] = set()
 

@@ -43,9 +43,12 @@ Region = Interval | Points | Condition | Joined
 
 _ALL = Joined("and", ())
 _NOTHING = Joined("or", ())
-_REAL_LINES = {r"\mathbb{R}": _ALL, r"\emptyset": _NOTHING,
-               r"\mathbb{R}^{+}": Interval("0", r"\infty", (False, False)),
-               r"\mathbb{R}^{-}": Interval(r"-\infty", "0", (False, False))}  # fmt: skip
+_REAL_LINES: dict[str, Region] = {
+    r"\mathbb{R}": _ALL,
+    r"\emptyset": _NOTHING,
+    r"\mathbb{R}^{+}": Interval("0", r"\infty", (False, False)),
+    r"\mathbb{R}^{-}": Interval(r"-\infty", "0", (False, False)),
+}
 _WRITTEN_AS_REGION = re.compile(r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|mid)(?![a-zA-Z])|\\mathbb\{R\}")
 _BUILDER = re.compile(r"^([^|:]*?)(?:\||:)(.*)$", re.DOTALL)
 _MEMBER = re.compile(r"^(?:[a-zA-Z]|\\[a-z]+)(?:_\{\w+\})?\\in(?![a-zA-Z]) ?(.+)$", re.DOTALL)
@@ -63,6 +66,13 @@ def comparable(gold: str, answer: str) -> tuple[Region, Region] | None:
     return None if gold_region is None or region is None else (gold_region, region)
 
 
+def is_built(text: str) -> bool:
+    r"""Whether the text is a set-builder, `\{x | x > 2\}`."""
+    body = enclosed(text.replace(r"\mid", "|"))
+    builder = _BUILDER.match(body[1]) if body and body[0] == r"\{" else None
+    return builder is not None and RELATION.search(builder[2]) is not None
+
+
 def _region(text: str, depth: int) -> Region | None:
     if depth > _MAX_DEPTH or not text:
         return None
@@ -74,6 +84,8 @@ def _region(text: str, depth: int) -> Region | None:
             if not how and _NOT_EQUAL in pieces[0]:  # x \ne 0, 1
                 name = pieces[0].partition(_NOT_EQUAL)[0]
                 pieces = [piece if _SIGN.search(piece) else f"{name}{_NOT_EQUAL} {piece}" for piece in pieces]
+            if not how and not all(map(_WRITTEN_AS_REGION.search, pieces)):
+                return None  # points of a list
             return _joined(how or _meaning_of_comma(pieces), pieces, depth)
     member = _MEMBER.match(text)
     if member:
@@ -95,10 +107,14 @@ def _meaning_of_comma(pieces: list[str]) -> str:
 
 
 def _joined(how: str, pieces: list[str], depth: int) -> Region | None:
-    parts = [_region(piece, depth + 1) for piece in pieces]
     if how != "minus" and not all(_names_a_set(piece) for piece in pieces):
         return None
-    return None if None in parts else Joined(how, tuple(parts))
+    return _join(how, [_region(piece, depth + 1) for piece in pieces])
+
+
+def _join(how: str, parts: list[Region | None]) -> Region | None:
+    regions = tuple(part for part in parts if part is not None)
+    return Joined(how, regions) if len(regions) == len(parts) else None
 
 
 def _names_a_set(text: str) -> bool:
@@ -124,7 +140,7 @@ def _built(variable: str, condition: str, depth: int) -> Region | None:
     parts = [_region(condition.strip(), depth + 1)]
     if domain:
         parts.append(_region(domain[1], depth + 1))
-    return None if None in parts else Joined("and", tuple(parts))
+    return _join("and", parts)
 
 
 def _inequality(text: str) -> Region | None:
@@ -137,8 +153,9 @@ def _inequality(text: str) -> Region | None:
     for left, sign, right in zip(sides, signs, sides[1:], strict=False):
         if sign in (">", r"\ge"):
             left, right = right, left
-        for spelled in _both_signs(right):
-            conditions.append(Condition(left, _UPWARD[sign], spelled))
+        if r"\pm" in left + right and sign != _NOT_EQUAL:
+            return None
+        conditions += [Condition(left, _UPWARD[sign], spelled) for spelled in _both_signs(right)]
     return Joined("and", tuple(conditions))
 
 

@@ -14,7 +14,7 @@ class Unit(NamedTuple):
 
 PERCENT = Unit((("%", 1),))
 # Base unit -> spelling -> size. Units that are not here are ignored: the question says what is counted.
-_SIZES = {
+_SIZES: dict[str, dict[str, int | str]] = {
     "m": {"m meter metre": 1, "cm centimeter centimetre": "1/100", "mm millimeter millimetre": "1/1000",
           "km kilometer kilometre": 1000},
     "in": {"in inch inche": 1, "ft foot feet": 12, "yd yard": 36, "mi mile": 63360},

@@ -1,8 +1,8 @@
 """The process that does algebra for one client: requests and replies are JSON lines on its pipes.
 
 It may be killed at any moment. It bounds its own memory, gives up by itself before the client's deadline, and dies
-with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit) and markers, makes it
-fail on purpose when a marker is in a gold or an answer, so that the paths for failures can be tested for real.
+with the process that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit, corrupt) and their
+markers, makes it fail on purpose when a marker is in a gold or an answer: the paths for failures are tested for real.
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 _FIRST_FORMULAS = (
     r"\frac{1}{2}x^{2}+3\sqrt{x}-1",
@@ -146,7 +147,7 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _out_of_time(signum, frame) -> None:
+def _out_of_time(signum: int, frame: FrameType | None) -> None:
     raise OutOfTime
 
 
@@ -164,8 +165,13 @@ def _injected_fault(request: dict) -> None:
         hoard = []  # untouched pages: the limit is on address space
         while True:
             hoard.append(bytes(64 << 20))
+    if fault == "corrupt":
+        from real_openrlhf.rewards.verifier import formulas
+
+        vars(formulas)["_plain"] = None  # as a worker that memory ran out in
+        raise OutOfTime
     if fault:
-        raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom or exit")
+        raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom, exit or corrupt")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""Draws docs/images/architecture.png: the way of a rollout. `python docs/draw_architecture.py`"""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+WIDTH, HEIGHT = 2.5, 1.05
+# lane -> its bottom, its height
+LANES = {"rollout actors": (4.35, 1.65), "controller": (2.55, 1.65), "every training rank": (0.0, 2.4)}
+# name -> (left, bottom), title, what happens, module
+BOXES = {
+    "sample": ((0.2, 4.6), "vLLM", "8 answers a prompt", "OpenRLHF"),
+    "grade": ((3.2, 4.6), "Verifier", "right, wrong, no verdict", "rewards/"),
+    "label": ((3.2, 2.8), "Labels", "positive, negative, ignored", "hooks/labels.py"),
+    "plan": ((6.2, 2.8), "Plan", "updates, waves, ranks", "algorithm/step_plan.py"),
+    "log": ((9.2, 2.8), "Log", "metrics.jsonl", "hooks/run_log.py"),
+    "forward": ((0.2, 0.6), "1  Forward", "a score for each rollout", "algorithm/objective.py"),
+    "exchange": ((3.2, 0.6), "2  Exchange", "one number a rollout", "algorithm/score_table.py"),
+    "weigh": ((6.2, 0.6), "3  Weigh", "autograd on the table", "algorithm/objective.py"),
+    "backward": ((9.2, 0.6), "4  Backward", "of sum w s: the gradient", "hooks/actor_trainer.py"),
+}
+
+
+def main() -> None:
+    figure, axes = plt.subplots(figsize=(10, 5.2), layout="constrained")
+    for lane, (bottom, height) in LANES.items():
+        axes.add_patch(Rectangle((-0.1, bottom), 12.5, height, facecolor="#f1f1f1", edgecolor="none"))
+        axes.text(
+            12.3, bottom + height - 0.08, lane, ha="right", va="top", fontsize=9, style="italic", color="#333333"
+        )
+    for box in BOXES.values():
+        draw(axes, *box)
+    for start, end in (("sample", "grade"), ("label", "plan"), ("forward", "exchange"), ("exchange", "weigh")):
+        across(axes, start, end)
+    across(axes, "weigh", "backward")
+    arrow(axes, (4.45, 4.6), (4.45, 3.85))
+    bend(axes, [(7.45, 2.8), (7.45, 2.02), (1.45, 2.02), (1.45, 1.65)], "rollouts, each with its place", (4.4, 2.04))
+    arrow(axes, (10.45, 1.65), (10.45, 2.8))
+    bend(
+        axes, [(9.95, 0.6), (9.95, 0.27), (0.7, 0.27), (0.7, 0.6)], "next wave, until the update is whole", (5.3, 0.29)
+    )
+    bend(
+        axes,
+        [(11.0, 0.6), (11.0, -0.3), (-0.35, -0.3), (-0.35, 5.12), (0.2, 5.12)],
+        "after the last update of the step: new weights to vLLM",
+        (5.3, -0.28),
+    )
+    axes.set_xlim(-0.5, 12.5)
+    axes.set_ylim(-0.45, 6.1)
+    axes.axis("off")
+    figure.savefig(Path(__file__).parent / "images" / "architecture.png", dpi=110)
+
+
+def draw(axes, corner: tuple[float, float], title: str, text: str, module: str) -> None:
+    shape = "round,pad=0,rounding_size=0.08"
+    axes.add_patch(FancyBboxPatch(corner, WIDTH, HEIGHT, boxstyle=shape, facecolor="white", linewidth=1.1))
+    middle, bottom = corner[0] + WIDTH / 2, corner[1]
+    axes.text(middle, bottom + 0.83, title, ha="center", va="center", fontsize=11, weight="bold")
+    axes.text(middle, bottom + 0.51, text, ha="center", va="center", fontsize=9)
+    axes.text(
+        middle, bottom + 0.2, module, ha="center", va="center", fontsize=7.5, family="monospace", color="#333333"
+    )
+
+
+def across(axes, start: str, end: str) -> None:
+    (left, bottom), (right, _) = BOXES[start][0], BOXES[end][0]
+    arrow(axes, (left + WIDTH, bottom + HEIGHT / 2), (right, bottom + HEIGHT / 2))
+
+
+def arrow(axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0})
+
+
+def bend(axes, points: list[tuple[float, float]], text: str, at: tuple[float, float]) -> None:
+    """An arrow with corners, and what it carries."""
+    axes.plot(*zip(*points[:-1], strict=True), color="black", linewidth=1.3, solid_capstyle="butt")
+    arrow(axes, points[-2], points[-1])
+    axes.text(*at, text, ha="center", va="bottom", fontsize=8.5, color="#333333")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""The pages: every link, command, flag, path, metric, message and variable that they name is there."""
+
+import argparse
+import ast
+import importlib.util
+import json
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf import cli
+from real_openrlhf.algorithm.formulas import SETTINGS
+from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, RATIO_METRICS
+from real_openrlhf.rewards.verifier.verdict import FAILED
+from real_openrlhf.training.command import Request
+from real_openrlhf.training.command import configure as configure_train
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "patches" / "README.md"],
+    key=lambda page: page.relative_to(ROOT).as_posix(),
+)
+OURS = ("real_openrlhf", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+@cache
+def files(*suffixes: str) -> dict[Path, str]:
+    """The project's own texts, by path."""
+    found = [path for room in OURS for path in (ROOT / room).rglob("*") if path.suffix in suffixes and path.is_file()]
+    return {path: path.read_text() for path in found if path != Path(__file__).resolve()}
+
+
+def code(page: Path) -> list[str]:
+    """What a page sets as code: blocks and spans, without the backticks."""
+    text = page.read_text()
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return blocks + re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_every_relative_link_and_image_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+def test_the_index_names_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index, page.name
+
+
+# Commands of the README
+
+# Not run here, by how they begin; the first of these that fits says why.
+NOT_RUN = {
+    "bash examples/scripts/train_real_cpu.sh": "trains for minutes: tests/e2e/test_train.py",
+    "bash tests/run.sh": "it is what runs this",
+    "bash examples/scripts/compare_cpu.sh": "trains for minutes: tests/e2e/test_compare.py",
+    "bash examples/scripts/train_real_qwen": "imports OpenRLHF for seconds: tests/slow/test_dry_run.py",
+    "real-openrlhf train": "trains for minutes: tests/e2e/test_user_objective.py",
+    "real-openrlhf eval": "needs a trained model and vLLM: tests/e2e/test_evaluation.py",
+    "source .venv/bin/activate": "changes the shell, and nothing else",
+}
+# How a command is made cheap: what stands for what a newcomer has by then.
+INSTEAD = {"runs/*": str(ROOT / "examples/results/more/runs/trpa-s1")}
+SCRIPTS = {"train_real_cpu.sh": "cpu", "train_real_qwen7b.sh": "qwen7b", "train_real_qwen1.5b.sh": "qwen1.5b"}
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.partition(" #")[0].strip() for line in lines if line.strip()]
+
+
+def not_run(command: str) -> str | None:
+    return next((why for start, why in NOT_RUN.items() if command.startswith(start)), None)
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if not not_run(command)])
+def test_the_readmes_cheap_commands_run(command, tmp_path, monkeypatch):
+    program, *words = [INSTEAD.get(word, word) for word in shlex.split(command)]
+    assert program == "real-openrlhf"
+    if words[0] == "patch" and not openrlhf_flags():
+        pytest.skip("OpenRLHF is not installed")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 0
+    if words[0] == "report":
+        assert "report/index.html" in (ROOT / "README.md").read_text() and Path("report/index.html").is_file()
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if not_run(command)])
+def test_the_readmes_other_commands_are_run_elsewhere_and_can_be_parsed(command, tmp_path, monkeypatch):
+    elsewhere = re.search(r"tests/[\w/]+\.py", not_run(command))
+    assert elsewhere is None or (ROOT / elsewhere[0]).is_file()
+    words = shlex.split(command)
+    if words[0] == "bash":
+        assert (ROOT / words[1]).is_file()
+    name = Path(words[1]).name
+    if words[:2] == ["real-openrlhf", "train"] or name in SCRIPTS:
+        recipe = ["--recipe", SCRIPTS[name]] if name in SCRIPTS else []
+        parser = argparse.ArgumentParser()
+        configure_train(parser)
+        monkeypatch.setenv("REAL_CACHE", str(tmp_path))
+        request = Request.of(parser.parse_args([*recipe, *words[2:]]))
+        assert request.plan().argv()
+        assert set(request.user) <= openrlhf_flags() or not openrlhf_flags()
+
+
+def test_the_readme_shows_the_objective_that_is_there():
+    shown = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
+    assert shown in (ROOT / "examples/objectives/hinge.py").read_text()
+
+
+def test_the_two_commands_stand_on_the_first_screen():
+    screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:30])
+    assert "\nbash examples/scripts/train_real_cpu.sh\nbash tests/run.sh\n" in screen
+
+
+# Flags
+
+# Of git, pip, pytest, Ray, SLURM, Docker and others, which the pages name too.
+FOREIGN = set(
+    "--force-reinstall --no-deps --no-index --zero-commit --no-signature --full-index --continue --runtime-env-json "
+    "--head --address --num-cpus --gpus-per-node --mem --cpus-per-task --shm-size --model_path --lora_path "
+    "--output_path --no-FLAG".split()
+)
+
+
+@cache
+def openrlhf_flags() -> set[str]:
+    """What the patched parser takes, read from its text, which is quicker than importing it; none if not installed."""
+    package = importlib.util.find_spec("openrlhf")
+    if package is None:
+        return set()
+    texts = [
+        Path(package.submodule_search_locations[0], "cli", "train_ppo_ray.py").read_text(),
+        (ROOT / "real_openrlhf/hooks/arguments.py").read_text(),
+    ]
+    declared = re.findall(r"""add_argument\(\s*f?["'](--[\w.{}-]+)["']""", "\n".join(texts))
+    roles = {re.sub(r"{\w+}", role, flag) for flag in declared for role in ("actor", "critic")}  # one loop adds both
+    return roles | {f"--algo.real.{name}" for name in SETTINGS}
+
+
+@cache
+def own_flags() -> set[str]:
+    declared = set()
+    for path, text in files(".py", ".sh").items():
+        if "tests" not in path.relative_to(ROOT).parts or path.suffix == ".sh":
+            declared |= set(re.findall(r"""add_argument\([^)]*?["'](--[\w-]+)["']""", text))
+    return declared | {"--help", "--version"}
+
+
+@every_page
+def test_every_flag_exists(page):
+    if not openrlhf_flags():
+        pytest.skip("OpenRLHF is not installed")
+    known = openrlhf_flags() | own_flags() | FOREIGN
+    for text in code(page):
+        for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*\*?", text):
+            flag = flag.rstrip(".")
+            if flag.endswith("*"):
+                assert any(one.startswith(flag[:-1]) for one in known), flag
+            else:
+                assert {flag, flag.replace("--no-", "--", 1)} & known, flag
+
+
+# Paths and names
+
+
+@every_page
+def test_every_path_exists(page):
+    begin = "|".join(map(re.escape, OURS))
+    for text in code(page):
+        for path in re.findall(rf"(?<![\w./-])(?:{begin})/[\w./*-]+", text):
+            if "NAME" not in path and "openrlhf-X" not in path:
+                assert list(ROOT.glob(path.rstrip("./"))), path
+        for name in re.findall(r"(?<![\w/])test_\w+\.py", text):
+            assert list((ROOT / "tests").glob(f"*/{name}")), name
+
+
+@every_page
+def test_every_function_named_with_its_module_exists(page):
+    for text in code(page):
+        if name := re.fullmatch(r"([a-z_]+)\.(?!py$|jsonl$)([a-z_]+)", text):
+            path = ROOT / "real_openrlhf" / "algorithm" / f"{name[1]}.py"
+            assert not path.is_file() or re.search(rf"^ *(def |class )?{name[2]}\b", path.read_text(), re.MULTILINE), (
+                text
+            )
+        for name in re.findall(r"(?:::|^)(test_\w+)$", text):
+            assert any(f"def {name}(" in source for source in files(".py").values()), name
+
+
+# Metrics
+
+
+@cache
+def logged() -> set[str]:
+    """Every key of the committed runs, which are of every kind of method."""
+    lines = [
+        path.read_text().splitlines() for path in sorted((ROOT / "examples/results").glob("*/runs/*-s1/metrics.jsonl"))
+    ]
+    return {key for run in lines for line in (run[0], run[1], run[-2], run[-1]) for key in json.loads(line)}
+
+
+def in_code() -> set[str]:
+    """Keys in the package's text, and those that the verifier makes."""
+    text = "\n".join(text for path, text in files(".py").items() if "real_openrlhf" in path.parts)
+    keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label)/\w+)["']""", text))
+    return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED, "prompt_not_found")}
+
+
+def named(cell: str) -> set[str]:
+    """`a/<b|c>` is a/b and a/c."""
+    choice = re.search(r"<([^<>]*\\\|[^<>]*)>", cell)
+    if not choice:
+        return {cell}
+    words = choice[1].split("\\|")
+    return set().union(*(named(cell[: choice.start()] + word + cell[choice.end() :]) for word in words))
+
+
+def rows_of(name: str) -> list[list[str]]:
+    page = (ROOT / "docs" / name).read_text()
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in cells]
+
+
+def test_every_logged_number_has_a_row_and_every_row_a_number():
+    rows = [row for row in rows_of("metrics.md") if len(row) == 3 and re.fullmatch(r"`[^` ]+`", row[0])]
+    described = set().union(*(named(row[0].strip("`")) for row in rows))
+    of_code = {*GROUP_METRICS, *PLAN_METRICS, *RATIO_METRICS}
+    everywhere = of_code | logged() | {key for key in in_code() if not key.startswith("label/")}
+    patterns = {re.sub(r"<\w+>", r"\\w+", name) for name in described if "<" in name}
+    lines = {"phase", "step", "time"}
+
+    def fits(key: str) -> bool:
+        return key in described or any(re.fullmatch(pattern, key) for pattern in patterns)
+
+    assert {key for key in everywhere - lines if not fits(key)} == set()
+    rare = {"vllm_kl"}  # of OpenRLHF, where its importance correction is on
+    assert {name for name in described - rare if "<" not in name} <= everywhere
+    assert all(any(re.fullmatch(pattern, key) for key in everywhere) for pattern in patterns)
+    assert all(row[2] for row in rows if row[0].strip("`") in of_code)
+
+
+@every_page
+def test_every_metric_exists(page):
+    known = {*GROUP_METRICS, *PLAN_METRICS, *RATIO_METRICS, *logged(), *in_code()}
+    for text in code(page):
+        for name in re.findall(r"^(?:real|ratio|rollout|update|timing|verifier)/[\w/]*\w$", text):
+            assert name in known, name
+
+
+# Messages and variables
+
+
+@cache
+def said_by_code() -> str:
+    """All strings of the package, those of a message joined as Python joins them, and the scripts."""
+
+    def text_of(node: ast.AST) -> str:
+        if isinstance(node, ast.JoinedStr):
+            return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+    package = [ast.parse(text) for path, text in files(".py").items() if ROOT / "real_openrlhf" in path.parents]
+    strings = [text_of(node) for tree in package for node in ast.walk(tree)]
+    scripts = [re.sub(r'" +\\\n +"', " ", text) for text in files(".sh").values()]
+    return "\n".join(strings + scripts)
+
+
+def test_every_message_is_one_of_the_codes():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    ours = page[page.index("## Set-up") : page.index("From CUDA, Ray")]
+    cells = re.findall(r"^\| ((?:`.*?(?<!\\)`(?:, )?)+) \|", ours, re.MULTILINE)
+    messages = [message.replace("\\`", "`") for cell in cells for message in re.findall(r"`(.*?)(?<!\\)`", cell)]
+    assert len(messages) > 30
+    for message in messages:
+        for piece in filter(None, map(str.strip, message.split("…"))):
+            assert piece in said_by_code(), message
+
+
+def variables(heading: str) -> set[str]:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    part = page[page.index(heading) :].partition("\n\n| ")[2].partition("\n\n")[0]
+    return {name for line in part.splitlines() for name in re.findall(r"`([A-Z_]+)`", line.strip("| ").split("|")[0])}
+
+
+def test_the_table_of_our_variables_is_complete():
+    texts = [text for path, text in files(".py", ".sh", ".sbatch", ".patch").items() if "tests" not in path.parts]
+    read = r"""\$\{?(REAL_\w+)|environ(?:\.get\(|\[)["'](REAL_\w+)|["'](REAL_[A-Z]\w+)["']"""
+    in_texts = {next(filter(None, names)) for text in texts for names in re.findall(read, text)}
+    assert variables("Ours:") == in_texts - {"REAL_FAMILY"}
+
+
+def test_the_others_are_read_or_set_here():
+    said = "\n".join(files(".py", ".sh", ".sbatch", ".patch").values())
+    for name in variables("Of others, where"):
+        assert name in said, name
+
+
+# Style
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_sentences_of_the_front_door_are_short(page):
+    prose = re.sub(r"^```.*?^```|^\|.*?$|^#.*?$|\]\(.*?\)", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for sentence in re.split(r"(?<=[.:?!])\s+|\n\n", prose):
+        assert sentence.count(";") < 2 and len(sentence.split()) <= 40, sentence
+
+
+def test_every_subcommand_is_on_some_page():
+    text = "\n".join(page.read_text() for page in PAGES)
+    for name in cli.COMMANDS:
+        assert f"real-openrlhf {name}" in text

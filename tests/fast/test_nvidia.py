@@ -1,0 +1,99 @@
+"""What the driver, PyTorch and the compiler say of GPUs, on a machine whose nvidia-smi and nvcc are ours."""
+
+import os
+
+import pytest
+
+from real_openrlhf import nvidia
+from real_openrlhf.errors import UserError
+from real_openrlhf.probe import ProbeFailed
+from real_openrlhf.training import preflight
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Puts a program first on PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+
+    def write(name: str, script: str, folder: str = "bin") -> None:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / folder / name).chmod(0o755)
+
+    return write
+
+
+LISTED = "echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'; echo 'GPU 1: NVIDIA H200 (UUID: GPU-2)'"
+
+
+def test_the_gpus_and_the_driver_are_nvidia_smis(program):
+    program("nvidia-smi", f'case "$1" in -L) {LISTED} ;; *) echo 580.65.06; echo 580.65.06 ;; esac')
+    assert (nvidia.gpu_count(), nvidia.driver_version()) == (2, "580.65.06")
+
+
+@pytest.mark.parametrize("script", ["echo 'GPU access blocked'; exit 9", "exit 0"])
+def test_an_nvidia_smi_that_fails_or_finds_nothing_counts_none(program, script):
+    program("nvidia-smi", script)
+    assert (nvidia.gpu_count(), nvidia.driver_version()) == (0, "")
+
+
+def test_the_toolkit_is_the_one_at_cuda_home_before_that_on_path(program, tmp_path, monkeypatch):
+    nvcc = "echo 'Cuda compilation tools, release {0}, V{0}.88'"
+    program("nvcc", nvcc.format("12.8"))
+    assert nvidia.toolkit_version() == "12.8"
+    program("nvcc", nvcc.format("13.1"), folder="home/bin")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert nvidia.toolkit_version() == "13.1"
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    assert nvidia.toolkit_version() == ""
+
+
+@pytest.mark.parametrize(
+    "toolkit, built_for, fits",
+    [("13.1", "13.0", True), ("13.0", "13.0", True), ("12.8", "13.0", False), ("", "13.0", False), ("", None, False)],
+)
+def test_a_toolkit_fits_a_pytorch_of_the_same_major_version(monkeypatch, toolkit, built_for, fits):
+    import torch
+
+    monkeypatch.setattr(nvidia, "toolkit_version", lambda: toolkit)
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+    assert nvidia.toolkit_fits() == fits
+
+
+@pytest.mark.parametrize(
+    "driver, built_for, expected",
+    [
+        ("550.54.15", "13.0", "driver 550.54.15, torch built for CUDA 13.0 needs driver 580 or later. Update"),
+        ("580.65.06", "13.0", "which go together. Look at CUDA_VISIBLE_DEVICES"),
+        ("550.54.15", "12.8", "which go together. Look at CUDA_VISIBLE_DEVICES"),
+        ("470.1", "12.8", "needs driver 525 or later"),
+    ],
+)
+def test_why_torch_sees_none_of_the_gpus(program, driver, built_for, expected):
+    program("nvidia-smi", f'case "$1" in -L) {LISTED} ;; *) echo {driver} ;; esac')
+    said = nvidia.why_torch_sees_none(built_for)
+    assert said.startswith("torch sees no GPU, nvidia-smi sees 2: ") and expected in said
+
+
+def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):
+    import torch
+
+    assert len(nvidia.memory_sizes()) == torch.cuda.device_count()  # the real question
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(nvidia, "memory_sizes", lambda: [150_000_000_000, 80_000_000_000])
+    assert preflight.local_gpus() == (2, 80.0)
+    assert not torch.cuda.is_initialized()
+
+
+def test_gpus_that_do_not_answer_are_told(monkeypatch):
+    import torch
+
+    def fail():
+        raise ProbeFailed("no answer after 120 s")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(nvidia, "memory_sizes", fail)
+    with pytest.raises(UserError, match=r"no answer after 120 s.*doctor"):
+        preflight.local_gpus()

@@ -1,0 +1,66 @@
+"""What examples/scripts/train_real_*.sh call, with other programs in the place of set-up and training."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "examples/scripts"
+
+
+@pytest.fixture
+def call(tmp_path):
+    """call(script, words..., VARIABLE=value) -> what was called, one line each."""
+    shutil.copytree(SCRIPTS, tmp_path / "examples/scripts")
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho real-openrlhf $* >>'{tmp_path}/called'\n")
+    program.chmod(0o755)
+    (tmp_path / "examples/scripts/setup_env.sh").write_text(
+        f"echo setup_env.sh $* >>'{tmp_path}/called'\n"
+        f"mkdir -p '{tmp_path}/.venv/bin' && cp '{program}' '{tmp_path}/.venv/bin/real-openrlhf'\n"
+    )
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "dirname", "mkdir", "cp"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+
+    def run(script: str, *words: str, installed: bool = False, **variables: str) -> list[str]:
+        if installed:
+            shutil.copy(program, tmp_path / "bin/real-openrlhf")
+        command = ["bash", tmp_path / "examples/scripts" / script, *words]
+        environment = {"PATH": str(tmp_path / "bin"), "HOME": os.environ["HOME"], **variables}
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        return (tmp_path / "called").read_text().splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "script, recipe", [("train_real_qwen7b.sh", "qwen7b"), ("train_real_qwen1.5b.sh", "qwen1.5b")]
+)
+def test_a_dry_run_takes_any_environment_and_a_training_one_for_gpus(call, script, recipe):
+    assert call(script, "--algo", "grpo", "--dry-run") == [
+        "setup_env.sh any",
+        f"real-openrlhf train --recipe {recipe} --resume --algo grpo --dry-run",
+    ]
+    assert call(script)[2:] == ["setup_env.sh gpu", f"real-openrlhf train --recipe {recipe} --resume"]
+
+
+def test_where_the_command_is_on_path_nothing_is_set_up(call):
+    assert call("train_real_gpu.sh", "qwen7b", installed=True) == ["real-openrlhf train --recipe qwen7b --resume"]
+
+
+def test_variables_are_flags_and_the_users_flags_come_last(call):
+    variables = {"ALGO": "dapo", "GPUS": "4", "DATA_DIR": "d", "RUNS_DIR": "r", "RESUME": "0"}
+    (called,) = call("train_real_gpu.sh", "qwen7b", "--algo", "gspo", installed=True, **variables)
+    expected = "--recipe qwen7b --algo dapo --gpus 4 --data-dir d --runs-dir r --algo gspo"
+    assert called == f"real-openrlhf train {expected}"
+
+
+def test_the_cpu_scripts_set_up_for_cpu(call):
+    assert call("train_real_cpu.sh", "--seed", "2") == [
+        "setup_env.sh cpu",
+        "real-openrlhf train --recipe cpu --seed 2",
+    ]
+    assert call("compare_cpu.sh", "--steps", "2")[2:] == ["setup_env.sh cpu", "real-openrlhf compare --steps 2"]

@@ -1,0 +1,102 @@
+"""OpenRLHF's Actor gives the same with `--ds.logit_free` and without, however it is asked and whatever it is given."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from einops import rearrange
+from openrlhf.models import Actor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from real_openrlhf.hooks.logit_free_head import attach
+
+TEMPERATURE = 0.6
+ACTIONS = 6
+
+
+@pytest.fixture
+def flash_attn(monkeypatch):
+    """The padding functions that packing takes from flash-attn, which needs a GPU to be installed."""
+    padding = ModuleType("flash_attn.bert_padding")
+
+    def unpad_input(hidden, mask):
+        indices = mask.flatten().nonzero().flatten()
+        return hidden.flatten(0, 1)[indices], indices, None, None, None
+
+    def pad_input(hidden, indices, batch, seqlen):
+        return hidden.new_zeros(batch * seqlen, 1).index_copy(0, indices, hidden).view(batch, seqlen, 1)
+
+    padding.unpad_input, padding.pad_input, padding.rearrange = unpad_input, pad_input, rearrange
+    padding.index_first_axis = lambda hidden, indices: hidden[indices]
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    monkeypatch.setitem(sys.modules, "flash_attn.bert_padding", padding)
+
+
+def actors(packing: bool) -> tuple[Actor, Actor, list[str]]:
+    """One without the flag and one with it, of one model."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=73, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=False,
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.3)
+    plain, logit_free, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
+    for actor, flag in ((plain, False), (logit_free, True)):
+        actor.packing_samples = packing
+        attach(actor, SimpleNamespace(args=SimpleNamespace(ds=settings(flag)), print=lines.append))
+    assert plain.logit_free is None and logit_free.logit_free is not None
+    return plain, logit_free, lines
+
+
+def settings(flag: bool) -> SimpleNamespace:
+    return SimpleNamespace(logit_free=flag, head_dtype=None)
+
+
+def batch() -> dict[str, torch.Tensor]:
+    """Prompts padded on the left, responses on the right, a rollout without any."""
+    sequences = torch.randint(3, 73, (4, 11), generator=torch.Generator().manual_seed(1))
+    attention_mask = torch.ones(4, 11, dtype=torch.long)
+    attention_mask[0, :2] = attention_mask[1, 8:] = attention_mask[2, 6:] = 0
+    action_mask = attention_mask[:, -ACTIONS:] * torch.tensor([1, 1, 1, 0])[:, None]
+    return {"sequences": sequences, "attention_mask": attention_mask, "action_mask": action_mask}
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_log_probs_entropies_and_gradients_of_a_training_step(flash_attn, packing):
+    *pair, lines = actors(packing)
+    given, found = batch(), []
+    for actor in pair:
+        log_probs, output = actor(**given, return_output=True, return_entropy=True)
+        entropy = output.entropy[:, -ACTIONS:] * given["action_mask"]
+        actor.model.zero_grad()
+        (
+            log_probs * torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(2)) + entropy
+        ).sum().backward()
+        found.append((log_probs, entropy, {name: one.grad.clone() for name, one in actor.model.named_parameters()}))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+    assert found[0][0].abs().sum() > 1 and found[0][1].sum() > 1
+    assert len(lines) == 1 and "8 tokens" in lines[0]
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("asked", [{}, {"return_output": True}, {"action_mask": None, "return_logprobs": True}])
+def test_the_other_ways_to_ask(flash_attn, packing, asked):
+    plain, logit_free, _ = actors(packing)
+    given = batch() | asked
+    with torch.no_grad():
+        expected, found = plain(**given), logit_free(**given)
+    if isinstance(expected, tuple):
+        (expected, _), (found, _) = expected, found
+    attended = given["attention_mask"]
+    real = attended[:, 1:] * attended[:, :-1] if "return_logprobs" in asked else given["action_mask"]
+    torch.testing.assert_close(found * real, expected * real, rtol=1e-5, atol=1e-5)
+
+
+def test_who_asks_for_logits_gets_them():
+    plain, logit_free, lines = actors(packing=False)
+    given = batch() | {"action_mask": None}
+    logits = [actor(**given, return_output=True)["logits"] for actor in (plain, logit_free)]
+    assert logits[0].shape == (4, 11, 73) and logits[0].equal(logits[1]) and lines == []
