@@ -1,6 +1,7 @@
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,22 +18,26 @@ os.environ.update(
 )
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")  # DeepSpeed compiles its Adam once
 
-# Fixtures that many files share and that take long to start: one process has all of their tests.
+# Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
-    "one_rank": "ranks", "two_ranks": "ranks",
-    "real": "training on one rank", "train": "training on one rank",
-    "train_on_two": "training on two ranks",
-}  # fmt: skip
+    "ranks": "actor_trainer logged_ratios nonfinite_guard zero3_load zero_ranks",
+    "training on one rank": "compare lora train user_objective",
+    "training on two ranks": "train_on_two_ranks verifier_in_training",
+}
+GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
 
 
-def pytest_collection_modifyitems(items):
-    """Else a file's tests stay together."""
-    groups = {item.path: item.path.stem for item in items}
-    for item in items:
-        for fixture in GROUPS.keys() & set(item.fixturenames):
-            groups[item.path] = GROUPS[fixture]
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Where processes share the tests, a group is one process's. (xdist's own groups are lost with pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(nodeid.partition("::")[0]).stem
+            return GROUP_OF.get(file, file)
+
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session")

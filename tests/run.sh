@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # Sets everything up and runs all tests: `tests/run.sh`. One part of them: `tests/run.sh PART [pytest options]`.
 #   maths  the algorithm alone, with any Python that has PyTorch, pytest and hypothesis; nothing is set up
-#   fast   no Ray, no vLLM, half a minute       slow  no Ray: gloo ranks, real ZeRO engines, the data, hostile answers
+#   fast   no Ray, no vLLM, half a minute
+#   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
+#   timed  answers that must come in time, so that nothing else runs beside these
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts=(fast slow e2e)
-case "${1:-}" in maths | fast | slow | e2e) parts=("$1") && shift ;; esac
+parts=(fast slow timed e2e)
+maths=(tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py)
+case "${1:-}" in maths | fast | slow | timed | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"
 
 if [ "${parts[*]}" = maths ]; then
+    has='import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))'
     for candidate in "$python" python3 python; do
-        "$candidate" -c 'import torch, pytest, hypothesis' 2>/dev/null || continue
-        exec "$candidate" -m pytest tests/fast/test_{exactness,metrics,objective,policy_loss,schedule}.py -q "$@"
+        "$candidate" -c "$has" torch pytest hypothesis 2>/dev/null || continue
+        exec "$candidate" -m pytest "${maths[@]}" -q "$@"
     done
     echo "tests/run.sh: error: no Python here has what these tests need: pip install torch pytest hypothesis" >&2
     exit 1
@@ -22,7 +26,8 @@ examples/scripts/setup_env.sh cpu
 status=0
 for part in "${parts[@]}"; do
     echo "== tests/$part"
-    # Two processes share the tests in the order of their groups (conftest.py); what they start often waits for one core.
-    "$python" -m pytest "tests/$part" -q --durations=5 -n 2 --dist loadgroup --no-loadscope-reorder "$@" || status=1
+    # Two processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
+    shared=(-n 2 --no-loadscope-reorder) && [ "$part" != timed ] || shared=()
+    "$python" -m pytest "tests/$part" -q --durations=5 "${shared[@]}" "$@" || status=1
 done
 exit $status
