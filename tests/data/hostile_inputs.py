@@ -88,6 +88,10 @@ _SHAPES = {
     "lone surrogate": "\ud800",
     "dotless numerals": "٧",
     "dollars": "$" * 900,
+    "commands that never end": r" \ldots" * 120 + '"',
+    "signs that never end": r"\pm " * 200 + '"',
+    "units that never end": r"5\text{a}" + r"\cdot " * 100 + '"',
+    "commas before a parameter": "k" + ", " * 200 + r"k\in\mathbb{Z}\"",
 }
 _RESPONSES = {
     "no text": "",

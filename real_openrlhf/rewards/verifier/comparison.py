@@ -12,7 +12,7 @@ from real_openrlhf.rewards.verifier.structure import parse, split
 
 _APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
 _PUNCTUATION = " \t\r\n.,;:"
-_INTEGERS = r"(?:[,;] ?|\(| |\\text\{ *(?:where|with|for|for all|for any|for some)? *\})*"
+_INTEGERS = r"(?:[,; (]|\\text\{ *(?:where|with|for|for all|for any|for some)? *\})*"
 _PARAMETER = re.compile(
     rf"{_INTEGERS}(?<!\\)\b([a-zA-Z])(?:_\{{\w+\}})?\\in ?(\\mathbb\{{[ZN]\}}(?:\^\{{[+*]\}}|_\{{[^{{}}]*\}})?)\)?$"
 )

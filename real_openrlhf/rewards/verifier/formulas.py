@@ -31,7 +31,7 @@ _LETTER = re.compile(r"\\(?:text|begin|end)\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")  # 
 _DEGREES_OF = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\^\{\\circ\}")
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")  # read as the function, even in `\gamma - 1`
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])|\\text\{cis\}")
-_CIS = re.compile(r"\\text\{cis\} ?(?:\(([^()]*)\)|((?:[^+\-(){}]|\{[^{}]*\}|\{(?:[^{}]|\{[^{}]*\})*\})+))")
+_CIS = re.compile(r"\\text\{cis\} ?(?:\(([^()]*)\)|((?:[^+\-(){}]|\{(?:[^{}]|\{[^{}]*\})*\})+))")
 
 
 @lru_cache(maxsize=256)

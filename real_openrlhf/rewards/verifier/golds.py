@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-_WHOLLY_BOXED = re.compile(r"^\s*\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?\s*$", re.DOTALL)
+_WHOLLY_BOXED = re.compile(r"^\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?$", re.DOTALL)
 
 
 def golds_of(label: object) -> tuple[str, ...]:
@@ -15,7 +15,7 @@ def golds_of(label: object) -> tuple[str, ...]:
         items = [item for item in label if _is_answer(item)]
     else:
         items = [label] if _is_answer(label) else []
-    golds = (_WHOLLY_BOXED.sub(r"\1", str(item)).strip() for item in items)
+    golds = (_WHOLLY_BOXED.sub(r"\1", str(item).strip()).strip() for item in items)
     return tuple(dict.fromkeys(gold for gold in golds if gold))
 
 

@@ -6,8 +6,8 @@ from real_openrlhf.rewards.verifier.normalise import tokens
 
 _WORD_FUNCTIONS = r"sin|cos|tan|cot|sec|csc|log|ln|frac|sqrt|cdot"
 _NAME = re.compile(
-    r"^(?:\\angle|\\text\{[^{}]*\}|\\(?:overline|vec|hat|bar|mathbb|mathcal|overrightarrow)\{[^{}]*\}|"
-    rf"\\(?!{_WORD_FUNCTIONS})[a-zA-Z]+|[a-zA-Z\s']|_\{{[^{{}}]*\}}|\^\{{(?:\\prime|\*|-1)+\}})+"
+    r"^(?:\\text\{[^{}]*\}|\\(?:overline|vec|hat|bar|mathbb|mathcal|overrightarrow)\{[^{}]*\}|"
+    rf"\\(?!{_WORD_FUNCTIONS})[a-zA-Z]+(?![a-zA-Z])|[a-zA-Z\s']|_\{{[^{{}}]*\}}|\^\{{(?:\\prime|\*|-1)+\}})+"
     r"(?:\([a-zA-Z,\d]+\))?$"
 )
 _POINTS = r"\\?(?:triangle ?)?[A-Z](?:_\{\w+\})?(?:[A-Z](?:_\{\w+\})?)*"

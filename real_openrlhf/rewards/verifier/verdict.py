@@ -136,8 +136,8 @@ def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
 
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
-    if screen.too_deep(gold):
-        raise NoVerdict("gold_unparsed", "nested too deep")
+    if screen.too_long(gold) or screen.too_deep(gold):
+        raise NoVerdict("gold_unparsed", "too long or nested too deep")
     return normalise(gold)
 
 
