@@ -35,8 +35,10 @@ def test_property(holds):
     check()
 
 
-REPEATED = (" ", ",", ", ", "a", "A", "1", "(", ")", "{", "}", "\\", "\\ldots", " \\ldots", "\\cdot ", "\\pm", "\\angle ",
-            "\\text{a}", "\\text{ and }", "{a}", "_{1}", "^{2}", "a_{1}", "AB", "1,000", "k\\in\\mathbb{Z}", "x=", "\\dot{1}",
+REPEATED = (" ", ",", ", ", "a", "A", "1", "(", ")", "{", "}", "\\", "\\ldots", " \\ldots", "\\cdot ", "\\pm",
+            "\\angle ",
+            "\\text{a}", "\\text{ and }", "{a}", "_{1}", "^{2}", "a_{1}", "AB", "1,000", "k\\in\\mathbb{Z}",
+            "x=", "\\dot{1}",
             "\\text{a}\\cdot ", ", (", "'", "&", "\n")  # fmt: skip
 
 
