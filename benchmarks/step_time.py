@@ -10,13 +10,11 @@ in the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compare
 """
 
 import argparse
-import ctypes
 import os
 import resource
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 # before anything imports torch or DeepSpeed
@@ -71,142 +69,6 @@ def arguments(variant: str, model: str, updates: int, ranks: int):
     return parse_args([*(str(word) for flag in flags.items() for word in flag), *switches, *VARIANTS[variant]])
 
 
-def rollouts() -> list:
-    """Random prompts and answers, every second one right, as the sampler hands them over."""
-    import torch
-    from openrlhf.trainer.ppo_utils.experience import Experience
-
-    draw, samples = torch.Generator().manual_seed(0), []
-    for position in range(PROMPTS * GROUP):
-        if position % GROUP == 0:
-            prompt = torch.randint(3, 8000, (PROMPT_TOKENS,), generator=draw)
-        tokens = torch.cat([prompt, torch.randint(3, 8000, (RESPONSE_TOKENS,), generator=draw)])
-        right = float(position % 2)
-        samples.append(
-            Experience(
-                sequences=tokens[None],
-                attention_mask=torch.ones_like(tokens)[None],
-                action_mask=(torch.arange(1, len(tokens)) >= PROMPT_TOKENS).long()[None],
-                prompts=[str(position // GROUP)],
-                labels=[""],
-                images=[None],
-                mm_train_inputs=[None],
-                rewards=torch.tensor([right]),
-                scores=torch.tensor([right]),
-                response_length=torch.tensor([RESPONSE_TOKENS]),
-                total_length=torch.tensor([float(len(tokens))]),
-                truncated=torch.tensor([False]),
-                info={"reward": torch.tensor([right])},
-            )
-        )
-    return samples
-
-
-class Step:
-    """One variant: its engines on this rank, and the controller, which every rank plays alike."""
-
-    def __init__(self, variant: str, model: str, updates: int, ranks: int) -> None:
-        from openrlhf.trainer.ray.launcher import ReferenceModelActor
-        from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
-        from openrlhf.utils.utils import get_strategy
-
-        args = arguments(variant, model, updates, ranks)
-        self.args, self.ranks = args, ranks
-        self.policy, self.reference = (
-            actor.__ray_metadata__.modified_class for actor in (PolicyModelActor, ReferenceModelActor)
-        )
-        self.policy = self.policy.__new__(self.policy)
-        self.policy.init_model_from_pretrained(get_strategy(args), model, max_steps=10_000)
-        if args.algo.real.reference:
-            self.reference = self.reference.__new__(self.reference)
-            self.reference.init_model_from_pretrained(get_strategy(args), model)
-        else:
-            self.reference = None
-        self.maker = self._maker()
-
-    def _maker(self):
-        """The variant's experience maker, whose models are this process's: each rank runs its own share of batches."""
-        import torch.distributed as dist
-        from openrlhf.trainer.ppo_utils import experience_maker
-
-        from real_openrlhf.hooks.experience_maker import RealExperienceMaker
-
-        real = self.args.actor.policy_loss_type == "real"
-        base = RealExperienceMaker if real else experience_maker.RemoteExperienceMaker
-        rank, ranks = dist.get_rank(), self.ranks
-
-        class Maker(base):
-            def _dispatch_forward(self, group, sync_condition, **columns):
-                count = len(columns["sequences"]) // ranks
-                share = slice(rank * count, (rank + 1) * count)
-                own = [
-                    group.forward(*row)
-                    for row in zip(
-                        *(columns[name][share] for name in ("sequences", "action_mask", "attention_mask")), strict=True
-                    )
-                ]
-                every = [None] * ranks
-                dist.all_gather_object(every, own)
-                return every
-
-            def _flatten_results(self, refs, duplicate_factor):
-                return [row for own in refs for row in own]
-
-        experience_maker.ray = NoRay
-        maker = Maker(
-            self.policy, None, None, self.reference, _Kl(self.args), self.policy.strategy, self.policy.tokenizer
-        )
-        if real:
-            maker.kept_tokens = self.policy.call_trainer("kept_tokens")
-        return maker
-
-    def __call__(self) -> tuple[float, float, float]:
-        """(wall seconds, processor seconds, peak megabytes) of experience and training on this rank."""
-        import torch.distributed as dist
-
-        samples = rollouts()
-        dist.barrier()
-        base = reset_peak()
-        wall, own = time.perf_counter(), time.process_time()
-        experiences = self.maker.make_experience_batch(samples)
-        count = len(experiences) // self.ranks
-        rank = dist.get_rank()
-        for experience in experiences[rank * count : (rank + 1) * count]:
-            self.policy.append(experience)
-        self.policy.fit(self.args.algo.kl.init_coef)
-        dist.barrier()
-        return time.perf_counter() - wall, time.process_time() - own, peak() - base
-
-
-class _Kl:
-    def __init__(self, args) -> None:
-        self.value = args.algo.kl.init_coef
-
-
-class NoRay:
-    """Upstream's maker wraps its placeholders in Ray references."""
-
-    @staticmethod
-    def put(value):
-        return value
-
-    @staticmethod
-    def get(value):
-        return value
-
-
-def reset_peak() -> float:
-    """Give freed memory back, start counting the peak anew; megabytes in use now."""
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
-
-
-def peak() -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-
 def make_model(folder: str) -> None:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -224,21 +86,31 @@ def work(rank: int, ranks: int, folder: str, args, pipe) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK="0")
     import torch
     import torch.distributed as dist
+    from actor_step import Step, rollouts
 
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     dist.init_process_group("gloo", init_method=f"file://{folder}/store{ranks}", rank=rank, world_size=ranks)
+    lengths = [RESPONSE_TOKENS] * (PROMPTS * GROUP)
     for updates in args.updates:
-        steps = {variant: Step(variant, f"{folder}/model", updates, ranks) for variant in args.variants}
+        every = {variant: arguments(variant, f"{folder}/model", updates, ranks) for variant in args.variants}
+        steps = {variant: Step(own, ranks) for variant, own in every.items()}
         for number in range(args.rounds + 1):  # the first one warms up
             for variant, step in steps.items():
                 measured = [None] * ranks
-                dist.all_gather_object(measured, step())
+                dist.all_gather_object(measured, step.measured(rollouts(lengths, PROMPT_TOKENS, GROUP, 8000)))
                 if rank == 0 and number:
                     pipe.send((updates, variant, tuple(map(max, zip(*measured, strict=True)))))
         del steps
     if rank == 0:
         pipe.send(None)
+
+
+def receive(pipe):
+    try:
+        return pipe.recv()
+    except EOFError:
+        sys.exit("a rank has died; its error is above")
 
 
 def show(ranks: int, results: dict[int, dict[str, list[tuple]]], variants: list[str]) -> None:
@@ -292,8 +164,9 @@ def main() -> None:
             ]
             for process in processes:
                 process.start()
+            there.close()  # so that the end of these is the end of what can be read
             results: dict[int, dict[str, list[tuple]]] = {}
-            while (line := here.recv()) is not None:
+            while (line := receive(here)) is not None:
                 updates, variant, measured = line
                 results.setdefault(updates, {}).setdefault(variant, []).append(measured)
                 print(f"{ranks} ranks, {updates} updates, {variant}: {measured[0]:.2f} s", flush=True)

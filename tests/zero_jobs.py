@@ -495,9 +495,9 @@ def loads(model: str, count: int, fixed: bool = True, late: bool = False, wait_f
     strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
     strategy.setup_distributed()
     config = strategy.get_ds_train_config()
-    setting = config["zero_optimization"].pop("stage3_allgather_sequential")
-    if fixed:
-        config["zero_optimization"]["stage3_allgather_sequential"] = setting
+    setting = config["zero_optimization"]["stage3_allgather_sequential"]
+    if not fixed:
+        del config["zero_optimization"]["stage3_allgather_sequential"]
     expected = load_file(f"{model}/model.safetensors")
     wrong = []
     for _ in range(count):
@@ -506,6 +506,28 @@ def loads(model: str, count: int, fixed: bool = True, late: bool = False, wait_f
         found = {name: whole(parameter) for name, parameter in loaded.named_parameters()}
         wrong.append([name for name, value in found.items() if not value.equal(expected[name].to(torch.bfloat16))])
     return {"setting": setting, "compared": len(expected), "wrong": wrong}
+
+
+def reference_forwards(model: str, count: int, prefetching: bool = False) -> list[float] | str:
+    """What a ZeRO-3 engine without gradients, whose every weight is sharded, makes of one batch again and again."""
+    with torch.no_grad():
+        try:
+            engine, tokens = reference_engine(model, prefetching), torch.arange(3, 13)[None]
+            return [float(engine(tokens).logits.float().logsumexp(-1).sum()) for _ in range(count)]
+        except RuntimeError as error:
+            return str(error)
+
+
+def reference_engine(model: str, prefetching: bool):
+    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
+    strategy.setup_distributed()
+    config = strategy.get_ds_eval_config()
+    config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+    if prefetching:
+        config["zero_optimization"]["stage3_prefetch_bucket_size"] = "auto"
+    actor = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config)
+    engine, *_ = deepspeed.initialize(model=actor.model.eval(), config=config)
+    return engine
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf import nvidia
-from real_openrlhf.training import preflight
+from real_openrlhf.training import preflight, stand_in
 from real_openrlhf.training.recipes import Plan, Recipe
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
@@ -44,6 +44,7 @@ class Place:
     gpus_here: int
     gpu_gb: float | None
     on_cpu: bool
+    recipe: Recipe
 
     @classmethod
     def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
@@ -55,6 +56,7 @@ class Place:
             gpus_here=count,
             gpu_gb=gpu_gb,
             on_cpu=recipe.on_cpu and not count,
+            recipe=recipe,
         )
 
     @property
@@ -68,6 +70,8 @@ class Place:
             return f"a job on the Ray cluster {self.job_address}"
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
+        if self.recipe.flash_attn_in_torch:
+            return f"this machine, on CPU with logical GPUs; flash-attn is plain torch ({stand_in.FOLDER})"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
     def command(self, words: list[str], job: str = "NAME") -> list[str]:
@@ -87,7 +91,7 @@ class Place:
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
             ours = _compiler_environment()
-        environment = {**ours, **os.environ}
+        environment = {**ours, **os.environ, **stand_in.environment(self.recipe, os.environ)}
         if self.address is None:
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             if self.on_cpu:
@@ -98,6 +102,9 @@ class Place:
     def problems(self, plan: Plan) -> list[str]:
         """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
         nodes, needed = plan.layout[0], plan.gpus
+        wrong = stand_in.problems(self.recipe, self.gpus_here)
+        if wrong:
+            return wrong
         if self.address:
             return self._ask_cluster(self.address, nodes, needed)
         if nodes > 1:

@@ -197,6 +197,34 @@ _CPU = Recipe(
 )
 
 
+# The 7B recipe in the cpu recipe's sizes. A flag that one uses and the other does not is told by a test.
+_NOT_ON_CPU = {"--vllm.enable_sleep"}
+_CPU_SIZES = {
+    flag: _CPU.settings[flag]
+    for flag in (
+        *("--rollout.batch_size", "--train.batch_size", "--rollout.max_new_tokens", "--data.max_len"),
+        *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
+        *("--vllm.enforce_eager", "--rollout.seeded"),
+    )
+}
+_CPU_LIKE_GPU = Recipe(
+    name="cpu-like-gpu",
+    about="what a GPU run does, on two cores: packing, token budgets, sleep, recomputation; in a checkout",
+    model="tiny",
+    train_data="tiny",
+    eval_data="tiny",
+    gpus=1,
+    on_cpu=True,
+    flash_attn_in_torch=True,
+    settings={
+        **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag not in _NOT_ON_CPU},
+        **_CPU_SIZES,
+        "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
+        "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
+    },
+)
+
+
 def _variant(
     recipe: Recipe, name: str, about: str, settings: Mapping[str, Setting] | None = None, **changes: Any
 ) -> Recipe:
@@ -207,6 +235,7 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         _CPU,
+        _CPU_LIKE_GPU,
         _QWEN_1_5B,
         _QWEN_7B,
         _variant(

@@ -76,7 +76,13 @@ def make_tokenizer() -> "PreTrainedTokenizerBase":
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=UNK)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNK,
+        chat_template="{% for message in messages %}{{ message['content'] }}{% endfor %}",  # the prompt as it is
+    )
 
 
 def make_model(tokenizer: "PreTrainedTokenizerBase", seed: int) -> "PreTrainedModel":

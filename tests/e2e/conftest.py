@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -20,11 +21,14 @@ import psutil
 import pytest
 
 from real_openrlhf.errors import exit_code
-from real_openrlhf.training import command, shared_ray
+from real_openrlhf.training import command, shared_ray, stand_in
+from real_openrlhf.training.recipes import RECIPES
 
 HERE = Path(__file__).parent
 STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
+# What `cpu-like-gpu` needs; for any other recipe it is a package that nobody imports.
+STAND_IN = stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
 # The verifier fails on these, and boxed_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}
 
@@ -120,7 +124,7 @@ class SharedRay:
 
         if self.server is None or self.server.poll() is not None:
             self.stack.close()
-            environment = environment_of(["--algo", "real", *self.layout]) | self.environment
+            environment = environment_of(["--algo", "real", *self.layout]) | STAND_IN | self.environment
             self.server = self.stack.enter_context(shared_ray.opened(self.socket, environment, self.log))
         return self.server
 

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def grpo(train_alone):
-    return train_alone("grpo", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
+    return train_alone("grpo", "--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
 
 
 def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):

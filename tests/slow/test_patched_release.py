@@ -186,13 +186,8 @@ def test_upstreams_options_keep_their_help_and_their_abbreviations(found):
 
 
 def test_deepspeed_is_configured_alike_where_cuda_is(found):
-    """Over NCCL the one added setting has DeepSpeed's own default."""
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-
-    setting = DeepSpeedZeroConfig.model_fields["allgather_sequential"]
+    """The settings of the gathers are for gloo alone."""
     release, patched = found["release"]["deepspeed_settings"], found["patched"]["deepspeed_settings"]
-    for config in patched.values():
-        assert config["zero_optimization"].pop(setting.alias) is False is setting.default
     assert release == patched and len(release) == 32
 
 

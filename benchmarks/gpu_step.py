@@ -1,0 +1,178 @@
+"""What a recipe's step takes of a GPU, actor's side: seconds, memory beside the estimate, waits of the host.
+
+The model has the recipe's shape and random weights, the answers have lognormal lengths (median 2,700 tokens, cut at
+the recipe's limit). Each method runs in a process of its own: a step to warm up, steps that are measured, and one that
+counts where the host waits for the GPU.
+
+    python benchmarks/gpu_step.py                                        # qwen1.5b-1gpu on a GPU: real and grpo
+    python benchmarks/gpu_step.py --recipe cpu-like-gpu --prompts 8      # small, on CPU, with the tests' flash-attn
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+MEDIAN_SHARE, SPREAD = 2700 / 8192, 0.6
+CPU = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+FIELDS = ("method", "seconds", "tokens/s", "peak GB", "estimate GB", "host waits")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="qwen1.5b-1gpu")
+    parser.add_argument("--algos", nargs="+", default=["real", "grpo"])
+    parser.add_argument("--prompts", type=int, default=32, help="of 8 answers each, in one update (%(default)s)")
+    parser.add_argument("--steps", type=int, default=2, help="that are measured (%(default)s)")
+    parser.add_argument("--algo", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.algo:
+        print("\n" + json.dumps(measure(args)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        args.folder = folder
+        save_model(args)
+        rows = [run(args, algo) for algo in args.algos]
+    print("| " + " | ".join(FIELDS) + " |\n|" + "---|" * len(FIELDS))
+    for row in rows:
+        print("| " + " | ".join(str(row[field]) for field in FIELDS) + " |")
+
+
+def run(args: argparse.Namespace, algo: str) -> dict:
+    from real_openrlhf.training import stand_in
+    from real_openrlhf.training.recipes import RECIPES
+
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "HF_HUB_OFFLINE": "1"}
+    environment |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    environment["TORCH_EXTENSIONS_DIR"] = str(Path(sys.prefix) / "torch_extensions")
+    if RECIPES[args.recipe].on_cpu:
+        environment |= CPU | stand_in.environment(RECIPES[args.recipe], os.environ)
+    words = ["--recipe", args.recipe, "--prompts", str(args.prompts), "--steps", str(args.steps)]
+    command = [sys.executable, __file__, *words, "--algo", algo, "--folder", args.folder]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{algo}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
+    """What config.json would say of the recipe's model."""
+    from real_openrlhf.training import memory_estimate, tiny_task
+    from real_openrlhf.training.recipes import RECIPES
+
+    model = RECIPES[args.recipe].model
+    if model != "tiny":
+        return memory_estimate.KNOWN_CONFIGS[model]
+    return tiny_task.make_model(tiny_task.make_tokenizer(), 0).config.to_dict()
+
+
+def save_model(args: argparse.Namespace) -> None:
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from real_openrlhf.training import tiny_task
+
+    config = {**shape_config(args), "max_position_embeddings": 16_384}
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = Qwen2ForCausalLM(Qwen2Config(**config)).to(torch.bfloat16)
+    model.save_pretrained(args.folder)
+    tiny_task.make_tokenizer().save_pretrained(args.folder)  # its tokens are not looked at
+
+
+def plan_of(args: argparse.Namespace):
+    from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
+
+    recipe = RECIPES[args.recipe]
+    group = int(recipe.settings["--rollout.n_samples_per_prompt"].text)
+    user = {
+        "--actor.model_name_or_path": args.folder,
+        "--actor.num_gpus_per_node": 1,
+        "--rollout.batch_size": args.prompts,
+        "--train.batch_size": args.prompts * group,
+        "--reward.remote_url": "unused",
+    }
+    return compose(recipe, ALGORITHMS[args.algo], {flag: (str(value),) for flag, value in user.items()})
+
+
+def lengths(plan) -> list[int]:
+    draw, longest = random.Random(0), plan.number("--rollout.max_new_tokens")
+    count = plan.number("--rollout.batch_size") * plan.number("--rollout.n_samples_per_prompt")
+    median = MEDIAN_SHARE * longest
+    return [min(max(int(median * draw.lognormvariate(0, SPREAD)), 2), longest) for _ in range(count)]
+
+
+def measure(args: argparse.Namespace) -> dict:
+    import torch
+    import torch.distributed as dist
+    from actor_step import Step, peak, reset_peak, rollouts
+    from openrlhf.cli.train_ppo_ray import parse_args
+
+    from real_openrlhf.training import memory_estimate
+
+    plan, cuda = plan_of(args), torch.cuda.is_available()
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("nccl" if cuda else "gloo", f"file://{folder}/store", rank=0, world_size=1)
+        step = Step(parse_args(plan.argv()), ranks=1)
+    answers = lengths(plan)
+    prompt_tokens = plan.number("--data.max_len") - plan.number("--rollout.max_new_tokens")
+    samples = rollouts(answers, prompt_tokens, plan.number("--rollout.n_samples_per_prompt"), 12)
+    step.train(samples)
+    torch.cuda.reset_peak_memory_stats() if cuda else reset_peak()
+    seconds = []
+    for _ in range(args.steps):
+        begun = time.perf_counter()
+        step.train(samples)
+        if cuda:
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begun)
+    used = torch.cuda.max_memory_reserved() / 1e9 if cuda else peak() / 1e3
+    shape = memory_estimate.shape_of(dict(shape_config(args)))
+    estimate = sum(memory_estimate.training_memory(shape, memory_estimate.layout_of(plan)).values()) / 1e9
+    middle = statistics.median(seconds)
+    tokens = sum(answers) + prompt_tokens * len(answers)
+    return dict(
+        zip(
+            FIELDS,
+            (
+                args.algo,
+                f"{middle:.1f}",
+                f"{tokens / middle:,.0f}",
+                f"{used:.1f}",
+                f"{estimate:.1f}",
+                waits(step, samples),
+            ),
+            strict=True,
+        )
+    )
+
+
+def waits(step, samples: list) -> int:
+    """How often a step makes the host wait: as CUDA tells it; on CPU as the tests count it."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_sync_debug_mode("warn")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            step.train(samples)
+        torch.cuda.set_sync_debug_mode("default")
+        return sum("synchronizing" in str(one.message) for one in told)
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from host_waits import Waits
+
+    with Waits() as counted:
+        step.train(samples)
+    return sum(counted.counts.values())
+
+
+if __name__ == "__main__":
+    main()

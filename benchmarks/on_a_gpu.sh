@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can show, on one GPU within about 20 minutes: bash benchmarks/on_a_gpu.sh [PART ...]
+#   exact   REAL's gradient through flash-attn, packing and bf16, beside float64; with logits and without
+#   head    memory and time of the head without logits, 4,096 tokens x 152,064 words at the width of 7B
+#   step    the actor's step at 1.5B shape with real and grpo: seconds, memory beside the estimate, waits of the host
+#   train   three steps of qwen1.5b-1gpu on random weights, vLLM and all
+# A part whose packages are missing says so and is skipped. SMALL=1 runs the same parts on CPU, in small.
+# Uses the Python of .venv, or else the one on PATH. Send us what it prints.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-.venv/bin/python}
+[ -x "$python" ] || python=python3
+parts=("$@")
+[ $# -gt 0 ] || parts=(exact head step train)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+if [ -n "${SMALL:-}" ]; then
+    export DS_ACCELERATOR=cpu
+    exact=(--device cpu) head=(--tokens 256 --vocabulary 20000 --rounds 1)
+    step=(--recipe cpu-like-gpu --prompts 8) train=(--recipe cpu-like-gpu --max-steps 3)
+    packages=(torch transformers deepspeed openrlhf)
+else
+    exact=() head=(--device cuda --width 3584) step=(--recipe qwen1.5b-1gpu) train=()
+    packages=(torch transformers deepspeed openrlhf flash_attn)
+fi
+
+has() { # has PACKAGE...: names those that are missing
+    "$python" -c 'import sys
+from importlib.util import find_spec
+missing = [name for name in sys.argv[1:] if not find_spec(name)]
+print(*missing)
+sys.exit(bool(missing))' "$@"
+}
+
+random_model() { # random weights in the recipe's shape with R1-Distill's tokenizer, if that is in the cache
+    "$python" - "$folder/model" <<'PYTHON'
+import sys
+import torch
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from real_openrlhf.training.memory_estimate import KNOWN_CONFIGS
+name = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+tokenizer = AutoTokenizer.from_pretrained(name)
+with torch.device("cuda"):
+    Qwen2ForCausalLM(Qwen2Config(**KNOWN_CONFIGS[name], max_position_embeddings=16384)).bfloat16().save_pretrained(sys.argv[1])
+tokenizer.save_pretrained(sys.argv[1])
+PYTHON
+}
+
+run_part() {
+    case $1 in
+    exact)
+        "$python" benchmarks/packed_exactness.py "${exact[@]}" &&
+            "$python" benchmarks/packed_exactness.py "${exact[@]}" --logit-free
+        ;;
+    head) "$python" benchmarks/head_memory.py "${head[@]}" ;;
+    step) "$python" benchmarks/gpu_step.py "${step[@]}" ;;
+    train)
+        if [ -z "${SMALL:-}" ]; then
+            random_model && train=(--recipe qwen1.5b-1gpu --model "$folder/model" --max-steps 3) || return 1
+        fi
+        "$python" -m real_openrlhf.cli train "${train[@]}" --runs-dir "$folder/runs" --no-eval.at_start --no-eval.at_end
+        ;;
+    *)
+        echo "no such part: $1" >&2
+        return 2
+        ;;
+    esac
+}
+
+"$python" -m real_openrlhf.doctor 2>/dev/null | head -30
+skipped=() failed=()
+for part in "${parts[@]}"; do
+    echo "== $part"
+    needed=("${packages[@]}")
+    [ "$part" != head ] || needed=(torch)
+    [ "$part" != train ] || needed+=(vllm)
+    if ! missing=$(has "${needed[@]}"); then
+        echo "skipped: not installed: $missing"
+        skipped+=("$part")
+        continue
+    fi
+    started=$SECONDS
+    run_part "$part" || failed+=("$part")
+    echo "-- $part: $((SECONDS - started)) s"
+done
+echo "${#parts[@]} parts, ${#skipped[@]} skipped (${skipped[*]:-none}), ${#failed[@]} failed (${failed[*]:-none})"
+[ ${#failed[@]} -eq 0 ]

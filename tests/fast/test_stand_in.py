@@ -1,0 +1,92 @@
+"""The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes, who may take its stand-in."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from real_openrlhf.training import stand_in
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
+
+LIKE_GPU = RECIPES["cpu-like-gpu"]
+ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
+
+# What a GPU run uses and no CPU run can, with its reason.
+NOT_HERE = {
+    "--vllm.enable_sleep": "vLLM's CPU worker has no memory to give back",
+    "--vllm.sync_backend": "NCCL needs GPUs; weights go over gloo",
+    "--ds.lora.rank": "tests/e2e/test_lora.py trains with adapters",
+    "--ds.lora.alpha": "as its rank",
+    "--ds.zero_stage": "tests/slow runs stage 2; this recipe has the 7B run's 3",
+}
+# How large things are, where a run goes, and what the layout decides.
+SIZES = {
+    *("--actor.model_name_or_path", "--actor.num_gpus_per_node", "--actor.num_nodes", "--actor.adam.lr"),
+    *("--rollout.batch_size", "--train.batch_size", "--train.max_steps"),
+    *("--rollout.max_new_tokens", "--data.max_len", "--vllm.gpu_memory_utilization"),
+    *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"),
+    *("--ref.num_nodes", "--ref.num_gpus_per_node", "--vllm.num_engines"),
+}
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("recipe", ON_GPUS)
+def test_every_flag_of_a_gpu_recipe_is_tried_or_listed(recipe, algo):
+    on_gpus, here = (compose(RECIPES[name], ALGORITHMS[algo], {}).flags for name in (recipe, LIKE_GPU.name))
+    other = {flag for flag in on_gpus if flag not in here or here[flag].words != on_gpus[flag].words}
+    assert other <= NOT_HERE.keys() | SIZES
+
+
+def test_the_list_has_nothing_that_could_be_tried():
+    here = compose(LIKE_GPU, ALGORITHMS["real"], {}).flags
+    for flag in NOT_HERE:
+        assert any(
+            flag in recipe.settings and (flag not in here or recipe.settings[flag].words != here[flag].words)
+            for recipe in (RECIPES[name] for name in ON_GPUS)
+        )
+
+
+def test_nobody_else_may_take_the_stand_in(monkeypatch):
+    for recipe in RECIPES.values():
+        assert stand_in.problems(recipe, gpus=0) == []
+        assert (stand_in.environment(recipe, {}) != {}) == (recipe is LIKE_GPU)
+    assert "without a GPU" in stand_in.problems(LIKE_GPU, gpus=1)[0]
+    monkeypatch.syspath_prepend(str(stand_in.FOLDER))
+    assert stand_in.problems(LIKE_GPU, gpus=0) == []
+    assert "PYTHONPATH" in stand_in.problems(RECIPES["cpu"], gpus=0)[0]
+
+
+def test_without_a_checkout_the_recipe_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(stand_in, "FOLDER", tmp_path / "none")
+    assert "checkout" in stand_in.problems(LIKE_GPU, gpus=0)[0]
+
+
+def test_a_path_of_the_users_own_stays():
+    assert stand_in.environment(LIKE_GPU, {"PYTHONPATH": "/x"})["PYTHONPATH"].split(os.pathsep)[1:] == ["/x"]
+
+
+PACKED = """
+import torch
+from flash_attn import flash_attn_varlen_func
+torch.manual_seed(0)
+lengths = [3, 1, 5]
+q, k, v = torch.randn(9, 4, 8), torch.randn(9, 2, 8), torch.randn(9, 2, 8)
+ends = torch.tensor([0, 3, 4, 9], dtype=torch.int32)
+packed = flash_attn_varlen_func(q, k, v, ends, ends, 5, 5, causal=True)
+k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+sequence = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
+seen = (sequence[:, None] == sequence) & torch.tril(torch.ones(9, 9, dtype=torch.bool))
+scores = torch.einsum("qhd,khd->hqk", q, k) / 8 ** 0.5
+expected = torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), v)
+torch.testing.assert_close(packed, expected)
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers not installed")
+def test_packed_sequences_attend_to_themselves_alone():
+    environment = {**os.environ, **stand_in.environment(LIKE_GPU, {})}
+    done = subprocess.run([sys.executable, "-c", PACKED], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "place is taken by plain torch" in done.stderr
