@@ -30,7 +30,7 @@ class Ranks:
             self.processes[here] = process
 
     def __call__(self, function: str, *args, **kwargs) -> list:
-        """The replies of all ranks to `module.function(*args, **kwargs)`.
+        """The replies of all ranks to `module.function(*args, **kwargs)`, or to another module's "module.function".
 
         When one fails the others may wait for it in a collective for ever: all end, and the next call starts new ones.
         """
@@ -74,11 +74,12 @@ def _serve(pipe, module: str, rank: int, count: int, folder: str) -> None:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{Path(folder) / 'store'}", rank=rank, world_size=count)
-    jobs = importlib.import_module(module)
+    importlib.import_module(module)
     gc.freeze()  # each of DeepSpeed's engines collects garbage: not among all that was imported
     while True:
         function, args, kwargs = pipe.recv()
         try:
-            pipe.send((getattr(jobs, function)(*args, **kwargs), None))
+            named, _, name = function.rpartition(".")
+            pipe.send((getattr(importlib.import_module(named or module), name)(*args, **kwargs), None))
         except Exception:
             pipe.send((None, traceback.format_exc()))

@@ -26,7 +26,6 @@ from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 
 GROUP_SIZE = 4  # what the flags say; the groups of a case may be uneven
-PROMPT_LENGTH, VOCABULARY = 5, 15
 
 # OpenRLHF knows bf16 and fp16 only; with both off DeepSpeed trains in float32.
 _known_dtype = utils.convert_to_torch_dtype
@@ -60,6 +59,11 @@ class Case:
     ema: bool = False
     run_dir: str = ""
     learning_rate: float = 1e-3
+    entropy_coef: float | None = None
+    logit_free: bool = False
+    lora_targets: tuple[str, ...] = ()  # otherwise all linear layers
+    prompt_length: int = 5
+    vocabulary: int = 15  # that rollouts are drawn from
     seed: int = 0
 
 
@@ -92,6 +96,8 @@ def arguments(case: Case) -> SimpleNamespace:
         "--algo.kl.init_coef": 0,
         "--train.deal": case.deal,
     }
+    if case.entropy_coef is not None:
+        flags["--actor.entropy_coef"] = case.entropy_coef
     if case.loss == "real":
         flags |= {
             "--algo.real.objective": case.objective,
@@ -102,7 +108,8 @@ def arguments(case: Case) -> SimpleNamespace:
             "--algo.real.kl_old_coef": case.kl_old_coef,
         }
     switches = ["--ds.adam_offload"] * case.offload + ["--actor.gradient_checkpointing_enable"] * case.checkpointing
-    switches += ["--train.enable_ema"] * case.ema
+    switches += ["--train.enable_ema"] * case.ema + ["--ds.logit_free"] * case.logit_free
+    switches += ["--ds.lora.target_modules", *case.lora_targets] if case.lora_targets else []
     args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches])
     args.ds.param_dtype = case.dtype
     if case.max_tokens:
@@ -143,7 +150,7 @@ def rollouts(case: Case) -> list[Experience]:
 
     samples = []
     for group, size in enumerate(case.group_sizes):
-        prompt = draw(VOCABULARY, PROMPT_LENGTH, low=3)
+        prompt = draw(case.vocabulary, case.prompt_length, low=3)
         if group % 4 == 3:
             labels = [POSITIVE] * size  # uniform
         else:
@@ -151,9 +158,9 @@ def rollouts(case: Case) -> list[Experience]:
             if group % 4 == 1:
                 labels[-1] = IGNORED
         for label in labels:
-            response = draw(VOCABULARY, draw(11, low=1)[0], low=3)
+            response = draw(case.vocabulary, draw(11, low=1)[0], low=3)
             sequence = torch.tensor(prompt + response)
-            action_mask = torch.arange(1, len(sequence)) >= PROMPT_LENGTH
+            action_mask = torch.arange(1, len(sequence)) >= case.prompt_length
             samples.append(
                 Experience(
                     sequences=sequence[None],
@@ -331,6 +338,10 @@ def curve(**case) -> list[tuple[float, float]]:
     case = Case(**case)
     policy = policy_actor(case)
     fill(policy, case)
+    return points_of(policy, case)
+
+
+def points_of(policy, case: Case) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     if case.loss == "real":
         step = policy.trainer.optimizer_step
