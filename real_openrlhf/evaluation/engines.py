@@ -120,6 +120,7 @@ def _engine(results: "Queue", requests: list[Request], settings: EngineSettings,
     else:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # nor a process within this one
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     try:
