@@ -8,9 +8,10 @@ import os
 import sys
 
 MODULES = ("openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")
+ENGINE = ("vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.model_executor.models.qwen2")  # imported on demand
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
-    for name in (*MODULES, *(["flash_attn"] if sys.argv[1] == "gpu" else [])):
+    for name in (*MODULES, *ENGINE, *(["flash_attn"] if sys.argv[1] == "gpu" else [])):
         importlib.import_module(name)
-    from vllm import LLM  # noqa: F401  the engine too, which vLLM imports on demand
+    from vllm import LLM  # noqa: F401

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,58 @@ def train_alone(runs):
         return Run(runs / name, child.returncode, output, actors).ended(0)
 
     return start
+
+
+@dataclass
+class Comparison:
+    """What `real-openrlhf compare` has said and left when it ended."""
+
+    out: Path
+    code: int
+    output: str
+    below: list[psutil.Process]  # what it had started, a moment before its end
+
+    ALGOS = ("real", "grpo")
+
+    def __post_init__(self) -> None:
+        self.statuses = [status(self.run(algo)) for algo in self.ALGOS]
+        self.written = {algo: (self.run(algo) / "run.json").stat().st_mtime for algo in self.ALGOS}
+
+    def run(self, algo: str) -> Path:
+        return self.out / "runs" / f"{algo}-s1"
+
+
+def status(folder: Path) -> str | None:
+    path = folder / "run.json"
+    return json.loads(path.read_text())["status"] if path.exists() else None
+
+
+def start_comparison(out: Path) -> subprocess.Popen:
+    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), "--algos", *Comparison.ALGOS]
+    command = [sys.executable, "-m", "real_openrlhf.cli", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.fixture(scope="session")
+def interrupted(tmp_path_factory) -> Comparison:
+    """SIGTERM while the second of two runs starts."""
+    out = tmp_path_factory.mktemp("comparison")
+    child = start_comparison(out)
+    while status(out / "runs" / f"{Comparison.ALGOS[-1]}-s1") is None and child.poll() is None:
+        time.sleep(1)
+    time.sleep(3)
+    below = psutil.Process(child.pid).children(recursive=True)
+    child.terminate()
+    output, _ = child.communicate(timeout=120)
+    return Comparison(out, child.returncode, output, below)
+
+
+@pytest.fixture(scope="session")
+def compared(interrupted) -> Comparison:
+    """The same command again."""
+    child = start_comparison(interrupted.out)
+    output, _ = child.communicate(timeout=600)
+    return Comparison(interrupted.out, child.returncode, output, [])
 
 
 @pytest.fixture(scope="session")
