@@ -5,7 +5,7 @@ over gloo; Ray and vLLM are left out, and the rollouts are random tokens, the sa
 large enough that arithmetic is measured: 256 hidden, 4 layers, 8,000 words, responses of 128 tokens, recomputation as
 in the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compared with the baseline of its round.
 
-    python benchmarks/step_time.py                     # everything, about a quarter of an hour on two cores
+    python benchmarks/step_time.py                     # everything, 13 minutes on two quiet cores
     python benchmarks/step_time.py --ranks 1 --updates 4 --rounds 5
 """
 
@@ -150,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], choices=[1, 2])
     parser.add_argument("--updates", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=[GRPO_NO_KL, GRPO, "REAL"])
     args = parser.parse_args()
     drop_stale_locks(Path(ENVIRONMENT["TORCH_EXTENSIONS_DIR"]))

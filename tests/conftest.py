@@ -43,15 +43,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def start_ranks():
-    """start_ranks(count, module) -> Ranks that run functions of a module in tests/."""
+    """start_ranks(count, module) -> Ranks that run functions of a module in tests/; the same ones when asked again."""
     from gloo_ranks import Ranks
 
-    started = []
+    started: dict[tuple[int, str], Ranks] = {}
 
     def start(count: int, module: str) -> Ranks:
-        started.append(Ranks(count, module))
-        return started[-1]
+        return started.setdefault((count, module), Ranks(count, module))
 
     yield start
-    for ranks in started:
+    for ranks in started.values():
         ranks.close()
