@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LOGITS_AT_ONCE = 2**24  # over all tokens: 67 MB in fp32
+from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE
+
 Factors = Sequence[tuple[Tensor, Tensor]]  # (hidden, weight): logits are the sum of hidden @ weight.T
 
 

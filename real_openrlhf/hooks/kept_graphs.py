@@ -24,7 +24,8 @@ def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
         getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
         config.num_hidden_layers,
         config.vocab_size,
-        args.actor.gradient_checkpointing_enable,
+        checkpointing=args.actor.gradient_checkpointing_enable,
+        logit_free=args.ds.logit_free,
     )
     left = device_bytes(args) - resident_bytes(engine, args) - sampler_bytes(args)
     return max(SHARE * left, 0.0) // per_token

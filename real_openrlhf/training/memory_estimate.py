@@ -7,6 +7,7 @@ NCCL and fragmentation add is one line of its own. Nobody has held them against 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE
 from real_openrlhf.training.recipes import Plan
 
 GB = 1e9
@@ -61,11 +62,15 @@ class Shape:
         return self.kv_heads * self.head_dim
 
     @property
+    def head(self) -> int:
+        return self.vocabulary * self.hidden
+
+    @property
     def parameters(self) -> int:
         attention = 2 * self.hidden * self.attention_width + 2 * self.hidden * self.kv_width
         bias = self.attention_width + 2 * self.kv_width if self.attention_bias else 0
         layer = attention + bias + 3 * self.hidden * self.intermediate + 2 * self.hidden
-        embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        embeddings = self.head * (1 if self.tied else 2)
         return embeddings + self.layers * layer + self.hidden
 
     def adapter_parameters(self, rank: int) -> int:
@@ -99,10 +104,12 @@ class Layout:
     ranks: int
     zero_stage: int
     micro_tokens: int  # tokens of one micro-batch with gradients
+    rollout_tokens: int  # and of one without
     longest: int
     checkpointing: bool
     flash_attention: bool
     entropy: bool
+    logit_free: bool
     lora_rank: int
     adam_offload: bool
     reference: bool
@@ -131,18 +138,22 @@ def layout_of(plan: Plan) -> Layout:
 
     longest = count("--data.max_len", 2048)
     dynamic = "--train.dynamic_batch_enable" in plan.flags
+    micro_tokens, rollout_tokens = (
+        count(f"--{when}.max_tokens_per_gpu", 16192) if dynamic else count(f"--{when}.micro_batch_size", 1) * longest
+        for when in ("train", "rollout")
+    )
     rollouts = count("--rollout.batch_size", 1024) * count("--rollout.n_samples_per_prompt", 1)
     batch = count("--train.batch_size", 128)
     return Layout(
         ranks=count("--actor.num_nodes", 1) * count("--actor.num_gpus_per_node", 8),
         zero_stage=count("--ds.zero_stage", 2),
-        micro_tokens=(
-            count("--train.max_tokens_per_gpu", 16192) if dynamic else count("--train.micro_batch_size", 1) * longest
-        ),
+        micro_tokens=micro_tokens,
+        rollout_tokens=rollout_tokens,
         longest=longest,
         checkpointing="--actor.gradient_checkpointing_enable" in plan.flags,
         flash_attention="flash" in plan.text("--ds.attn_implementation", "flash_attention_2"),
         entropy="--actor.entropy_coef" in plan.flags,
+        logit_free="--ds.logit_free" in plan.flags,
         lora_rank=count("--ds.lora.rank", 0),
         adam_offload="--ds.adam_offload" in plan.flags,
         reference=plan.needs_reference,
@@ -167,8 +178,10 @@ def states(shape: Shape, layout: Layout) -> dict[str, float]:
     adapters = shape.adapter_parameters(layout.lora_rank)
     trained, sharded = adapters or shape.parameters, layout.zero_stage >= 3
     memory = {"weights (bf16)": (weights + 2 * adapters) / (ranks if sharded else 1)}
-    if sharded:
-        memory["weights gathered for use"] = 2 * min(shape.parameters, GATHERED_PARAMETERS)
+    if sharded:  # what is gathered at a time, the head's whole weight among it
+        gathered = min(shape.parameters, max(GATHERED_PARAMETERS, shape.head))
+        memory["gathered for use: the head's weight"] = 2 * shape.head
+        memory["gathered for use: other weights, at most"] = 2 * (gathered - shape.head)
     memory["gradients (bf16)"] = 2 * trained / (ranks if layout.zero_stage >= 2 else 1)
     if not layout.adam_offload:
         memory["Adam: fp32 weights and two moments"] = 12 * trained / (ranks if layout.zero_stage >= 1 else 1)
@@ -187,13 +200,34 @@ def moments(shape: Shape, layout: Layout) -> dict[str, float]:
     if not layout.flash_attention:
         layer += shape.heads * layout.longest * 6  # scores in fp32 and bf16
     kept = 2 * h * shape.layers if layout.checkpointing else layer * shape.layers
-    # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
-    copies = 2 + 4 + 4 + (8 if layout.entropy else 0)
+    trains_head = 0 if layout.lora_rank else 2 * shape.head
     return {
-        "activations at their largest: the logits": layout.micro_tokens * (kept + shape.vocabulary * copies),
+        f"activations at their largest: {'the head' if layout.logit_free else 'the logits'}": (
+            layout.micro_tokens * kept + head_work(shape, layout) + trains_head
+        ),
         "activations at their largest: one layer": layout.micro_tokens * (kept + layer),
+        "log-probabilities of rollouts": rollout_work(shape, layout),
         "gradients in fp32 during the update": 0 if layout.adam_offload else 4 * trained / layout.ranks,
     }
+
+
+def head_work(shape: Shape, layout: Layout) -> float:
+    """There and back, without the weight and its gradient."""
+    if not layout.logit_free:
+        # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
+        return layout.micro_tokens * shape.vocabulary * (2 + 4 + 4 + (8 if layout.entropy else 0))
+    # A token: what is kept, 8 bytes per hidden number; its gradient in fp32, a block's part of it, and in bf16.
+    # A block: logits and their powers in fp32, the bf16 copy of these for the tensor cores, and its rows of the
+    # weight's gradient in fp32. The weight itself is read as it is: fp32 sums need no fp32 copy of it on a GPU.
+    return layout.micro_tokens * (8 + 4 + 4 + 2) * shape.hidden + LOGITS_AT_ONCE * (4 + 4 + 2 + 2)
+
+
+def rollout_work(shape: Shape, layout: Layout) -> float:
+    """A forward without gradients: a layer's residual, norm, gate, up and product, or the head, whichever is more."""
+    layer = layout.rollout_tokens * 2 * (2 * shape.hidden + 3 * shape.intermediate)
+    if layout.logit_free:
+        return max(layer, layout.rollout_tokens * 4 * shape.hidden + LOGITS_AT_ONCE * (4 + 4))
+    return max(layer, layout.rollout_tokens * shape.vocabulary * (2 + 4))
 
 
 def training_memory(shape: Shape, layout: Layout) -> dict[str, float]:
@@ -252,6 +286,10 @@ def report(shape: Shape, plan: Plan, gpu_gb: float, measured: bool) -> tuple[lis
         lines.append(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)")
         lines += [f"    {size / GB:6.1f}  {name}" for name, size in memory.items()]
         lines.append(f"    {RUNTIME_GB:6.1f}  CUDA, NCCL, fragmentation")
+        if phase == "training":
+            lines.append("    at other moments of a step, in place of the largest:")
+            others = {name: size for name, size in moments(shape, layout).items() if name not in memory}
+            lines += [f"    {size / GB:6.1f}  {name}" for name, size in others.items()]
         if total > gpu_gb:
             kind = "these GPUs have" if measured else "is assumed for each GPU"
             warnings.append(

@@ -98,8 +98,9 @@ _GPU_MACHINERY = {
     "--ds.attn_implementation": own("flash_attention_2"),
     "--ds.packing_samples": own("", "no padding tokens"),
     "--train.dynamic_batch_enable": own("", "micro-batches by tokens, not by samples"),
-    "--train.max_tokens_per_gpu": own("18432", "two of the longest samples"),
-    "--rollout.max_tokens_per_gpu": own("36864", "log-probs without gradients take twice as many"),
+    "--ds.logit_free": own("", "no table of tokens x vocabulary: by estimate half of a training step's memory"),
+    "--train.max_tokens_per_gpu": own("36864", "four of the longest samples: 8 GB by estimate, 212 KB a token"),
+    "--rollout.max_tokens_per_gpu": own("73728", "log-probs without gradients: 4 GB by estimate, 60 KB a token"),
     "--actor.gradient_checkpointing_enable": own(""),
     "--ckpt.save_steps": own("20", "what a crash can cost at most; as often as validation"),
     "--ckpt.max_num": own("2", "DeepSpeed checkpoints kept"),
@@ -108,9 +109,9 @@ _GPU_MACHINERY = {
     "--train.seed": own("42"),
     "--rollout.seeded_order": own("", "the same prompts in the same step for every method"),
 }
-_LESS_MEMORY = {
-    "--train.max_tokens_per_gpu": own("9216", "one of the longest samples"),
-    "--rollout.max_tokens_per_gpu": own("18432", "log-probs without gradients take twice as many"),
+_BUDGETS_7B = {
+    "--train.max_tokens_per_gpu": own("18432", "two of the longest samples: 9 GB by estimate, 478 KB a token"),
+    "--rollout.max_tokens_per_gpu": own("36864", "log-probs without gradients: 5 GB by estimate, 128 KB a token"),
 }
 _PAPER_RUN = {**_BATCH, **_SAMPLING, **_OPTIMIZER, **_VALIDATION, **_GPU_MACHINERY}
 
@@ -135,7 +136,7 @@ _QWEN_7B = Recipe(
     eval_data="aime24",
     settings={
         **_PAPER_RUN,
-        **_LESS_MEMORY,
+        **_BUDGETS_7B,
         "--actor.adam.lr": paper("1e-6", "“for the 7B model, the learning rate is 1 × 10^-6”"),
         "--train.max_steps": paper("1000", "rollout steps; “over 1,000 steps”"),
         "--ds.zero_stage": own("3"),
@@ -186,6 +187,7 @@ _CPU = Recipe(
         "--vllm.gpu_memory_utilization": own("0.3"),
         "--vllm.enforce_eager": own("", "nothing to compile"),
         "--ds.zero_stage": own("3", "as for 7B"),
+        "--ds.logit_free": own("", "as on GPUs"),
         "--ds.param_dtype": own("bf16"),
         "--ds.attn_implementation": own("eager"),
         "--ckpt.save_steps": own("20"),
@@ -248,7 +250,6 @@ RECIPES = {
             _QWEN_1_5B,
             "qwen1.5b-1gpu",
             "the 1.5B run on one 80 GB GPU: the same updates, eight times slower",
-            _LESS_MEMORY,
             gpus=1,
         ),
         _variant(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.errors import UserError
 from real_openrlhf.hooks.logit_free_head import LogitFreeHead
 
@@ -94,6 +95,36 @@ def test_values_and_gradients_are_those_through_logits(name, checkpointing):
     for parameter, gradient in expected_gradients.items():
         torch.testing.assert_close(gradients[parameter], gradient, rtol=1e-4, atol=1e-5)
     assert solve(plain, model)[0].equal(expected)  # the model is as it was
+
+
+def kept_bytes(width: int, vocabulary: int) -> float:
+    """What autograd keeps of a forward, for each token."""
+    model = model_of("Qwen2", hidden_size=width, vocab_size=vocabulary, tie_word_embeddings=False)
+    model.to(torch.bfloat16).train().gradient_checkpointing_enable({"use_reentrant": False})
+    weights, kept = {one.untyped_storage().data_ptr() for one in model.parameters()}, {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept.setdefault(storage.data_ptr(), storage)
+        return tensor
+
+    head = LogitFreeHead(model, TEMPERATURE, False, lambda line: None)
+    labels = torch.randint(3, 61, (3, 9))
+    inputs = {"input_ids": labels, "attention_mask": torch.ones_like(labels)}
+    head.checked = True
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        table = head.scoring(model, labels, True)(**inputs)["logits"]
+    assert table.requires_grad
+    sizes = {address: storage.nbytes() for address, storage in kept.items() if address not in weights}
+    return sum(sizes.values()) / labels.numel()
+
+
+def test_the_estimate_of_a_graph_is_what_autograd_keeps():
+    def estimated(width: int) -> int:
+        return graph_bytes_per_token(width, 24, SIZES["num_hidden_layers"], 61, checkpointing=True, logit_free=True)
+
+    assert kept_bytes(16, 400) == kept_bytes(16, 61)
+    assert kept_bytes(48, 61) - kept_bytes(16, 61) == estimated(48) - estimated(16)
 
 
 @pytest.mark.parametrize("name", ["untied", "lora"])

@@ -96,19 +96,36 @@ def test_only_methods_with_a_reference_model_hold_one():
     assert name not in memory("qwen7b", "grpo", {"--ref.offload": ()})[1]
 
 
-def test_logits_are_the_largest_moment_and_grow_with_the_token_budget():
+def moments(tokens, removed=()):
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
-    budgets = (9216, 18432)
-    found = [
-        memory_estimate.moments(
-            shape, memory_estimate.layout_of(plan("qwen7b", user={"--train.max_tokens_per_gpu": (str(n),)}))
-        )
-        for n in budgets
-    ]
+    budgets = {f"--{when}.max_tokens_per_gpu": (str(tokens),) for when in ("train", "rollout")}
+    found = plan("qwen7b", user=budgets, removed=removed)
+    return memory_estimate.moments(shape, memory_estimate.layout_of(found))
+
+
+def test_with_logits_they_are_the_largest_moment_and_grow_with_the_token_budget():
+    small, large = (moments(tokens, ("--ds.logit_free",)) for tokens in (9216, 18432))
     name = "activations at their largest: the logits"
-    assert found[0][name] * 2 == found[1][name]
+    assert max(small, key=small.get) == name
     # one fp32 table of 9,216 x 152,064 is 5.6 GB; the forward and backward pass holds more than two of them
-    assert found[0][name] > 2 * 4 * 9216 * 152064
+    assert large[name] - small[name] > 2 * 4 * 9216 * 152064
+
+
+def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
+    small, large = moments(9216), moments(18432)
+    head, layer = "activations at their largest: the head", "activations at their largest: one layer"
+    assert max(small, key=small.get) == layer
+    # by hand: each of 28 layers' input, 18 bytes a number of the last one's output; 12 a logit of 2**24; bf16 gradient
+    assert small[head] == 9216 * 3584 * (28 * 2 + 18) + 12 * 2**24 + 2 * 152064 * 3584
+    assert large[head] - small[head] == 9216 * 3584 * (28 * 2 + 18)
+
+
+def test_the_heads_weight_is_among_what_zero_3_gathers():
+    shape, states = memory("qwen7b")
+    head = states["gathered for use: the head's weight"]
+    assert head == 2 * 152064 * 3584
+    assert head + states["gathered for use: other weights, at most"] == 2e9  # DeepSpeed's billion parameters
+    assert not any("gathered" in name for name in memory("qwen1.5b")[1])
 
 
 def test_generation_holds_vllms_share_and_what_sleeps_not():
@@ -138,6 +155,8 @@ def test_every_gpu_recipe_is_estimated_to_fit_80_gb(recipe, algo):
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
     lines, warnings = memory_estimate.report(shape, found, 80, measured=False)
     assert warnings == []
+    for part in ("activations at their largest: the head", "log-probabilities of rollouts"):
+        assert any(line.endswith(part) for line in lines)
     assert any("8,388,608 generated tokens" in line for line in lines)  # 128 x 8 x 8,192
 
 
