@@ -45,7 +45,9 @@ def main() -> None:
             gaps = scored(model, rollouts, args.temperature, logit_free, head_dtype)
             every, means = torch.cat(gaps), torch.stack([gap.mean() for gap in gaps])
             sizes = every.abs()
-            print(f"| {name} | {every.mean():+.6f} | {sizes.mean():.6f} | {sizes.max():.4f} | {means.abs().mean():.6f} |")
+            print(
+                f"| {name} | {every.mean():+.6f} | {sizes.mean():.6f} | {sizes.max():.4f} | {means.abs().mean():.6f} |"
+            )
 
 
 def random_model(folder: Path, args) -> str:

@@ -169,7 +169,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--ds.head_dtype",
         default=None,
         choices=["fp32", "model"],
-        help="with --ds.logit_free: logits in fp32, or first rounded to the model's format (default: fp32)",
+        help="with --ds.logit_free: logits in fp32, or rounded to the model's format as its own head and vLLM's round "
+        "them, which agrees better with what was sampled (default: model)",
     )
     group.add_argument(
         "--train.deal",

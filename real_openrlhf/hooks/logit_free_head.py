@@ -38,9 +38,7 @@ def attach(actor: Any, strategy) -> None:
     """Give OpenRLHF's Actor a logit-free head, if the run asks for one."""
     settings = strategy.args.ds
     if settings.logit_free:
-        actor.logit_free = LogitFreeHead(
-            actor.model, actor.temperature, settings.head_dtype == "model", strategy.print
-        )
+        actor.logit_free = LogitFreeHead(actor.model, actor.temperature, settings.head_dtype != "fp32", strategy.print)
 
 
 class LogitFreeHead:

@@ -1,6 +1,7 @@
 """`--ds.logit_free` on real model classes: what the head then gives is what their own logits give."""
 
 import functools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 
 from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.errors import UserError
-from real_openrlhf.hooks.logit_free_head import LogitFreeHead
+from real_openrlhf.hooks.logit_free_head import LogitFreeHead, attach
 
 SIZES = {
     "vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -135,6 +136,21 @@ def test_rounded_logits_are_the_models_own_in_bf16(name):
     )
     assert float((exact - expected).abs().max()) > 1e-3
     assert float((rounded - expected).abs().max()) < (1e-5 if name == "untied" else 5e-2)
+
+
+@pytest.mark.parametrize("head_dtype, rounded", [(None, True), ("model", True), ("fp32", False)])
+def test_logits_are_rounded_as_the_models_unless_asked_otherwise(head_dtype, rounded):
+    model = MODELS["untied"]().to(torch.bfloat16)
+    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype)
+    actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
+    attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lambda line: None))
+
+    def attached(model, inputs, labels):
+        inputs = dict(inputs)
+        return actor.logit_free.scoring(model, labels, True)(inputs.pop("input_ids"), **inputs)["logits"]
+
+    expected = solve(functools.partial(logit_free, rounded=rounded), model)[0]
+    assert solve(attached, model)[0].equal(expected)
 
 
 def test_the_first_batch_is_checked_and_no_other():

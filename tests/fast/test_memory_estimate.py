@@ -121,7 +121,7 @@ def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
 
 
 def test_the_heads_weight_is_among_what_zero_3_gathers():
-    shape, states = memory("qwen7b")
+    _, states = memory("qwen7b")
     head = states["gathered for use: the head's weight"]
     assert head == 2 * 152064 * 3584
     assert head + states["gathered for use: other weights, at most"] == 2e9  # DeepSpeed's billion parameters
