@@ -1,14 +1,12 @@
 """`--ds.logit_free`: a forward of the whole model whose head gives log-probabilities and entropies, never logits.
 
 ZeRO-3 gathers the head's weight for as long as the head runs, once forward and once backward. So the model calls its
-head as always, and only what the head does in that call is replaced. Where LoRA wraps the head its layers call each
-other, so that each one's weight is gathered for its own call.
+head as always, and only what the head does in that call is replaced.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -71,20 +69,12 @@ class LogitFreeHead:
 
     @contextmanager
     def replaced(self, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
-        """`function` in the head's place, called inside the forward of each layer whose weight it reads."""
-        layers = [self.head, *([self.layer, *self.outer_adapters()] if self.head is not self.layer else [])]
-        forwards = [layer.forward for layer in layers]
-        for layer, inside in pairwise(layers):
-            layer.forward = inside.__call__
-        layers[-1].forward = function
+        forward = self.head.forward
+        self.head.forward = function
         try:
             yield
         finally:
-            for layer, forward in zip(layers, forwards, strict=True):
-                layer.forward = forward
-
-    def outer_adapters(self) -> list[nn.Module]:
-        return [self.head.lora_B[name] for name in self.head.active_adapters]
+            self.head.forward = forward
 
     def log_probs(self, hidden: Tensor, labels: Tensor, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Of (tokens, width), inside the head's forward."""
@@ -107,15 +97,11 @@ class LogitFreeHead:
 
         def both_ways(hidden: Tensor) -> Tensor:
             hidden = hidden.flatten(0, -2)[rows]
-            with self.replaced(lambda rows: self.log_probs(rows, few, entropy=False)[0]):
-                found.append(self.head.forward(hidden))
+            found.append(self.log_probs(hidden, few, entropy=False)[0])
             return plain_head(hidden[None])
 
-        self.head.forward = both_ways
-        try:
+        with self.replaced(both_ways):
             logits = forward()["logits"]
-        finally:
-            self.head.forward = plain_head
         if not found:
             raise UserError(f"this model does not call what it names as its output embeddings. {REMEDY}")
         logits = logits.flatten(0, -2).float() / self.temperature
