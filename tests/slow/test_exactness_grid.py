@@ -4,7 +4,6 @@ import pytest
 import toy_trainer as lab
 from hypothesis import HealthCheck, given, settings
 
-
 EXAMPLES = {1: 300, 2: 150, 4: 75}  # of small groups: ranks wait for each other, and four share two cores
 
 
