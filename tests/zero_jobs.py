@@ -39,6 +39,7 @@ class Case:
     model: str
     loss: str = "real"
     dtype: str = "fp32"
+    accumulate: str | None = None  # the format in which gradients of micro-batches are added up
     zero_stage: int = 3
     group_sizes: tuple[int, ...] = (4, 4, 4, 4)
     groups_per_step: int = 2
@@ -107,6 +108,8 @@ def arguments(case: Case) -> SimpleNamespace:
             "--algo.real.uniform_groups": case.uniform_groups,
             "--algo.real.kl_old_coef": case.kl_old_coef,
         }
+    if case.accumulate:
+        flags["--ds.grad_accum_dtype"] = case.accumulate
     switches = ["--ds.adam_offload"] * case.offload + ["--actor.gradient_checkpointing_enable"] * case.checkpointing
     switches += ["--train.enable_ema"] * case.ema + ["--ds.logit_free"] * case.logit_free
     switches += ["--ds.lora.target_modules", *case.lora_targets] if case.lora_targets else []
@@ -405,6 +408,26 @@ def logged_ratios(**case) -> dict:
             tokens[float(item.scores)] += int(item.action_mask.sum())
     status = policy.trainer.ppo_train(0.0)
     return {"status": {name: value for name, value in status.items() if name.startswith("ratio/")}, "tokens": tokens}
+
+
+def repeated_gradient(count: int, **case) -> float:
+    """How far the gradient of one micro-batch, added up `count` times, is from `count` times that; relative."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    engine, batch = policy.actor.model, make_experience_batch(rollouts(case)[:2])
+    found = []
+    for number in range(1, count + 1):
+        log_probs = policy.actor(batch.sequences, batch.action_mask, attention_mask=batch.attention_mask)
+        engine.optimizer.clear_backward_seen_flag()
+        engine.set_gradient_accumulation_boundary(number in (1, count))
+        engine.backward((log_probs * batch.action_mask).mean(), scale_wrt_gas=False)
+        if number in (1, count):
+            grads = [safe_get_full_grad(parameter).double().flatten() for parameter in parameters(engine).values()]
+            found.append(torch.cat(grads))
+        if number == 1:
+            engine.optimizer.zero_grad()
+    once, often = found
+    return float((often - (count - 1) * once).norm() / often.norm())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, k
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
 from real_openrlhf.hooks.experience_maker import objective_settings
+from real_openrlhf.hooks.gradient_format import add_up_as_told
 from real_openrlhf.hooks.kept_graphs import kept_tokens
 from real_openrlhf.hooks.mismatch import Mismatch
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
@@ -95,6 +96,7 @@ class RealActorTrainer(ActorPPOTrainer):
         self.actor_loss_fn = RealPolicyLoss(self.settings.objective.score)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
+        add_up_as_told(self.engine)
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)

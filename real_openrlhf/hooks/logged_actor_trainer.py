@@ -11,6 +11,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from real_openrlhf.algorithm.metrics import RATIO_TABLE_SHAPE, ratio_metrics, scored_ratio_table
 from real_openrlhf.algorithm.mismatch import gaps, no_gaps
 from real_openrlhf.algorithm.score_table import sum_over_ranks
+from real_openrlhf.hooks.gradient_format import add_up_as_told
 from real_openrlhf.hooks.mismatch import Mismatch
 from real_openrlhf.hooks.run_log import threshold_of
 
@@ -20,6 +21,7 @@ class LoggedActorTrainer(ActorPPOTrainer):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
+        add_up_as_told(self.actor.model)
         self.actor_loss_fn.register_forward_pre_hook(self.watch, with_kwargs=True)
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
