@@ -12,12 +12,12 @@ from torch import Tensor
 MISMATCH_METRICS = {
     "mismatch/mean": "mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves",
     "mismatch/max": "the largest of these",
-    "mismatch/kl": "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL from vLLM to the policy",
+    "mismatch/kl": "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy",
     "mismatch/rollout_max": "largest mean gap of a rollout: what `--algo.real.mismatch_limit` is compared with",
 }
 
-# A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds the
-# logit of a token by 1/16 at most, and on average over tokens, most of which are nearly certain, by far less. So a mean
+# A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
+# token's logit by 1/16 at most, and on average over tokens, most of which are nearly certain, by far less. So a mean
 # above 1/16 is more than the number format says. Eight times that makes a typical token 1.6 times likelier on one side
 # than on the other, beyond every clip range: no rounding does it. Logits are divided by the temperature after that.
 WARN_ABOVE, STOP_ABOVE = 1 / 16, 1 / 2
@@ -36,7 +36,7 @@ def rollout_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor
 
 
 def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a micro-batch, in float64 on its device: (tokens and sums, to add up), (the two largest, to take maxima of)."""
+    """Of a micro-batch, in float64 on its device: (tokens and sums, to add up), (maxima, to take the largest of)."""
     each = token_gaps(policy, sampler, action_mask)
     sums = torch.stack([action_mask.bool().sum().double(), each.abs().double().sum(), each.double().sum()])
     largest = torch.stack([each.abs().max(), rollout_gaps(policy, sampler, action_mask).max()]).double()

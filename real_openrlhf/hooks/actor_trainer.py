@@ -35,7 +35,7 @@ from real_openrlhf.hooks.mismatch import Mismatch
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlanBuffer, batch_of
 
-# Token sums of a step that ranks add up for the log, in this order, before the ratio table and the gaps to the sampler.
+# Token sums of a step that ranks add up for the log, in this order, before the ratio table and the sampler's gaps.
 SUMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")
 
 
@@ -269,7 +269,7 @@ class RealActorTrainer(ActorPPOTrainer):
 
     @torch.no_grad()
     def measure(self, step: RankStep, batch: Batch, now: Forward, totals: Totals) -> None:
-        """The paper's Table 1, and how far scores are from those that the weights were made from, and vLLM from both."""
+        """The paper's Table 1, how far scores are from those that weights were made from, and vLLM from the policy."""
         count = len(batch.rows)
         if not count:
             return

@@ -1,16 +1,19 @@
-"""Is vLLM the policy that is trained? Every step says so by itself, and one where the two are unrelated stops the run."""
+"""Is vLLM the policy that is trained? Every step tells, and one where the two are unrelated stops the run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import torch
-from openrlhf.trainer.ppo_utils.experience import Experience
 from torch import Tensor
 
 from real_openrlhf.algorithm.mismatch import STOP_ABOVE, WARN_ABOVE, mismatch_metrics, rollout_gaps
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience import Experience
 
 LOOK_AT = (
     "Look at the weight sync (with LoRA: are the adapters in it?), at whether --actor.model_name_or_path and the "

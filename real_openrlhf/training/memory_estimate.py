@@ -105,6 +105,7 @@ class Layout:
     entropy: bool
     lora_rank: int
     adam_offload: bool
+    gradient_bytes: int  # of the format in which micro-batches are added up
     reference: bool
     reference_offload: bool
     colocated: bool
@@ -145,8 +146,9 @@ def layout_of(plan: Plan) -> Layout:
         entropy="--actor.entropy_coef" in plan.flags,
         lora_rank=count("--ds.lora.rank", 0),
         adam_offload="--ds.adam_offload" in plan.flags,
+        gradient_bytes=4 if plan.text("--ds.grad_accum_dtype") == "fp32" else 2,
         reference=plan.needs_reference,
-        reference_offload="--ref.offload" in plan.flags,
+        reference_offload="--ref.offload" in plan.flags and count("--ds.zero_stage", 2) >= 3,
         colocated="--train.colocate_all" in plan.flags,
         vllm_sleeps="--vllm.enable_sleep" in plan.flags,
         policy_sleeps="--ds.enable_sleep" in plan.flags,
@@ -169,7 +171,9 @@ def states(shape: Shape, layout: Layout) -> dict[str, float]:
     memory = {"weights (bf16)": (weights + 2 * adapters) / (ranks if sharded else 1)}
     if sharded:
         memory["weights gathered for use"] = 2 * min(shape.parameters, GATHERED_PARAMETERS)
-    memory["gradients (bf16)"] = 2 * trained / (ranks if layout.zero_stage >= 2 else 1)
+    bits = 8 * layout.gradient_bytes
+    name = f"gradients, added up in {bits} bits"
+    memory[name] = layout.gradient_bytes * trained / (ranks if layout.zero_stage >= 2 else 1)
     if not layout.adam_offload:
         memory["Adam: fp32 weights and two moments"] = 12 * trained / (ranks if layout.zero_stage >= 1 else 1)
     if layout.reference and not layout.reference_offload:

@@ -1,4 +1,4 @@
-"""An objective of the user's own whose file, loaded into the process that trains, makes it keep its weights to itself."""
+"""An objective of the user's own whose file, loaded by the process that trains, makes it keep its weights."""
 
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
