@@ -13,6 +13,7 @@ from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS
+from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
 from real_openrlhf.training.algorithms import ALGORITHMS
 from real_openrlhf.training.command import ASSUMED_GPU_GB
 from real_openrlhf.training.memory_estimate import (
@@ -80,6 +81,7 @@ MADE: dict[str, Callable[[str], str]] = {
     "objectives": objectives,
     "group_metrics": partial(metrics, GROUP_METRICS),
     "plan_metrics": partial(metrics, PLAN_METRICS),
+    "mismatch_metrics": partial(metrics, MISMATCH_METRICS),
     "memory": memory,
 }
 

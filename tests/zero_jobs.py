@@ -22,6 +22,7 @@ from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rol
 from real_openrlhf.hooks import actor_trainer, nonfinite_guard
 from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
 from real_openrlhf.hooks.experience_maker import RealExperienceMaker
+from real_openrlhf.hooks.mismatch import MismatchError
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 
@@ -39,6 +40,7 @@ class Case:
     model: str
     loss: str = "real"
     dtype: str = "fp32"
+    accumulate: str | None = None  # the format in which gradients of micro-batches are added up
     zero_stage: int = 3
     group_sizes: tuple[int, ...] = (4, 4, 4, 4)
     groups_per_step: int = 2
@@ -107,6 +109,8 @@ def arguments(case: Case) -> SimpleNamespace:
             "--algo.real.uniform_groups": case.uniform_groups,
             "--algo.real.kl_old_coef": case.kl_old_coef,
         }
+    if case.accumulate:
+        flags["--ds.grad_accum_dtype"] = case.accumulate
     switches = ["--ds.adam_offload"] * case.offload + ["--actor.gradient_checkpointing_enable"] * case.checkpointing
     switches += ["--train.enable_ema"] * case.ema + ["--ds.logit_free"] * case.logit_free
     switches += ["--ds.lora.target_modules", *case.lora_targets] if case.lora_targets else []
@@ -405,6 +409,39 @@ def logged_ratios(**case) -> dict:
             tokens[float(item.scores)] += int(item.action_mask.sum())
     status = policy.trainer.ppo_train(0.0)
     return {"status": {name: value for name, value in status.items() if name.startswith("ratio/")}, "tokens": tokens}
+
+
+def repeated_gradient(count: int, **case) -> torch.Tensor:
+    """The gradient of one rollout's log-probability, added up `count` times."""
+    case = Case(**case)
+    policy, sample = policy_actor(case), rollouts(case)[0]
+    engine = policy.actor.model
+    for number in range(1, count + 1):
+        log_probs = policy.actor(sample.sequences, sample.action_mask, attention_mask=sample.attention_mask)
+        engine.optimizer.clear_backward_seen_flag()
+        engine.set_gradient_accumulation_boundary(number == count)
+        engine.backward((log_probs * sample.action_mask).sum(), scale_wrt_gas=False)
+    return torch.cat([safe_get_full_grad(parameter).double().flatten() for parameter in parameters(engine).values()])
+
+
+def gap_to_sampler(shifts: list[float], **case) -> dict:
+    """What a step logs of a sampler that is off by a constant on each rank, and how it ends."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    said, items = [], policy.trainer.replay_buffer.items
+    policy.trainer.mismatch.say = said.append
+    for item in items:
+        row = {"sequences": item.sequences[None], "attention_mask": item.attention_mask[None]}
+        old = policy.forward(action_mask=item.action_mask[None], **row)[0]
+        item.rollout_log_probs = torch.where(item.action_mask.bool(), old + shifts[dist.get_rank()], torch.nan)
+    tokens = sum(int(item.action_mask.sum()) for item in items)
+    try:
+        status = policy.trainer.ppo_train(0.0)
+    except MismatchError as error:
+        return {"stopped": str(error), "step": policy.actor.model.global_steps}
+    gaps = {name: value for name, value in status.items() if name.startswith("mismatch/")}
+    return {"tokens": tokens, "said": said, **gaps}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

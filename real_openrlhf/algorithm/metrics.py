@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, ObjectiveSettings, WeighedLoss
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
@@ -228,7 +229,7 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
 
 # How a key is merged over the optimizer steps of a rollout batch; all others by their mean.
 _LAST = {"actor_lr", "actor_grad_norm"}
-_LARGEST = {name for name in GROUP_METRICS if name.endswith(("_max", "_bound", "_drift"))}
+_LARGEST = {name for name in (*GROUP_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))}
 _SMALLEST = {name for name in GROUP_METRICS if name.endswith("_min")}
 
 

@@ -21,16 +21,21 @@ from real_openrlhf.algorithm.metrics import (
     ratio_table,
     token_gradients,
 )
+from real_openrlhf.algorithm.mismatch import LARGEST as GAP_MAXIMA
+from real_openrlhf.algorithm.mismatch import SUMS as GAP_SUMS
+from real_openrlhf.algorithm.mismatch import gaps
 from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, WeighedLoss, score_weights
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
 from real_openrlhf.hooks.experience_maker import objective_settings
+from real_openrlhf.hooks.gradient_format import add_up_as_told
 from real_openrlhf.hooks.kept_graphs import kept_tokens
+from real_openrlhf.hooks.mismatch import Mismatch
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlanBuffer, batch_of
 
-# Token sums of a step that ranks add up for the log, in this order, before the ratio table.
+# Token sums of a step that ranks add up for the log, in this order, before the ratio table and the sampler's gaps.
 SUMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")
 
 
@@ -54,6 +59,10 @@ class Batch:
     def mask(self) -> Tensor:
         return self.experience.action_mask
 
+    @property
+    def sampler(self) -> Tensor | None:
+        return self.experience.rollout_log_probs
+
 
 @dataclass
 class Forward:
@@ -73,7 +82,7 @@ class Totals:
     scores: Tensor  # (K,): what the weights were made from
     weights: Tensor  # (K,)
     sums: Tensor
-    drift: Tensor
+    largest: Tensor  # the scores' drift, then the gaps to the sampler
     hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
 
@@ -87,10 +96,12 @@ class RealActorTrainer(ActorPPOTrainer):
         self.actor_loss_fn = RealPolicyLoss(self.settings.objective.score)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
+        add_up_as_told(self.engine)
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
         self.about = ""
+        self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def kept_tokens(self) -> float:
         """Tokens of this rank whose graphs fit in its memory: the controller cuts waves by it."""
@@ -142,11 +153,11 @@ class RealActorTrainer(ActorPPOTrainer):
 
     def totals(self, step: RankStep, kl_ctl: float) -> Totals:
         scores = torch.zeros(len(step.labels), dtype=torch.float64)
-        sums = torch.zeros(len(SUMS) + RATIO_TABLE_SHAPE.numel(), dtype=torch.float64, device=self.device)
+        sums = torch.zeros(len(SUMS) + RATIO_TABLE_SHAPE.numel() + GAP_SUMS, dtype=torch.float64, device=self.device)
         if step.known:
             scores += KNOWN_AT_OLD[self.settings.objective.score]
         weights = self.weigh(step, scores).weights if step.known else torch.zeros_like(scores)
-        return Totals(kl_ctl, scores, weights, sums, drift=sums[0].clone())
+        return Totals(kl_ctl, scores, weights, sums, largest=sums.new_zeros(1 + GAP_MAXIMA))
 
     def forward(self, batch: Batch, step: RankStep, differentiable: bool = True) -> Forward:
         experience = batch.experience
@@ -220,7 +231,7 @@ class RealActorTrainer(ActorPPOTrainer):
         weights = torch.zeros(len(now.scores), dtype=torch.float64)
         weights[: len(batch.rows)] = totals.weights[batch.rows]
         loss = self.actor_loss_fn(now.scores, weights.to(self.device))
-        sums = dict.fromkeys(SUMS, totals.drift.new_zeros(()))
+        sums = dict.fromkeys(SUMS, totals.sums.new_zeros(()))
         sums["ppo_kl"] = kl_k1(now.log_probs, old, mask, 1)
         if args.algo.real.kl_old_coef:
             sums["kl_old"] = kl_old(now.log_probs, old, mask, 1)
@@ -258,7 +269,7 @@ class RealActorTrainer(ActorPPOTrainer):
 
     @torch.no_grad()
     def measure(self, step: RankStep, batch: Batch, now: Forward, totals: Totals) -> None:
-        """The paper's Table 1, and how far scores are from those that the weights were made from."""
+        """The paper's Table 1, how far scores are from those that weights were made from, and vLLM from the policy."""
         count = len(batch.rows)
         if not count:
             return
@@ -267,28 +278,37 @@ class RealActorTrainer(ActorPPOTrainer):
         family = "rollout_ratio" if self.settings.objective.score == "ratio_old" else "rollout"
         columns = (now.log_probs[:count], batch.old[:count], batch.mask[:count])
         gradients = token_gradients(family, *columns, batch.labels, weights=weights * max(denominator, 1))
-        totals.sums[len(SUMS) :] += ratio_table(*columns, batch.labels, gradients).flatten()
-        totals.drift = torch.maximum(totals.drift, (now.scores[:count].double() - used).abs().max())
+        totals.sums[len(SUMS) : -GAP_SUMS] += ratio_table(*columns, batch.labels, gradients).flatten()
+        largest = [(now.scores[:count].double() - used).abs().max()[None]]
+        if batch.sampler is not None:
+            sums, maxima = gaps(batch.old[:count], batch.sampler[:count], batch.mask[:count])
+            totals.sums[-GAP_SUMS:] += sums
+            largest.append(maxima)
+        found = torch.cat(largest)
+        totals.largest[: len(found)] = torch.maximum(totals.largest[: len(found)], found)
 
     def status(self, step: RankStep, totals: Totals) -> dict[str, float]:
         """What is logged of an optimizer step, the same on every rank."""
-        dist.all_reduce(totals.drift, op=dist.ReduceOp.MAX, group=self.dp_group)
-        fetched = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.drift[None]]))
-        *sums, drift = fetched.tolist()
+        dist.all_reduce(totals.largest, op=dist.ReduceOp.MAX, group=self.dp_group)
+        fetched = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.largest]))
+        table, gap_sums, drift, gap_maxima = fetched[len(SUMS) :].split(
+            [RATIO_TABLE_SHAPE.numel(), GAP_SUMS, 1, GAP_MAXIMA]
+        )
+        sampled = self.replay_buffer.items[0].rollout_log_probs is not None
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
-            **{name: value / step.tokens for name, value in zip(SUMS, sums, strict=False)},
-            **self.step_metrics(step, totals.scores, sums[len(SUMS) :], drift),
+            **{name: value / step.tokens for name, value in zip(SUMS, fetched.tolist(), strict=False)},
+            **self.step_metrics(step, totals.scores, table, float(drift)),
+            **(self.mismatch.metrics(gap_sums, gap_maxima, self.engine.global_steps) if sampled else {}),
         }
 
-    def step_metrics(self, step: RankStep, scores: Tensor, ratios: list[float], drift: float) -> dict[str, float]:
+    def step_metrics(self, step: RankStep, scores: Tensor, ratios: Tensor, drift: float) -> dict[str, float]:
         """What the step's whole table says, and the paper's Table 1, on the host."""
         weighed = self.weigh(step, scores)
         columns = (scores, step.labels, step.groups, weighed, self.settings)
         metrics = group_metrics(*columns, truncated=step.truncated, score_drift=drift)
-        table = torch.tensor(ratios, dtype=torch.float64).view(RATIO_TABLE_SHAPE)
-        return {"policy_loss": float(weighed.loss), **metrics, **ratio_metrics(table)}
+        return {"policy_loss": float(weighed.loss), **metrics, **ratio_metrics(ratios.view(RATIO_TABLE_SHAPE))}
 
     def rollout_means(self) -> dict[str, float]:
         """What upstream logs of the rollouts themselves: rewards, lengths and the reward function's extra logs."""

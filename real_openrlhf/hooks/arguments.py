@@ -112,6 +112,15 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         "negative)",
     )
     group.add_argument(
+        "--algo.real.mismatch_limit",
+        type=float,
+        default=None,
+        metavar="FLOAT",
+        help="a rollout whose mean |log pi - log pi of vLLM| in nats a token is above this is ignored, like one "
+        "without a verdict, before a group's labels are counted; asks a forward of its own for every rollout's old "
+        "log-probabilities, as --algo.real.old_log_probs always (default: none)",
+    )
+    group.add_argument(
         "--algo.real.label_threshold",
         type=float,
         default=None,
@@ -194,6 +203,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--rollout.seeded_order (default: off)",
     )
     group.add_argument(
+        "--rollout.mismatch",
+        default=None,
+        choices=["stop", "log", "off"],
+        help="vLLM returns the log-probability of each token that it draws, and every step logs how far the policy's "
+        "are from it (mismatch/*), with a warning above what rounding explains. stop: also end the run where the two "
+        "are unrelated; with --train.async_enable as log, since the sampler is older by design (default: stop with "
+        "--train.run_dir or REAL, else off, as upstream)",
+    )
+    group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
     )
     group.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
@@ -217,6 +235,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if real:
         args.train.deal = "groups"
     args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
+    _resolve_mismatch(args, real)
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
@@ -237,6 +256,17 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
     return args
+
+
+def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
+    """Whether vLLM returns log-probabilities, and of what: of the distribution that it samples from."""
+    rollout = args.rollout
+    if rollout.mismatch is None:
+        rollout.mismatch = "stop" if real or args.train.run_dir else "off"
+    if rollout.mismatch == "stop" and args.train.async_enable:
+        rollout.mismatch = "log"
+    asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
+    rollout.logprobs_mode = "processed_logprobs" if asked else None
 
 
 def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:

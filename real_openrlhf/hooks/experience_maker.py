@@ -1,6 +1,7 @@
 """Labels and a plan instead of advantages: what the controller makes of rollouts and sends to the training ranks."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import ray
@@ -9,11 +10,12 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, ObjectiveSettings
+from real_openrlhf.algorithm.objective import IGNORED, KNOWN_AT_OLD, ObjectiveSettings
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import Layout
 from real_openrlhf.algorithm.step_plan import PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.labels import label_rollouts
+from real_openrlhf.hooks.mismatch import over_limit
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 from real_openrlhf.hooks.refusals import ranks_of
 
@@ -31,12 +33,19 @@ class RealExperienceMaker(RemoteExperienceMaker):
     @torch.no_grad()
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
+        real, everything = self.args.algo.real, list(range(len(rollout_samples)))
         rollouts = describe(rollout_samples, label_rollouts(rollout_samples, self.args), self.args)
+        if real.mismatch_limit is not None:  # who takes part must be known before any training forward
+            self.add_log_probs(rollout_samples, rollouts.lengths, everything)
+            over = over_limit(rollout_samples, real.mismatch_limit)
+            rollouts = replace(rollouts, labels=rollouts.labels.masked_fill(over, IGNORED))
         plan = plan_rollouts(rollouts, self.plan_settings(), self.rollout_step)
         self.rollout_step += 1
-        known = [] if self.args.algo.real.old_log_probs == "always" else plan.first_update
-        forwarded = sorted(set(range(len(rollout_samples))) - set(known))
-        self.add_log_probs(rollout_samples, rollouts.lengths, forwarded)
+        forwarded = everything
+        if real.mismatch_limit is None:
+            if real.old_log_probs == "auto":
+                forwarded = sorted(set(everything) - set(plan.first_update))
+            self.add_log_probs(rollout_samples, rollouts.lengths, forwarded)
         held, plans = rank_plans(plan, rollouts, self.objective, self.num_ranks, forwarded)
         items = [item for sample in rollout_samples for item in split_experience_batch(sample)]
         return planned_experiences(items, held, plans)

@@ -1,14 +1,18 @@
-"""Upstream's actor trainer, watched while it trains: the paper's Table 1 for `ppo` and `gspo`."""
+"""Upstream's actor trainer, watched while it trains: the paper's Table 1 for `ppo` and `gspo`, and the sampler."""
 
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from real_openrlhf.algorithm.metrics import RATIO_TABLE_SHAPE, ratio_metrics, scored_ratio_table
+from real_openrlhf.algorithm.mismatch import gaps, no_gaps
 from real_openrlhf.algorithm.score_table import sum_over_ranks
+from real_openrlhf.hooks.gradient_format import add_up_as_told
+from real_openrlhf.hooks.mismatch import Mismatch
 from real_openrlhf.hooks.run_log import threshold_of
 
 
@@ -17,26 +21,36 @@ class LoggedActorTrainer(ActorPPOTrainer):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.actor_loss_fn.register_forward_pre_hook(self.add_ratios, with_kwargs=True)
+        add_up_as_told(self.actor.model)
+        self.actor_loss_fn.register_forward_pre_hook(self.watch, with_kwargs=True)
+        self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
         device = get_accelerator().current_device_name()
         self.ratios = torch.zeros(RATIO_TABLE_SHAPE, dtype=torch.float64, device=device)
+        self.gap_sums, self.gap_maxima = no_gaps(device)
         status = super().ppo_train(kl_ctl)
-        ratios = sum_over_ranks(self.ratios).cpu()
-        return {**status, **ratio_metrics(ratios)} if ratios.any() else status  # without scores there is no table
+        ratios, gap_sums = sum_over_ranks(self.ratios).cpu(), sum_over_ranks(self.gap_sums).cpu()
+        dist.all_reduce(self.gap_maxima, op=dist.ReduceOp.MAX)
+        if ratios.any():  # without scores there is no table
+            status |= ratio_metrics(ratios)
+        if gap_sums.any():  # nor a gap without a sampler's log-probabilities
+            status |= self.mismatch.metrics(gap_sums, self.gap_maxima.cpu(), self.actor.model.global_steps)
+        return status
 
     def training_step(self, experience: Experience, *args, **kwargs) -> dict:
         self.scores = experience.scores
         return super().training_step(experience, *args, **kwargs)
 
     @torch.no_grad()
-    def add_ratios(self, loss_fn, inputs: tuple, named: dict) -> None:
+    def watch(self, loss_fn, inputs: tuple, named: dict) -> None:
         """Before each call of the loss, whose first two arguments are the new and the old log-probabilities."""
+        new, old, mask, sampler = *inputs[:2], named["action_mask"], named["rollout_log_probs"]
         if self.scores is not None:
             family = "gspo" if self.args.actor.policy_loss_type == "gspo" else "grpo"
             clip = tuple(self.args.actor.eps_clip_low_high)
-            new, old = inputs[:2]
-            self.ratios += scored_ratio_table(
-                family, new, old, named["action_mask"], self.scores, clip, threshold_of(self.args)
-            )
+            self.ratios += scored_ratio_table(family, new, old, mask, self.scores, clip, threshold_of(self.args))
+        if sampler is not None:
+            sums, maxima = gaps(old, sampler, mask)
+            self.gap_sums += sums
+            self.gap_maxima = torch.maximum(self.gap_maxima, maxima)

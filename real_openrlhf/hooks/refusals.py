@@ -17,6 +17,7 @@ def problems(args: SimpleNamespace) -> Iterator[str]:
 def deal_problems(args: SimpleNamespace) -> Iterator[str]:
     """What makes no sense with `--train.deal groups` and one of upstream's losses."""
     yield from _batches(args)
+    yield from _offload(args)
     if args.algo.advantage.estimator == "gae":
         yield (
             "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
@@ -123,7 +124,16 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
+def _offload(args: SimpleNamespace) -> Iterator[str]:
+    if args.ref.offload and args.ds.zero_stage < 3:
+        yield (
+            f"--ref.offload does nothing with --ds.zero_stage {args.ds.zero_stage}: DeepSpeed moves weights to the "
+            "host under ZeRO-3 only. Use --ds.zero_stage 3, or leave it out"
+        )
+
+
 def _machinery(args: SimpleNamespace) -> Iterator[str]:
+    yield from _offload(args)
     ds = args.ds
     if ds.lora.dropout > 0:
         yield (
@@ -159,6 +169,14 @@ def _numbers(args: SimpleNamespace) -> Iterator[str]:
     ):
         if not 0 <= value < math.inf:
             yield f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more"
+    limit = real.mismatch_limit
+    if limit is not None and not 0 < limit < math.inf:
+        yield f"--algo.real.mismatch_limit {limit}: it must be a positive number. Look at mismatch/rollout_max first"
+    if limit is not None and args.rollout.mismatch == "off":
+        yield (
+            f"--algo.real.mismatch_limit {limit:g} needs vLLM's log-probabilities, which --rollout.mismatch off does "
+            "without. Leave one of them out"
+        )
 
 
 def _objective(args: SimpleNamespace) -> Iterator[str]:

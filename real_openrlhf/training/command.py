@@ -16,7 +16,7 @@ from real_openrlhf.algorithm.lookup import absolute
 from real_openrlhf.errors import UserError
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.training import memory_estimate, preflight, run_folder, run_inputs, shared_ray
+from real_openrlhf.training import host_memory, memory_estimate, preflight, run_folder, run_inputs, shared_ray
 from real_openrlhf.training.place import TRAINER, Place
 from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.process import drop_stale_locks, supervise
@@ -238,6 +238,9 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     lines, warnings = memory_estimate.report(
         shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None
     )
+    host = host_memory.here() if place.gpu_gb is not None and not place.address else None
+    for told, more in zip((lines, warnings), host_memory.report(shape, plan, host), strict=True):
+        told += more
     existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
     free, size = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
     if size > free:

@@ -112,6 +112,7 @@ class Layout:
     logit_free: bool
     lora_rank: int
     adam_offload: bool
+    gradient_bytes: int  # of the format in which micro-batches are added up
     reference: bool
     reference_offload: bool
     colocated: bool
@@ -156,8 +157,9 @@ def layout_of(plan: Plan) -> Layout:
         logit_free="--ds.logit_free" in plan.flags,
         lora_rank=count("--ds.lora.rank", 0),
         adam_offload="--ds.adam_offload" in plan.flags,
+        gradient_bytes=4 if plan.text("--ds.grad_accum_dtype") == "fp32" else 2,
         reference=plan.needs_reference,
-        reference_offload="--ref.offload" in plan.flags,
+        reference_offload="--ref.offload" in plan.flags and count("--ds.zero_stage", 2) >= 3,
         colocated="--train.colocate_all" in plan.flags,
         vllm_sleeps="--vllm.enable_sleep" in plan.flags,
         policy_sleeps="--ds.enable_sleep" in plan.flags,
@@ -182,7 +184,8 @@ def states(shape: Shape, layout: Layout) -> dict[str, float]:
         gathered = min(shape.parameters, max(GATHERED_PARAMETERS, shape.head))
         memory["gathered for use: the head's weight"] = 2 * shape.head
         memory["gathered for use: other weights, at most"] = 2 * (gathered - shape.head)
-    memory["gradients (bf16)"] = 2 * trained / (ranks if layout.zero_stage >= 2 else 1)
+    name = f"gradients, added up in {8 * layout.gradient_bytes} bits"
+    memory[name] = layout.gradient_bytes * trained / (ranks if layout.zero_stage >= 2 else 1)
     if not layout.adam_offload:
         memory["Adam: fp32 weights and two moments"] = 12 * trained / (ranks if layout.zero_stage >= 1 else 1)
     if layout.reference and not layout.reference_offload:

@@ -95,6 +95,7 @@ _GPU_MACHINERY = {
     "--vllm.sync_backend": own("nccl"),
     "--vllm.gpu_memory_utilization": own("0.7"),
     "--ds.param_dtype": own("bf16"),
+    "--ds.grad_accum_dtype": own("fp32", "gradients of micro-batches: in bf16 their sum is 1 % off or more"),
     "--ds.attn_implementation": own("flash_attention_2"),
     "--ds.packing_samples": own("", "no padding tokens"),
     "--train.dynamic_batch_enable": own("", "micro-batches by tokens, not by samples"),

@@ -16,6 +16,10 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
     assert grpo.lines("eval")[0]["eval_reverse_pass1"] < 0.2
 
 
+def test_vllm_draws_from_the_packed_policy(grpo):
+    assert 0 < min(grpo.values("mismatch/mean")) and max(grpo.values("mismatch/mean")) < 1 / 16
+
+
 def test_table_1_of_a_grpo_run(grpo):
     for line in grpo.lines("train"):
         for side in ("pos", "neg"):

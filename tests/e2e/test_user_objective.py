@@ -30,3 +30,13 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     mine.write_text(EXAMPLE.read_text().replace("settings.tau", "2 * settings.tau"))
     refused = train("hinge", *words, "--max-steps", "4", "--resume", code=2)
     assert "began with another objective of your own" in refused.output
+
+
+def test_a_policy_that_keeps_its_weights_to_itself_is_stopped(train):
+    """The file of this objective breaks the weight sync of the process that trains: vLLM draws from older weights."""
+    broken = Path(__file__).with_name("broken_sync.py")
+    words = ("--algo", "real", "--algo.real.objective", f"{broken}:real", "--actor.adam.lr", "1e-2")
+    run = train("unsynced", *words, "--max-steps", "4", "--no-eval.at_start", "--no-eval.at_end", code=1)
+    assert "MismatchError: vLLM and the policy are unrelated in optimizer step" in run.output
+    assert "Look at the weight sync" in run.output
+    assert not (run.folder / "model").exists()

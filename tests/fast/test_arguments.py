@@ -30,12 +30,14 @@ UPSTREAM = {
     "ds.ring_attn_size": 1,
     "ds.tensor_parallel_size": 1,
     "ds.zero_stage": 2,
+    "ref.offload": False,
     "reward.overlong_buffer_len": None,
     "reward.remote_url": None,
     "reward.stop_properly_penalty_coef": None,
     "rollout.batch_size": 1024,
     "rollout.n_samples_per_prompt": 1,
     "train.agent_func_path": None,
+    "train.async_enable": False,
     "train.batch_size": 128,
     "train.dynamic_batch_enable": False,
     "train.enable_ema": False,
@@ -115,6 +117,36 @@ def test_ppo_is_not_refused_what_real_is():
 def test_a_seed_for_every_sample_includes_the_order(flags, order, samples):
     rollout = resolve(flags).rollout
     assert (rollout.seeded_order, rollout.seeded) == (order, samples)
+
+
+@pytest.mark.parametrize(
+    "flags, mismatch, mode",
+    [
+        ("", "off", None),  # upstream's losses, as upstream
+        ("--train.run_dir runs/x", "stop", "processed_logprobs"),
+        (REAL, "stop", "processed_logprobs"),
+        (f"{REAL} --train.async_enable", "log", "processed_logprobs"),  # older by design
+        (f"{REAL} --rollout.mismatch log", "log", "processed_logprobs"),
+        (f"{REAL} --rollout.mismatch off", "off", None),
+        ("--algo.advantage.is_correction_level token", "off", "processed_logprobs"),  # upstream's own use of them
+    ],
+)
+def test_vllm_tells_log_probabilities_where_someone_looks_at_them(flags, mismatch, mode):
+    rollout = resolve(flags).rollout
+    assert (rollout.mismatch, rollout.logprobs_mode) == (mismatch, mode)
+
+
+@pytest.mark.parametrize(
+    "flags, says",
+    [
+        ("--algo.real.mismatch_limit 0", "must be a positive number"),
+        ("--algo.real.mismatch_limit 0.2 --rollout.mismatch off", "needs vLLM's log-probabilities"),
+        ("--ref.offload --ds.zero_stage 2", "does nothing with --ds.zero_stage 2"),
+    ],
+)
+def test_what_could_not_work_is_refused(flags, says):
+    (problem,) = refusals(flags)
+    assert says in problem
 
 
 def test_trpa_gets_its_reference_model_without_a_kl_loss():

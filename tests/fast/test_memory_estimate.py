@@ -71,7 +71,10 @@ def test_zero_stages_shard_what_they_shard():
     size = shape.parameters
     adam = "Adam: fp32 weights and two moments"
     assert (one["weights (bf16)"], two["weights (bf16)"], three["weights (bf16)"]) == (2 * size, 2 * size, size / 4)
-    assert (one["gradients (bf16)"], two["gradients (bf16)"]) == (2 * size, size / 4)
+    gradients = "gradients, added up in 32 bits"
+    assert (one[gradients], two[gradients]) == (4 * size, size / 2)
+    _, rounded = memory("qwen7b", removed=["--ds.grad_accum_dtype"])
+    assert rounded["gradients, added up in 16 bits"] == size / 4
     assert one[adam] == two[adam] == three[adam] == 12 * size / 8
 
 
@@ -94,6 +97,7 @@ def test_only_methods_with_a_reference_model_hold_one():
         True,
     ]
     assert name not in memory("qwen7b", "grpo", {"--ref.offload": ()})[1]
+    assert name in memory("qwen7b-lora", "grpo", {"--ref.offload": ()})[1]  # ZeRO-2, where it does nothing
 
 
 def moments(tokens, removed=()):

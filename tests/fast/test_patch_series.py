@@ -66,8 +66,8 @@ SEAMS = {
     "logit_free_head",
     "lora_weights",
     "nonfinite_guard",
+    "requests",
     "run_log",
-    "sample_seeds",
     "trainer_classes",
 }
 

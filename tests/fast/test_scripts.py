@@ -64,3 +64,39 @@ def test_the_cpu_scripts_set_up_for_cpu(call):
         "real-openrlhf train --recipe cpu --seed 2",
     ]
     assert call("compare_cpu.sh", "--steps", "2")[2:] == ["setup_env.sh cpu", "real-openrlhf compare --steps 2"]
+
+
+def test_slurm_steps_have_all_of_a_node(tmp_path):
+    """Without a word a step has one core, and a job its partition's default memory."""
+    (tmp_path / "examples/scripts").mkdir(parents=True)
+    shutil.copy(SCRIPTS / "train_real_gpu.sh", tmp_path / "examples/scripts")
+    answers = {
+        "scontrol": "printf 'a\\nb\\n'",
+        "getent": "echo 10.0.0.1 STREAM",
+        "srun": f"echo $* >>'{tmp_path}/steps'",
+        "python": "exit 0",
+        "real-openrlhf": f"sleep 1; echo $* >'{tmp_path}/trained'",
+    }
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name, answer in answers.items():
+        program = tmp_path / ".venv/bin" / name
+        program.write_text(f"#!/bin/sh\n{answer}\n")
+        program.chmod(0o755)
+    slurm = {
+        "SUBMIT_DIR": str(tmp_path),
+        "JOB_NODELIST": "a,b",
+        "GPUS_ON_NODE": "8",
+        "CPUS_ON_NODE": "96",
+        "JOB_ID": "7",
+    }
+    subprocess.run(
+        ["bash", SCRIPTS / "slurm_real.sbatch", "qwen7b"],
+        env={"PATH": os.environ["PATH"], **{f"SLURM_{name}": value for name, value in slurm.items()}},
+        cwd=tmp_path,
+        check=True,
+    )
+    head, worker = sorted((tmp_path / "steps").read_text().splitlines(), key=lambda step: "--head" not in step)
+    for step, node in ((head, "a"), (worker, "b")):
+        assert {"--cpus-per-task=96", "--mem=0", f"--nodelist={node}"} <= set(step.split())
+    assert "#SBATCH --mem=0\n" in (SCRIPTS / "slurm_real.sbatch").read_text()
+    assert (tmp_path / "trained").read_text().startswith("train --recipe qwen7b --gpus 8 --nodes 2 --resume")

@@ -33,6 +33,7 @@ def arguments(
     old="auto",
     truncated="negative",
     threshold=None,
+    limit=None,
 ):
     return SimpleNamespace(
         actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=ranks),
@@ -51,6 +52,7 @@ def arguments(
                 trpa_beta=0.1,
                 truncated=truncated,
                 label_threshold=threshold,
+                mismatch_limit=limit,
                 disco_kl_coef=0.0,
             ),
         ),
@@ -231,6 +233,37 @@ def dealt(args, count: int, made: Maker | None = None) -> list[PlannedExperience
 
 def numbers(experience: PlannedExperience) -> list[int]:
     return [int(number) for number in experience.info["number"]]
+
+
+def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group_is_counted():
+    """Prompt 0 has one rollout beyond the limit, prompt 1 all that are right; a token's log-probability is -its id."""
+    args = arguments(prompts=2, batch=8, ranks=1, limit=0.25)
+    samples, made = batch_of_rollouts(8, 4), Maker(args)
+    for i, sample in enumerate(samples):
+        policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
+        sample.rollout_log_probs = policy + sample.action_mask * (0.2 if i not in (0, 5, 7) else -0.3)
+    (rank,) = made.make_experience_batch(samples)
+    (step,) = rank.plan.steps
+    order = [numbers(rank)[item] for wave in step.waves for batch in wave.micro_batches for item in batch.items]
+    rows = [int(row) for wave in step.waves for batch in wave.micro_batches for row in batch.rows]
+    labels = {number: int(step.labels[row]) for number, row in zip(order, rows, strict=True)}
+    assert labels == {
+        0: IGNORED,
+        1: POSITIVE,
+        2: NEGATIVE,
+        3: POSITIVE,
+        4: NEGATIVE,
+        5: IGNORED,
+        6: NEGATIVE,
+        7: IGNORED,
+    }
+    assert [float(share) for share in rank.info["mismatch/ignored"]] == [float(n in (0, 5, 7)) for n in numbers(rank)]
+    assert rank.plan.metrics["real/old_forward_share"] == 1 and not rank.action_log_probs.isnan().any()
+
+
+def test_a_limit_without_the_samplers_log_probabilities_is_told():
+    with pytest.raises(ValueError, match="the agent returned rollouts without them"):
+        dealt(arguments(limit=0.25), 32)
 
 
 def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:

@@ -1,0 +1,51 @@
+"""What vLLM is sent with each prompt: sampling parameters, and the tokenizer, which an engine is given once."""
+
+import asyncio
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import ray
+
+from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
+
+__all__ = ["Requests", "held", "seeded_by_index"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Stands for a tokenizer, which takes 0.4 s to unpickle with a vocabulary of 152,000 words."""
+
+    ref: ray.ObjectRef
+
+
+class Requests:
+    """The sample generator's end."""
+
+    def __init__(self, args: SimpleNamespace, tokenizer: Any) -> None:
+        self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
+        self.log_probs = args.rollout.mismatch != "off"
+        self.tokenizer = Sent(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
+
+    def parameters(self, sampling_params: Any, prompt: str) -> Any:
+        """Upstream's, with the log-probability of each sampled token and of no other, and the prompt's seed."""
+        if self.log_probs and sampling_params.logprobs is None:
+            sampling_params.logprobs = 0
+        return self.seeds.seeded(sampling_params, prompt) if self.seeds else sampling_params
+
+
+_loading: dict[ray.ObjectRef, asyncio.Future] = {}  # of this engine's process: the tokenizer of its latest run
+
+
+async def held(tokenizer: Any) -> Any:
+    """The engine's end: the tokenizer itself, however many requests ask for it at once."""
+    if not isinstance(tokenizer, Sent):
+        return tokenizer
+    if tokenizer.ref not in _loading:
+        _loading.clear()
+        _loading[tokenizer.ref] = asyncio.ensure_future(_fetch(tokenizer.ref))
+    return await _loading[tokenizer.ref]
+
+
+async def _fetch(ref: ray.ObjectRef) -> Any:
+    return await ref

@@ -1,0 +1,57 @@
+"""What a prompt is sent to vLLM with, in Ray: an engine loads the tokenizer once, however many prompts ask for it."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from vllm import SamplingParams
+
+from real_openrlhf.hooks.requests import Requests, Sent, held
+
+
+def requests(mismatch="off", seeded=False) -> Requests:
+    rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded)
+    return Requests(SimpleNamespace(rollout=rollout, train=SimpleNamespace(seed=1)), tokenizer="itself")
+
+
+@pytest.mark.parametrize(
+    "mismatch, asked, expected",
+    [("off", None, None), ("off", 1, 1), ("log", None, 0), ("stop", None, 0), ("stop", 1, 1)],
+)
+def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, expected):
+    """0: that of the sampled token and of no other. What upstream's correction asks for stays."""
+    found = requests(mismatch).parameters(SamplingParams(logprobs=asked), "1+1")
+    assert found.logprobs == expected and found.seed is None
+
+
+def test_seeds_and_log_probabilities_go_together():
+    one, other = (requests("stop", seeded=True).parameters(SamplingParams(), prompt) for prompt in ("a", "b"))
+    assert one.logprobs == other.logprobs == 0 and None not in (one.seed, other.seed) and one.seed != other.seed
+
+
+class Loads:
+    """As Ray's reference to an object: awaiting it loads it, which takes a while."""
+
+    def __init__(self, tokenizer: str) -> None:
+        self.tokenizer, self.count = tokenizer, 0
+
+    def __await__(self):
+        self.count += 1
+        yield from asyncio.sleep(0.01).__await__()
+        return self.tokenizer
+
+
+def test_prompts_that_come_at_once_share_one_load_and_another_run_has_its_own():
+    async def engine(first: Loads, second: Loads) -> None:
+        assert await asyncio.gather(*(held(Sent(first)) for _ in range(16))) == ["first"] * 16
+        assert await held(Sent(first)) == "first"
+        assert await held(Sent(second)) == "second"
+        assert await held("a tokenizer that was not sent") == "a tokenizer that was not sent"
+
+    first, second = Loads("first"), Loads("second")
+    asyncio.run(engine(first, second))
+    assert (first.count, second.count) == (1, 1)
+
+
+def test_without_ray_the_tokenizer_is_passed_on_as_it_is():
+    assert requests().tokenizer == "itself"
