@@ -93,3 +93,9 @@ def test_the_disco_grader_follows_the_rules_of_the_baselines():
     assert disco("x</think>\\boxed{3,5}", "5,3") == 0.0  # order counts
     assert disco("x</think>\\boxed{0.02}", '["0.01", "0.02"]') == 1.0
     assert verify("x</think>\\boxed{9**9**9**9}", "x", "required", "disco").reason == "timeout"
+
+
+def test_the_log_spells_out_what_a_terminal_would_obey(caplog):
+    assert verify("\\boxed{1}", "\\pi\x1b[2J\ud800 $").reason == "gold_unparsed"
+    assert "\\x1b[2J" in caplog.text and "\\ud800" in caplog.text
+    assert caplog.text.strip().replace("\n", "").isprintable() and caplog.text.encode()

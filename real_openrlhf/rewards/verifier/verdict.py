@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -48,13 +49,18 @@ def verify(response: str, label: object, think: Think = "optional", grader: Grad
         verdict = _disco_verdict(response, label, think) if grader == "disco" else _verdict(response, label, think)
     except NoVerdict as failure:
         verdict = Verdict(math.nan, failure.reason)
-        logger.warning("no verdict (%s): label %.200r, response ends %.200r", failure, label, str(response)[-200:])
+        _say("no verdict", str(failure), label, response)
     except Exception:
         verdict = Verdict(math.nan, "verifier_error")
-        logger.exception("no verdict: label %.200r, response ends %.200r", label, str(response)[-200:])
+        _say("no verdict, a fault of the verifier", traceback.format_exc(), label, response)
     with _count_lock:
         _counts[verdict.reason] += 1
     return verdict
+
+
+def _say(what: str, why: str, label: object, response: str) -> None:
+    """All of it may be a model's text: what a terminal would obey, or cannot be written, is spelled out."""
+    logger.warning("%s (%r): label %.200r, response ends %.200r", what, why, label, str(response)[-200:])
 
 
 def verify_many(
