@@ -1,9 +1,6 @@
 """The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes, who may take its stand-in."""
 
-import importlib.util
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -65,28 +62,3 @@ def test_without_a_checkout_the_recipe_says_so(monkeypatch, tmp_path):
 
 def test_a_path_of_the_users_own_stays():
     assert stand_in.environment(LIKE_GPU, {"PYTHONPATH": "/x"})["PYTHONPATH"].split(os.pathsep)[1:] == ["/x"]
-
-
-PACKED = """
-import torch
-from flash_attn import flash_attn_varlen_func
-torch.manual_seed(0)
-lengths = [3, 1, 5]
-q, k, v = torch.randn(9, 4, 8), torch.randn(9, 2, 8), torch.randn(9, 2, 8)
-ends = torch.tensor([0, 3, 4, 9], dtype=torch.int32)
-packed = flash_attn_varlen_func(q, k, v, ends, ends, 5, 5, causal=True)
-k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
-sequence = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
-seen = (sequence[:, None] == sequence) & torch.tril(torch.ones(9, 9, dtype=torch.bool))
-scores = torch.einsum("qhd,khd->hqk", q, k) / 8 ** 0.5
-expected = torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), v)
-torch.testing.assert_close(packed, expected)
-"""
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers not installed")
-def test_packed_sequences_attend_to_themselves_alone():
-    environment = {**os.environ, **stand_in.environment(LIKE_GPU, {})}
-    done = subprocess.run([sys.executable, "-c", PACKED], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "place is taken by plain torch" in done.stderr
