@@ -37,8 +37,9 @@ def test_the_same_command_goes_on_and_reports(interrupted, compared):
     assert all(label in page for label in ("REAL", "GRPO"))
 
 
-def test_one_seed_gives_two_algorithms_the_same_prompts_and_first_rollouts(compared):
+def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollouts(compared):
     real, grpo = (metrics(compared.run(algo))[1:] for algo in ("real", "grpo"))
-    assert [line["rollout/prompts_crc"] for line in real] == [line["rollout/prompts_crc"] for line in grpo]
+    for name in ("rollout/prompts_crc", "update/rollouts_crc"):
+        assert [line[name] for line in real] == [line[name] for line in grpo]
     assert real[0]["rollout/pass_rate"] == grpo[0]["rollout/pass_rate"]
     assert real[1]["rollout/pass_rate"] != grpo[1]["rollout/pass_rate"]  # then they are other policies
