@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+# In a run's folder: the training process reached its end, whether or not anybody watched.
+FINISHED = ".finished"
+
 
 def sha256(path: Path) -> str:
     digest = hashlib.sha256()

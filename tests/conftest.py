@@ -22,8 +22,8 @@ os.environ.setdefault("CXX", str(Path(__file__).with_name("compiler") / "c++"))
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
     "ranks": "actor_trainer logged_ratios logit_free_zero3 nonfinite_guard zero3_load zero_ranks",
-    "training on one rank": "compare like_gpu lora train user_objective",
-    "training on two ranks": "train_on_two_ranks verifier_in_training",
+    "training on one rank": "compare like_gpu lora resume train user_objective",
+    "training on two ranks": "resume_on_two_ranks train_on_two_ranks verifier_in_training",
 }
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
 

@@ -28,6 +28,7 @@ from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, WeighedLoss, score_w
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
+from real_openrlhf.hooks.dropout_seeds import reseed
 from real_openrlhf.hooks.experience_maker import objective_settings
 from real_openrlhf.hooks.gradient_format import add_up_as_told
 from real_openrlhf.hooks.kept_graphs import kept_tokens
@@ -109,6 +110,7 @@ class RealActorTrainer(ActorPPOTrainer):
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
         """Every optimizer step of the controller's plan, all epochs."""
+        reseed(self.args.train.seed, self.engine.global_steps, dist.get_rank())
         plan = self.replay_buffer.plan
         if plan.about != self.about:
             self.about = plan.about

@@ -3,12 +3,14 @@
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import FINISHED, write_text
 from real_openrlhf.hooks.refusals import deal_problems, problems
 
 
@@ -169,6 +171,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     group.add_argument(
+        "--train.hopeless_steps",
+        type=int,
+        default=20,
+        metavar="N",
+        help="with --train.run_dir: end a run that cannot learn any more after N steps without a prompt that has both "
+        "labels, with all responses cut, no verdict on most of them, or no entropy left; it is warned of at half of "
+        "them (default: 20; 0: never)",
+    )
+    group.add_argument(
         "--ds.logit_free",
         action="store_true",
         help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
@@ -224,6 +235,10 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
         )
+    if args.train.hopeless_steps < 0:
+        raise UserError(
+            f"--train.hopeless_steps {args.train.hopeless_steps} is negative. Use a number of steps, or 0 for never"
+        )
     if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
         raise UserError(
             "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
@@ -267,6 +282,14 @@ def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
         rollout.mismatch = "log"
     asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"
     rollout.logprobs_mode = "processed_logprobs" if asked else None
+
+
+def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
+    """The training script: also leaves in the run's folder that it came to its end."""
+    args = or_exit(parse)
+    train(args)
+    if args.train.run_dir:
+        write_text(Path(args.train.run_dir) / FINISHED, [])
 
 
 def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:

@@ -11,6 +11,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from real_openrlhf.algorithm.metrics import RATIO_TABLE_SHAPE, ratio_metrics, scored_ratio_table
 from real_openrlhf.algorithm.mismatch import gaps, no_gaps
 from real_openrlhf.algorithm.score_table import sum_over_ranks
+from real_openrlhf.hooks.dropout_seeds import reseed
 from real_openrlhf.hooks.gradient_format import add_up_as_told
 from real_openrlhf.hooks.mismatch import Mismatch
 from real_openrlhf.hooks.run_log import threshold_of
@@ -26,6 +27,8 @@ class LoggedActorTrainer(ActorPPOTrainer):
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
+        if self.args.rollout.seeded_order:
+            reseed(self.args.train.seed, self.actor.model.global_steps, torch.distributed.get_rank())
         device = get_accelerator().current_device_name()
         self.ratios = torch.zeros(RATIO_TABLE_SHAPE, dtype=torch.float64, device=device)
         self.gap_sums, self.gap_maxima = no_gaps(device)

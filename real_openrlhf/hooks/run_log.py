@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
 import time
 import zlib
 from pathlib import Path
+
+from real_openrlhf.hooks.hopeless import Hope
 
 
 class RunLog:
@@ -16,6 +19,7 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
+        self.hope = Hope(args)
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
@@ -36,11 +40,34 @@ class RunLog:
         self._write("train", step, values)
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
+        if warning := self.hope.see(values):
+            self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
+        self.hope.check()
 
     def log_eval(self, step: int, values: dict) -> None:
         self._write("eval", step, values)
         if self.tensorboard:
             self.tensorboard.log_eval(step, values)
+
+    def resume(self, states: dict, evaluates: bool) -> None:
+        """Lines of steps that will be made again leave the log, and stay beside it; one more file says so."""
+        step, whole = states["global_step"], self.path.read_bytes() if self.path.exists() else b""
+        place = _first_of_later(whole, step, evaluates) if step else 0
+        again = whole[place:]
+        if again:
+            self._append("metrics.discarded.jsonl", again if again.endswith(b"\n") else again + b"\n")
+            os.truncate(self.path, place)
+        for line in map(json.loads, whole[:place].splitlines()):
+            if line["phase"] == "train":
+                self.hope.see(line)
+        if whole or "checkpoint" in states:
+            about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
+            says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
+            says.append(f"goes on after step {step}, from {about['checkpoint'] or 'the beginning'}")
+            for say in says:
+                self._line("notes.jsonl", {"step": step, "say": say})
+            about |= {"lines_made_again": again.count(b"\n"), "time": round(time.time(), 3)}
+            self._line("resumes.jsonl", about)
 
     def close(self) -> None:
         if self.tensorboard:
@@ -48,9 +75,32 @@ class RunLog:
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
-        line = {"phase": phase, "step": step, "time": round(time.time(), 3), **numbers}
-        with self.path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        self._line(self.path.name, {"phase": phase, "step": step, "time": round(time.time(), 3), **numbers})
+
+    def _line(self, name: str, line: dict) -> None:
+        self._append(name, json.dumps(line).encode() + b"\n")
+
+    def _append(self, name: str, text: bytes) -> None:
+        """On the disk before the next checkpoint is."""
+        with self.path.with_name(name).open("ab") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _first_of_later(text: bytes, step: int, evaluates: bool) -> int:
+    """Where the first line stands that the steps after this one write, or a kill tore; the text's length if none."""
+    place = 0
+    for line in text.splitlines(keepends=True):
+        try:
+            row = json.loads(line) if line.endswith(b"\n") else {}
+        except ValueError:
+            row = {}
+        made_again = row.get("step", step + 1) > step
+        if made_again or (evaluates and row["phase"] == "eval" and row["step"] == step):
+            return place
+        place += len(line)
+    return place
 
 
 def threshold_of(args) -> float:

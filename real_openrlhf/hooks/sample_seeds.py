@@ -1,5 +1,6 @@
 """A seed for every sample: two runs with one seed draw the same rollouts in whatever order vLLM serves them."""
 
+import hashlib
 import zlib
 from collections import Counter
 from copy import copy
@@ -10,7 +11,7 @@ class SampleSeeds:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.draws: Counter[str] = Counter()
+        self.draws: Counter[bytes] = Counter()  # by digest: it travels with every checkpoint
 
     def seeded(self, sampling_params, prompt: str):
         """The request's parameters with the prompt's next seed; those of other prompts stay as they are."""
@@ -19,8 +20,9 @@ class SampleSeeds:
         return sampling_params
 
     def next(self, prompt: str) -> int:
-        draw = self.draws[prompt]
-        self.draws[prompt] += 1
+        digest = hashlib.blake2b(prompt.encode(), digest_size=8).digest()
+        draw = self.draws[digest]
+        self.draws[digest] += 1
         return zlib.crc32(f"{self.seed}/{draw}/{prompt}".encode())
 
 

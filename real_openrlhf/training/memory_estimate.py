@@ -257,9 +257,9 @@ def checkpoint_bytes(shape: Shape, layout: Layout) -> float:
 
 
 def disk(shape: Shape, layout: Layout) -> dict[str, float]:
-    """Bytes under the run folder at the end."""
+    """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
     saves = layout.steps // layout.save_steps if layout.save_steps > 0 else 0
-    kept = min(layout.kept, saves)
+    kept = min(layout.kept + 1, saves)
     sizes = {}
     if kept:
         sizes[f"{kept} DeepSpeed checkpoints"] = kept * checkpoint_bytes(shape, layout)

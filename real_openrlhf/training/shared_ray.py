@@ -100,10 +100,7 @@ def _train(train_ppo_ray: Any, flags: list[str]) -> int:
     from real_openrlhf.hooks import arguments
 
     try:
-        args = arguments.or_exit(lambda: train_ppo_ray.parse_args(flags))
-        if not args.rollout.seeded:
-            sys.exit("a session's engine is older than the run: only --rollout.seeded makes runs alike")
-        train_ppo_ray.train(args)
+        arguments.to_the_end(train_ppo_ray.train, lambda: _seeded(train_ppo_ray.parse_args(flags)))
         return 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -114,6 +111,12 @@ def _train(train_ppo_ray: Any, flags: list[str]) -> int:
         return 1
     finally:
         sys.stdout.flush()
+
+
+def _seeded(args: Any) -> Any:
+    if not args.rollout.seeded:
+        sys.exit("a session's engine is older than the run: only --rollout.seeded makes runs alike")
+    return args
 
 
 def _end_with(other_end: int, answered: threading.Event | None = None) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from killed_runs import REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command, shared_ray, stand_in
@@ -53,6 +54,11 @@ class Run:
     def lines(self, phase: str) -> list[dict]:
         text = (self.folder / "metrics.jsonl").read_text()
         return [line for line in map(json.loads, text.splitlines()) if line["phase"] == phase]
+
+    def numbers(self, phase: str = "train") -> list[dict[str, float]]:
+        """All that was logged but times."""
+        times = ("time", "timing/")
+        return [{key: v for key, v in line.items() if not key.startswith(times)} for line in self.lines(phase)]
 
     def values(self, key: str) -> list[float]:
         return [line[key] for line in self.lines("train")]
@@ -178,12 +184,17 @@ def train_alone(runs):
     """train_alone(name, flags...) -> Run with a Ray of its own."""
     words = [sys.executable, "-m", "real_openrlhf.cli", "train", "--recipe", "cpu", "--runs-dir", str(runs)]
 
-    def start(name: str, *flags: str) -> Run:
+    def start(name: str, *flags: str, code: int = 0, kill_after: int = 0) -> Run:
+        """With `kill_after` the training process gets a SIGKILL once that step is logged."""
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         child = subprocess.Popen([*words, "--run-name", name, *flags], **streams)
-        with watched(child) as actors:
-            output, _ = child.communicate()
-        return Run(runs / name, child.returncode, output, actors).ended(0)
+        run = Run(runs / name, 0, "", set())
+        with watched(child) as run.actors:
+            if kill_after:
+                kill_trainer(child, run, kill_after)
+            run.output, _ = child.communicate()
+        run.code = child.returncode
+        return run.ended(code)
 
     return start
 
@@ -240,7 +251,23 @@ def compared(interrupted) -> Comparison:
     return Comparison(interrupted.out, child.returncode, output, [])
 
 
+def kill_trainer(child: subprocess.Popen, run: Run, step: int) -> None:
+    log = run.folder / "metrics.jsonl"
+    while child.poll() is None and not (log.exists() and f'"train", "step": {step},' in log.read_text()):
+        time.sleep(0.05)
+    for process in psutil.Process(child.pid).children():
+        if "openrlhf.cli.train_ppo_ray" in process.cmdline():
+            process.kill()
+
+
 @pytest.fixture(scope="session")
-def real(train_alone):
-    words = ("--algo", "real", "--seed", "1", "--max-steps", "20", "--ckpt.save_steps", "10", "--eval.steps", "10")
-    return train_alone("real", *words)
+def killed(train_alone) -> Run:
+    return train_alone("real", *REAL, code=137, kill_after=12)
+
+
+@pytest.fixture(scope="session")
+def real(killed, train) -> Run:
+    """Killed by then, and continued in another process, Ray and engine."""
+    run = train("real", *REAL, "--resume")
+    run.actors |= killed.actors
+    return run

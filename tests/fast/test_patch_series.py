@@ -67,7 +67,8 @@ SEAMS = {
     "lora_weights",
     "nonfinite_guard",
     "requests",
-    "run_log",
+    "run_controller",
+    "run_strategy",
     "trainer_classes",
 }
 

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from real_openrlhf.algorithm.metrics import RATIO_METRICS, over_steps, ratio_metrics, scored_ratio_table
+from real_openrlhf.hooks.hopeless import HopelessRunError
 from real_openrlhf.hooks.run_log import RunLog
 
 
 def settings(folder, group_size=4, threshold=None) -> SimpleNamespace:
     return SimpleNamespace(
-        algo=SimpleNamespace(real=SimpleNamespace(label_threshold=threshold)),
-        train=SimpleNamespace(run_dir=str(folder)),
+        algo=SimpleNamespace(real=SimpleNamespace(label_threshold=threshold, uniform_groups="drop")),
+        train=SimpleNamespace(run_dir=str(folder), hopeless_steps=20),
+        actor=SimpleNamespace(policy_loss_type="real"),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),
     )
 
@@ -80,6 +82,83 @@ def test_a_resumed_run_adds_to_its_file(tmp_path):
     run_log(tmp_path).log_train(1, {"policy_loss": 1.0})
     run_log(tmp_path).log_train(2, {"policy_loss": 0.5})
     assert [line["step"] for line in lines(tmp_path)] == [1, 2]
+
+
+def written(folder, *steps: tuple[str, int]) -> RunLog:
+    log = run_log(folder)
+    for phase, step in steps:
+        log._write(phase, step, {"n": 1.0})
+    return log
+
+
+def resumed(folder, step, evaluates=False, **states) -> list[tuple[str, int]]:
+    run_log(folder).resume({"global_step": step, **states}, evaluates)
+    return [(line["phase"], line["step"]) for line in lines(folder)]
+
+
+EIGHT = (("eval", 0), *(("train", step) for step in range(1, 5)), ("eval", 4), *(("train", n) for n in range(5, 8)))
+
+
+def test_what_a_resume_makes_again_leaves_the_log_and_stays_beside_it(tmp_path):
+    written(tmp_path, *EIGHT)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    assert resumed(tmp_path, 4, checkpoint="best_global_step4", damaged=["global_step6: x"]) == list(EIGHT[:6])
+    assert (tmp_path / "metrics.jsonl").read_bytes() + (tmp_path / "metrics.discarded.jsonl").read_bytes() == before
+    (note,) = [json.loads(line) for line in (tmp_path / "resumes.jsonl").read_text().splitlines()]
+    assert note | {"time": 0} == {
+        "step": 4,
+        "checkpoint": "best_global_step4",
+        "damaged": ["global_step6: x"],
+        "lines_made_again": 3,
+        "time": 0,
+    }
+
+
+def test_an_evaluation_that_is_made_again_leaves_too(tmp_path):
+    written(tmp_path, *EIGHT)
+    assert resumed(tmp_path, 4, evaluates=True) == list(EIGHT[:5])
+
+
+def test_a_line_that_a_kill_tore_leaves_and_one_that_was_torn_before_does_not_take_others_along(tmp_path):
+    log = written(tmp_path, *EIGHT[:5])
+    with log.path.open("a") as file:
+        file.write('{"phase": "tra')
+    assert resumed(tmp_path, 4) == list(EIGHT[:5])
+    assert (tmp_path / "metrics.discarded.jsonl").read_text() == '{"phase": "tra\n'
+
+
+def test_twice_resumed_is_still_one_line_a_step(tmp_path):
+    written(tmp_path, *EIGHT)
+    resumed(tmp_path, 4)
+    written(tmp_path, ("train", 5), ("train", 6))
+    assert resumed(tmp_path, 2) == list(EIGHT[:3])
+    assert len((tmp_path / "metrics.discarded.jsonl").read_text().splitlines()) == 8
+
+
+def test_a_run_without_any_checkpoint_begins_again_with_an_empty_log(tmp_path):
+    written(tmp_path, *EIGHT[:3])
+    assert resumed(tmp_path, 0) == []
+
+
+def test_a_new_run_leaves_nothing_beside_its_log(tmp_path):
+    run_log(tmp_path).resume({"global_step": 0}, evaluates=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hopeless_run_is_told_and_ended_and_a_resume_counts_on(tmp_path):
+    args = settings(tmp_path)
+    args.train.hopeless_steps = 4
+    bad = {"rollout/truncated_rate": 1.0}
+    log = RunLog(args)
+    for step in (1, 2, 3):
+        log.log_train(step, bad)
+    assert "for 2 steps all responses are cut" in json.loads((tmp_path / "notes.jsonl").read_text())["say"]
+    resumed = RunLog(args)  # killed, with a checkpoint after step 2
+    resumed.resume({"global_step": 2, "checkpoint": "global_step2"}, evaluates=False)
+    resumed.log_train(3, bad)
+    with pytest.raises(HopelessRunError, match="for 4 steps"):
+        resumed.log_train(4, bad)
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4]
 
 
 def test_shares_over_prompts_and_rollouts(tmp_path):

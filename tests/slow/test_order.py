@@ -6,6 +6,7 @@ state, and engines that answer in another order.
 
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -20,6 +21,7 @@ RUNS = {
     "seeded": ("--rollout.seeded_order",),
     "other seed": ("--rollout.seeded_order", "--train.seed", "7"),
     "all samples": ("--rollout.seeded",),
+    "drawn ahead": ("--rollout.seeded", "--train.async_enable", "--rollout.vllm_generate_batch_size", "13"),
 }
 
 
@@ -78,6 +80,18 @@ def test_a_resumed_run_goes_on_in_the_same_order(processes):
         assert process["seeded"]["resumed"] == process["seeded"]["prompts"][5:]
 
 
+@pytest.mark.parametrize("run", ["all samples", "drawn ahead"])
+def test_a_run_that_goes_on_from_any_step_draws_what_it_would_have_drawn(processes, run):
+    """Batches and the seeds of their samples: in the middle and at the end of an episode, with rollouts ahead."""
+    for process in processes:
+        batches, later = process[run]["batches"], process[run]["later"]
+        assert len(batches) > 2 * PROMPTS * 2 // 3 // 8
+        for step, (rest, seeds) in enumerate(later, 1):
+            assert rest == batches[step:]
+            assert seeds == process[run]["seeds"][step]
+    assert processes[0][run]["batches"] == processes[1][run]["batches"]
+
+
 def filtered(prompt: str) -> bool:
     """Every third prompt is solved by all of its samples, so dynamic filtering draws another in its place."""
     return int(prompt.split()[0]) % 3 == 0
@@ -117,6 +131,30 @@ def run(flags: tuple[str, ...], data: str) -> dict:
     resumed.load_state_dict(halfway.state_dict())
     found["resumed"] = prompts(resumed) + prompts(resumed)
 
+    def drawn(state: bytes | None = None) -> tuple[list, list]:
+        """Two episodes as a trainer goes through them, or their rest: each batch's prompts, and what was left to ask
+        and where the stream was after it."""
+        stream, engine = loader(), Engine()
+        generator = SamplesGenerator(strategy, stream, None, None, [engine])
+        first = 0
+        if state:
+            first, content = pickle.loads(state)
+            stream.load_state_dict(content)
+        batches, after = [], [(0, b"")]
+        for episode in range(first, 2):
+            exhausted = False
+            while not exhausted:
+                samples, _, _, exhausted = generator.generate_samples(max_len=16)
+                if samples:
+                    batches.append([sample.prompts[0] for sample in samples])
+                    after.append((len(engine.asked), pickle.dumps((episode, stream.state_dict()))))
+        return batches, [(sorted(engine.asked[count:]), state) for count, state in after]
+
+    found["batches"], after = drawn()
+    found["seeds"] = [seeds for seeds, _ in after]
+    resumed = [drawn(state) for _, state in after[1:]]
+    found["later"] = [(batches, places[0][0]) for batches, places in resumed]
+
     engine = Engine()
     generator = SamplesGenerator(strategy, loader(), None, None, [engine])
     found["rollouts"] = []
@@ -135,11 +173,13 @@ class Engine:
         from openrlhf.trainer.ppo_utils import samples_generator
 
         self.arrived: list[str] = []
+        self.asked: list[tuple[str, int | None]] = []
         self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: Request(0))
         self.generate_responses = SimpleNamespace(remote=lambda **asked: Request(self.answers(**asked)))
         samples_generator.ray = SimpleNamespace(wait=self.wait, get=get)
 
-    def answers(self, prompt, label, num_samples, **_) -> list[dict]:
+    def answers(self, prompt, label, num_samples, sampling_params, **_) -> list[dict]:
+        self.asked.append((prompt, sampling_params.seed))
         scores = [1.0] * num_samples if filtered(prompt) else [1.0] + [0.0] * (num_samples - 1)
         return [
             {

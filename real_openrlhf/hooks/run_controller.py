@@ -1,0 +1,69 @@
+"""What the controller of a run does around OpenRLHF's steps: the log, evaluations at both ends, and how it goes on."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import ray
+
+from real_openrlhf.hooks.run_log import RunLog
+from real_openrlhf.hooks.run_strategy import BEST
+
+
+class RunController:
+    """One for a trainer. An asynchronous one names the actor that has the samples generator where it evaluates."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.args: SimpleNamespace = trainer.args
+        self.evaluated: int | None = None  # the last step that was
+        self.log: RunLog | None = None
+        if self.args.train.run_dir:  # takes TensorBoard's place and hands everything on to it
+            self.log = trainer.tensorboard_logger = RunLog(self.args, trainer.tensorboard_logger)
+
+    def restore(self, states: dict) -> None:
+        """The counters that decide a step, and one line a step in the log. In a run that begins all of them are 0."""
+        self.trainer.experience_maker.rollout_step = states["global_step"]
+        self.trainer.kl_ctl.value = states.get("kl_coef", self.trainer.kl_ctl.value)
+        if self.log:
+            self.log.resume(
+                states, evaluates=evaluation_is_due(self.args, states) or nothing_is_left(self.args, states)
+            )
+
+    def evaluate_first(self, step: int, states: dict, generator: Any = None) -> None:
+        """The policy that training begins with, if asked; or what the checkpoint was too early for."""
+        if step == 0 and self.args.eval.at_start:
+            self.evaluate(step, generator)
+        elif evaluation_is_due(self.args, states):
+            self.trainer.save_best_checkpoint(self.evaluate(step, generator), step, states)
+
+    def evaluate_last(self, step: int, generator: Any = None) -> None:
+        if self.args.eval.at_end and self.evaluated != step:
+            self.evaluate(step, generator)
+
+    def evaluate(self, step: int, generator: Any) -> dict:
+        self.evaluated = step
+        if generator is None:
+            own = {name: getattr(self.args.eval, name) for name in ("temperature", "n_samples_per_prompt")}
+            return self.trainer.evaluate(step, **{**self.trainer.generate_kwargs, **own})
+        metrics = ray.get(generator._run_eval.remote())
+        for logger in filter(None, (self.trainer.wandb_logger, self.trainer.tensorboard_logger)):
+            logger.log_eval(step, metrics)
+        return metrics
+
+    def group_stats(self, samples: list) -> dict[str, float]:
+        return self.log.group_stats(samples) if self.log else {}
+
+
+def evaluation_is_due(args: SimpleNamespace, states: dict) -> bool:
+    """A step's checkpoint is written before its evaluation, but for the best one, which is written because of it."""
+    step, every = states["global_step"], args.eval.steps
+    resumed = "checkpoint" in states and not states["checkpoint"].startswith(BEST)
+    return resumed and bool(args.eval.dataset) and step > 0 and every > 0 and step % every == 0
+
+
+def nothing_is_left(args: SimpleNamespace, states: dict) -> bool:
+    """The run had ended, so that it goes on with its last evaluation."""
+    stream = states["data_loader_state_dict"]
+    last = args.train.max_steps and states["global_step"] >= args.train.max_steps
+    drained = stream.get("drained") and not stream.get("ahead") and states["episode"] + 1 >= args.train.num_episodes
+    return bool(args.eval.at_end and (last or drained))

@@ -1,0 +1,187 @@
+"""OpenRLHF's strategy; its checkpoints are whole or not there, and keep the order of prompts."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from openrlhf.utils.deepspeed import DeepspeedStrategy
+
+from real_openrlhf import whole_folders
+from real_openrlhf.files import write_json
+from real_openrlhf.hooks.adam_powers import restore_powers
+from real_openrlhf.hooks.prompt_stream import PromptStream
+
+# What OpenRLHF reads of a checkpoint before it asks whether there was one.
+NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
+BEST = "best"
+DRAFT = ".writing"
+AVERAGE = "moving_average"
+
+
+class CheckpointError(RuntimeError):
+    """One could not be written, or none can be read; what is in the folder stays."""
+
+
+class RunStrategy(DeepspeedStrategy):
+    """Without --train.run_dir checkpoints are upstream's, without --rollout.seeded_order the order of prompts is."""
+
+    average: Any = None
+
+    def setup_dataloader(
+        self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any
+    ) -> Any:
+        loader = super().setup_dataloader(data, batch_size, pin_memory, shuffle, *rest, **named)
+        if not shuffle or not hasattr(self.args, "rollout"):  # of an evaluation, or of OpenRLHF's other commands
+            return loader
+        if self.args.rollout.seeded_order:
+            loader.sampler.generator = torch.Generator().manual_seed(self.args.train.seed)
+        return PromptStream(loader)
+
+    def _ds_init_eval_model(self, model: Any) -> Any:
+        """In a policy's process the one model that is not trained is the moving average."""
+        self.average = super()._ds_init_eval_model(model)
+        return self.average
+
+    def save_ckpt(
+        self,
+        model: Any,
+        save_dir: str,
+        tag: str,
+        max_num: int = 3,
+        max_mem: float = 1000,
+        client_state: dict | None = None,
+        **metric: Any,
+    ) -> None:
+        if not self.in_run_folder:
+            super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
+            return
+        place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
+        try:
+            self.on_first(lambda: _empty(draft))
+            model.save_checkpoint(str(draft), tag=tag, client_state=state | self.own_average(), save_latest=False)
+            self.on_first(lambda: write_json(draft / tag / self.CKPT_METRIC_FILENAME, metric))
+            files = whole_folders.read(draft / tag, whole_folders.names(draft / tag)[self.share])
+            every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
+            about = {"global_step": int(state.get("global_step", 0)), "ranks": dist.get_world_size()}
+            self.on_first(lambda: whole_folders.publish(draft / tag, place / tag, every, about))
+            self.on_first(lambda: self.tidy(place, tag, max_num, max_mem * 1024**3))
+        except (OSError, RuntimeError) as error:
+            free = shutil.disk_usage(place).free
+            shutil.rmtree(draft, ignore_errors=True)
+            raise CheckpointError(
+                f"{place / tag} could not be written ({error}); {free / 1e9:.1f} GB were free there. Make room and "
+                "resume: the one before it is whole"
+            ) from error
+
+    def load_ckpt(self, model: Any, load_dir: str, tag: str | None = None, **named: Any) -> tuple[str | None, dict]:
+        """The newest one that is whole; those that are not are named, and stay for whoever wants to look."""
+        place = Path(load_dir)
+        found = self.agreed(lambda: whole_folders.newest_first(place))
+        listed = any((folder / whole_folders.MANIFEST).exists() for folder in found)
+        if not self.in_run_folder or self.use_ds_universal_ckpt or (found and not listed):
+            path, states = super().load_ckpt(model, load_dir, tag, **named)
+            return path, NOTHING_YET | states
+        damaged: list[str] = []
+        for folder in found:
+            wrong = next(filter(None, self.gathered(whole_folders.damage(folder, self.share))), None)
+            if wrong is None:
+                path, states = super().load_ckpt(model, load_dir, folder.name, **named)
+                self.restore_average(states.pop(AVERAGE, None))
+                restore_powers(model.basic_optimizer)
+                return path, NOTHING_YET | states | {"checkpoint": folder.name, "damaged": damaged}
+            damaged.append(f"{folder.name}: {wrong}")
+            self.print(f"checkpoint {folder} is not whole and not used: {wrong}")
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint in {place} is whole ({'; '.join(damaged)}). Put one back, or move that folder away to "
+                "begin again"
+            )
+        return None, dict(NOTHING_YET)
+
+    def save_model(self, model: Any, tokenizer: Any, output_dir: str, **named: Any) -> None:
+        """The weights that others read: the final ones, and those of --ckpt.save_hf."""
+        if not self.in_run_folder:
+            super().save_model(model, tokenizer, output_dir, **named)
+            return
+        place = Path(output_dir)
+        draft = place.with_name(f"{DRAFT}-{place.name}")
+        self.on_first(lambda: _empty(draft))
+        super().save_model(model, tokenizer, str(draft), **named)
+        self.on_first(lambda: whole_folders.move(draft, place))
+
+    def tidy(self, place: Path, tag: str, max_num: int, max_bytes: float) -> None:
+        """After the new one is in place: DeepSpeed's scripts, the pointer, and the old ones that are one too many."""
+        for script in (place / DRAFT).iterdir():
+            script.replace(place / script.name)
+        (place / DRAFT).rmdir()
+        whole_folders.point_to(place / tag)
+        others = [folder for folder in whole_folders.newest_first(place) if folder.name != tag]
+        best = [folder for folder in others if folder.name.startswith(BEST)]
+        regular = [folder for folder in others if folder not in best]
+        if tag.startswith(BEST):
+            for folder in best:
+                self.remove(folder, "a better one is there")
+            best = []
+        room = max(max_num, 1) - (not tag.startswith(BEST))
+        while regular and (len(regular) > room or whole_folders.size_of([place / tag, *best, *regular]) > max_bytes):
+            self.remove(regular.pop(regular.index(self.least(regular))), "no room for it")
+
+    def least(self, regular: list[Path]) -> Path:
+        """Upstream's order: without a metric first, then the worst, then the oldest."""
+        metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}
+        known = [folder for folder in regular if metrics[folder] is not None]
+        unknown = [folder for folder in regular if metrics[folder] is None]
+        return unknown[-1] if unknown else min(reversed(known), key=lambda folder: metrics[folder])
+
+    def remove(self, folder: Path, why: str) -> None:
+        shutil.rmtree(folder)
+        self.print(f"Deleted checkpoint {folder} ({why})")
+
+    def own_average(self) -> dict:
+        """What this rank holds of the moving average, which no checkpoint of OpenRLHF's has."""
+        if self.average is None:
+            return {}
+        return {AVERAGE: [_held(parameter).detach().cpu().clone() for parameter in self.average.parameters()]}
+
+    def restore_average(self, held: list[torch.Tensor] | None) -> None:
+        if self.average is not None and held is not None:
+            for parameter, values in zip(self.average.parameters(), held, strict=True):
+                _held(parameter).data.copy_(values)
+
+    @property
+    def in_run_folder(self) -> bool:
+        return bool(getattr(self.args.train, "run_dir", None))
+
+    @property
+    def share(self) -> slice:
+        """The files that this rank reads: all ranks together read each one once."""
+        return slice(dist.get_rank(), None, dist.get_world_size())
+
+    def on_first(self, action: Callable[[], None]) -> None:
+        """All ranks wait for what the first one does."""
+        if self.is_rank_0():
+            action()
+        dist.barrier()
+
+    def gathered(self, value: Any) -> list:
+        values: list = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return values
+
+    def agreed(self, ask: Callable[[], Any]) -> Any:
+        """The first rank's answer: others might see the folder a moment later."""
+        return self.gathered(ask() if self.is_rank_0() else None)[0]
+
+
+def _empty(folder: Path) -> None:
+    """What an interrupted write left there goes first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+def _held(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """ZeRO-3 leaves a rank its part of a parameter, and an empty parameter."""
+    return getattr(parameter, "ds_tensor", parameter)

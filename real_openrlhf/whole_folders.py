@@ -1,0 +1,96 @@
+"""Folders that are whole or not there: written beside their place, listed with sizes and hashes, then moved."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from real_openrlhf.files import sha256, write_json, write_text
+
+MANIFEST = "manifest.json"
+Files = dict[str, tuple[int, str]]  # name -> size, SHA-256
+
+
+def names(folder: Path) -> list[str]:
+    """Every file below the folder but its manifest, in an order that all processes share."""
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in found if name != MANIFEST)
+
+
+def read(folder: Path, chosen: Iterable[str]) -> Files:
+    """Size and hash of the chosen files, which are on the disk after this and not only on their way to it."""
+    files: Files = {}
+    for name in chosen:
+        with (folder / name).open("rb") as file:
+            os.fsync(file.fileno())
+        files[name] = ((folder / name).stat().st_size, sha256(folder / name))
+    return files
+
+
+def publish(draft: Path, place: Path, files: Files, about: dict) -> None:
+    """Move a finished folder to its place. Until the last line there is either nothing there or what was there."""
+    write_json(draft / MANIFEST, {**about, "files": files})
+    _sync(draft)
+    move(draft, place)
+
+
+def move(draft: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.exists():
+        shutil.rmtree(place)
+    draft.rename(place)
+    _sync(place.parent)
+
+
+def manifest(folder: Path) -> dict | None:
+    """None where there is no readable one."""
+    try:
+        content = json.loads((folder / MANIFEST).read_text())
+        content["files"] = {str(name): (int(size), str(digest)) for name, (size, digest) in content["files"].items()}
+        return content if isinstance(content["global_step"], int) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def damage(folder: Path, share: slice = slice(None)) -> str | None:
+    """The first file of this share that is not what the manifest says, in words; None if all are."""
+    content = manifest(folder)
+    if content is None:
+        return f"{MANIFEST} is missing or cannot be read"
+    for name, (size, digest) in sorted(content["files"].items())[share]:
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} of {size} bytes"
+        if sha256(path) != digest:
+            return f"{name} is not what was written: its hash differs"
+    return None
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """Finished folders by the step in their manifest; one that was published last comes first among equals."""
+
+    def age(path: Path) -> tuple[int, float]:
+        return (manifest(path) or {"global_step": -1})["global_step"], path.stat().st_mtime
+
+    return sorted((path for path in folder.glob("*") if path.is_dir() and path.name[0] != "."), key=age, reverse=True)
+
+
+def point_to(place: Path) -> None:
+    """OpenRLHF's and DeepSpeed's own tools look for the newest one in the file `latest`."""
+    write_text(place.parent / "latest", [place.name])
+
+
+def size_of(folders: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+
+
+def _sync(folder: Path) -> None:
+    """A rename is safe from a power cut when the folder that lists it is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

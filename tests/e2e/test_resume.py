@@ -1,0 +1,58 @@
+"""A run that was killed and resumed is the run that was not killed: every number but the times, bit for bit."""
+
+import json
+
+import pytest
+from killed_runs import REAL, SHORT, as_killed
+
+
+def test_killed_and_resumed_is_not_killed(real, train):
+    through = train("through", *REAL)
+    assert real.numbers()[:20] == through.numbers()
+    assert real.numbers("eval")[:3] == through.numbers("eval")
+    assert len(through.numbers()) == 20 and len(through.numbers()[0]) > 40
+
+
+def test_what_was_made_again_is_what_was_there(killed, real):
+    """The steps between checkpoint and kill: out of the log, beside it, and the same."""
+    assert json.loads((real.folder / "resumes.jsonl").read_text())["step"] == 10
+    discarded = [json.loads(line) for line in (real.folder / "metrics.discarded.jsonl").read_text().splitlines()]
+    again = real.lines("train")[10:]
+    known = [line for line in discarded if line["phase"] == "train"]
+    assert [line["step"] for line in known][:2] == [11, 12]
+    for before, after in zip(known, again, strict=False):
+        assert before["time"] < after["time"]
+        assert before["actor_grad_norm"] == after["actor_grad_norm"]
+
+
+def test_the_run_says_that_it_was_killed_and_where_it_goes_on(killed, real):
+    assert "failed (killed by SIGKILL)" in killed.output and "--resume" in killed.output
+    assert "goes on after step 10, from global_step10" in real.output
+
+
+@pytest.mark.parametrize("algo", ["dapo", "trpa"])
+def test_other_losses_too(train, algo):
+    words = ("--algo", algo, "--seed", "1", *SHORT)
+    run = train(f"{algo}-again", *words)
+    numbers, evaluations = run.numbers(), run.numbers("eval")
+    as_killed(run.folder, before="global_step4")
+    resumed = train(f"{algo}-again", *words, "--resume")
+    assert resumed.numbers() == numbers and resumed.numbers("eval") == evaluations
+    assert "goes on after step 2" in resumed.output
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(train):
+    run = train("damaged", "--algo", "real", "--seed", "2", *SHORT)
+    numbers = run.numbers()
+    (weights,) = (run.folder / "checkpoints" / "_actor" / "global_step4").glob("*model_states.pt")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    as_killed(run.folder)
+    resumed = train("damaged", "--algo", "real", "--seed", "2", *SHORT, "--resume")
+    assert f"a checkpoint is not whole and not used: global_step4: {weights.name} has" in resumed.output
+    assert resumed.numbers() == numbers
+
+
+def test_a_finished_run_is_not_run_again(real, train):
+    before = (real.folder / "metrics.jsonl").read_text()
+    assert "is finished: there is nothing to continue" in train("real", *REAL, "--resume").output
+    assert (real.folder / "metrics.jsonl").read_text() == before

@@ -1,0 +1,22 @@
+"""Runs that are killed and resumed: their flags, and the folder that a kill leaves."""
+
+import json
+import shutil
+from pathlib import Path
+
+from real_openrlhf.training import run_folder
+
+SHORT = ("--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
+
+
+def as_killed(folder: Path, before: str = "") -> None:
+    """The folder as a kill right after the last step leaves it, or one before that step's checkpoint was there."""
+    if before:
+        shutil.rmtree(folder / "checkpoints" / "_actor" / before)
+    record = json.loads((folder / "run.json").read_text())
+    run_folder.write(folder, record | {"status": "running", "finished": None})
+    (folder / ".finished").unlink()
+    assert "died after step 4" in run_folder.read(folder)["reason"]
+
+
+REAL = ("--algo", "real", "--seed", "1", "--max-steps", "20", "--ckpt.save_steps", "10", "--eval.steps", "10")

@@ -1,0 +1,133 @@
+"""Checkpoints of real ZeRO engines: whole or not there, and with all that decides a later step."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from real_openrlhf import whole_folders
+
+TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
+
+
+@pytest.fixture(scope="session")
+def ranks(start_ranks):
+    return start_ranks(2, "checkpoint_jobs")
+
+
+@pytest.fixture(scope="module")
+def case(random_model) -> dict:
+    return {"model": random_model, "dtype": "bf16", "learning_rate": 1e-2}
+
+
+@pytest.fixture(scope="module")
+def three(ranks, case, tmp_path_factory):
+    """A run with a checkpoint after each of two steps."""
+    folder = tmp_path_factory.mktemp("three")
+    ranks("trained", folder=str(folder), until=2, save=("global_step1", "global_step2"), **case)
+    return folder
+
+
+@pytest.fixture
+def copy(three, tmp_path):
+    shutil.copytree(three, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def actor(folder):
+    return folder / "checkpoints" / "_actor"
+
+
+def tags(folder) -> set[str]:
+    return {path.name for path in actor(folder).iterdir() if path.is_dir()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"zero_stage": 3},
+        {"zero_stage": 2, "ema": True},
+        {"zero_stage": 3, "offload": True},
+        {"zero_stage": 3, "lora": True},
+        {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
+        {"zero_stage": 3, "loss": "ppo", "deal": "groups", "ema": True},
+    ],
+    ids=str,
+)
+def test_loaded_and_trained_on_is_trained_through(ranks, case, tmp_path, changes):
+    case = {**case, **changes, "folder": str(tmp_path)}
+    through = ranks("trained", until=3, save=("global_step1",), **case)
+    resumed = ranks("trained", until=3, load=True, **case)
+    for one, other in zip(through, resumed, strict=True):
+        assert other["loaded"] == {"checkpoint": "global_step1", "damaged": []}
+        assert [name for name in one["state"] if one["state"][name] != other["state"][name]] == []
+    assert through[0]["state"] != ranks("trained", until=1, load=True, **case)[0]["state"]  # it has trained
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_the_optimizer_goes_on_with_the_powers_of_its_betas(ranks, restored):
+    """What else would differ, and why that is restored."""
+    through, killed = (ranks("adams", steps=45, kill=kill, restored=restored)[0] for kill in (0, 30))
+    assert (through == killed) == restored
+
+
+def longest(folder, tag):
+    return max((actor(folder) / tag).glob("*.pt"), key=lambda path: path.stat().st_size)
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def flip(path):
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("harm", [truncate, flip, os.remove])
+def test_a_damaged_one_is_named_and_the_one_before_it_used(ranks, case, copy, harm):
+    path = longest(copy, "global_step2")
+    harm(path)
+    for report in ranks("trained", folder=str(copy), until=1, load=True, **case):
+        assert report["loaded"]["checkpoint"] == "global_step1"
+        assert report["loaded"]["damaged"][0].startswith(f"global_step2: {path.name} ")
+
+
+def test_if_none_is_whole_nothing_begins_anew_in_silence(ranks, case, copy):
+    for tag in ("global_step1", "global_step2"):
+        flip(longest(copy, tag))
+    for report in ranks("trained", folder=str(copy), until=1, load=True, **case):
+        assert report["error"].startswith(f"no checkpoint in {actor(copy)} is whole (global_step2: ")
+
+
+def test_one_that_was_never_finished_is_not_there(ranks, case, copy):
+    """As a kill leaves it, and nothing before it."""
+    (actor(copy) / "global_step2").rename(actor(copy) / ".writing")
+    shutil.rmtree(actor(copy) / "global_step1")
+    for report in ranks("trained", folder=str(copy), until=1, load=True, save=("global_step1",), **case):
+        assert report["loaded"] == {"checkpoint": None, "damaged": None}
+    assert tags(copy) == {"global_step1"}  # and what was left of it is gone
+
+
+def test_a_full_disk_leaves_the_last_one(ranks, case, copy):
+    shutil.rmtree(actor(copy) / "global_step2")
+    for report in ranks("trained", folder=str(copy), until=2, load=True, save=("global_step2",), full=True, **case):
+        assert "global_step2 could not be written" in report["error"]
+        assert "the one before it is whole" in report["error"]
+    assert tags(copy) == {"global_step1"} and whole_folders.damage(actor(copy) / "global_step1") is None
+    (first, _) = ranks("trained", folder=str(copy), until=1, load=True, **case)
+    assert first["loaded"]["checkpoint"] == "global_step1"
+
+
+@pytest.mark.parametrize("most, left", [(1, {"global_step3"}), (2, {"global_step2", "global_step3"})])
+def test_an_old_one_goes_when_the_new_one_is_there(ranks, case, tmp_path, most, left):
+    ranks("trained", folder=str(tmp_path), until=3, save=TAGS, max_num=most, **case)
+    assert tags(tmp_path) == left | {"best_global_step1"}
+    assert (actor(tmp_path) / "latest").read_text() == "global_step3"
+    manifest = json.loads((actor(tmp_path) / "global_step3" / whole_folders.MANIFEST).read_text())
+    assert manifest["global_step"] == 3 and manifest["ranks"] == 2
+    assert all(whole_folders.damage(actor(tmp_path) / tag) is None for tag in left)
