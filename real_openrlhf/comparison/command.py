@@ -18,9 +18,11 @@ from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.parsing import PassThrough, positive
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_task
+from real_openrlhf.training.ending import settle
 from real_openrlhf.training.place import Place
 from real_openrlhf.training.progress import duration
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
+from real_openrlhf.training.records import PLACES, recorded_flags
 
 RECIPE = "cpu"
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
@@ -91,7 +93,11 @@ def run(args: argparse.Namespace) -> int:
 
     every = entries(args.algos, args.seeds)
     folder = (args.out / "runs").resolve()
-    common = [*_task(args.skill), "--max-steps", str(args.steps), "--runs-dir", str(folder), *args.openrlhf]
+    # A method that breaks down is a result here, and comparable with others only to its end.
+    common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
+    common += [*_task(args.skill), "--max-steps", str(args.steps), "--runs-dir", str(folder), *args.openrlhf]
+    for unseen in filter(None, (settle(folder / entry.name) for entry in every)):
+        print(unseen)
     todo = [entry for entry in every if not finished(folder / entry.name, args.steps)]
     for entry in every:
         if (folder / entry.name).exists():
@@ -136,8 +142,8 @@ def finished(path: Path, steps: int) -> bool:
 
 def refuse_other_flags(path: Path, request: train_command.Request) -> None:
     """A run that was made with other flags must not stand in a comparison under this name."""
-    old, new = run_folder.read(path)["flags"], train_command.recorded_flags(request.plan(path))
-    other = sorted(flag for flag in {*old, *new} - train_command.PLACES if old.get(flag) != new.get(flag))
+    old, new = run_folder.read(path)["flags"], recorded_flags(request.plan(path))
+    other = sorted(flag for flag in {*old, *new} - PLACES if old.get(flag) != new.get(flag))
     if other:
         differences = "; ".join(f"{flag} {old.get(flag)}, not {new.get(flag)}" for flag in other)
         raise UserError(f"{path} was made with {differences}. Choose another --out.")

@@ -11,6 +11,7 @@ from typing import Any
 from real_openrlhf.errors import UserError
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
+from real_openrlhf.training.run_folder import as_it_is
 
 EVENTS = "events.out.tfevents.*"
 Points = dict[str, dict[str, dict[int, float]]]  # phase -> key -> step -> value
@@ -79,7 +80,8 @@ def _read(folder: Path) -> Run:
         raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
     meta = _read_meta(folder / "run.json")
     metrics = folder / "metrics.jsonl"
-    logged, cut = (_read_metrics(metrics), False) if metrics.exists() else _read_events(folder)
+    unfinished = meta.get("status") in ("running", "failed")
+    logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
     if not any(len(series) for keys in logged.values() for series in keys.values()):
         raise UnreadableRun("nothing was logged")
     name = str(meta.get("name") or folder.resolve().name)
@@ -131,10 +133,10 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise UnreadableRun(f"run.json is broken or half-written: {problem}") from problem
     if not isinstance(meta, dict) or "algo" not in meta:
         raise UnreadableRun("run.json is not ours: it names no algo")
-    return meta
+    return as_it_is(path.parent, meta)
 
 
-def _read_metrics(path: Path) -> Logged:
+def _read_metrics(path: Path, unfinished: bool) -> Logged:
     points: Points = {}
     text = path.read_text()
     if not text.strip():
@@ -144,6 +146,8 @@ def _read_metrics(path: Path) -> Logged:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as problem:
+            if number == len(lines) and unfinished:
+                break  # it is being written, or a kill tore it
             if number == len(lines):
                 raise UnreadableRun(
                     f"metrics.jsonl is half-written: line {number} is cut off; remove that line to report the rest"

@@ -4,6 +4,7 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 """
 
 import argparse
+import platform
 import shutil
 import sys
 import time
@@ -14,18 +15,20 @@ from pathlib import Path
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.lookup import absolute
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import host_memory, memory_estimate, preflight, run_folder, run_inputs, shared_ray
+from real_openrlhf.training.ending import settle, told
 from real_openrlhf.training.place import TRAINER, Place
 from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.process import drop_stale_locks, supervise
-from real_openrlhf.training.progress import Progress, summary
+from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
+from real_openrlhf.training.records import HIDDEN, SECRET, is_finished, recorded_flags, typed
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
-SECRET, HIDDEN = "--logger.wandb.key", "***"
 SHORTHANDS = {
     "model": run_inputs.MODEL,
     "data": run_inputs.TRAINING,
@@ -34,8 +37,6 @@ SHORTHANDS = {
     "gpus": "--actor.num_gpus_per_node",
     "nodes": "--actor.num_nodes",
 }
-# Where a run is and how it was continued; these may differ between runs of one setting.
-PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
 
 
@@ -155,6 +156,8 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     """In a process of its own; with `session`, the socket of a shared Ray (shared_ray.py), inside that."""
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
+    if request.resumed and not args.dry_run and (unseen := settle(request.resumed)):
+        print(f"{unseen}\n")
     _show(request, place)
     findings = preflight.Findings()
     wrong = _check_flags(request, findings)
@@ -171,6 +174,9 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         return 2
     if args.dry_run:
         print("dry run: nothing is wrong, nothing was started")
+        return 0
+    if request.resumed and is_finished(request.resumed, request.plan()):
+        print(f"{request.resumed} is finished: there is nothing to continue\n\n{told(request.resumed)}")
         return 0
     return _train(request, place, session)
 
@@ -325,20 +331,11 @@ def _in_words(flag: str, setting: Setting | None) -> str:
     return value if setting.origin == USER else f"{value} ({setting.origin})"
 
 
-def recorded_flags(plan: Plan) -> dict:
-    return {flag: HIDDEN if flag == SECRET else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
-
-
-def _typed() -> list[str]:
-    """The command line as it was typed, without its secret."""
-    words = ["real-openrlhf", *sys.argv[1:]]
-    return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
-
-
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
     args = request.args
     path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
     plan = request.plan(path)
+    job = f"{path.name}-{time.time_ns()}"
     with run_folder.only_one(path) as lock:
         record = {
             "name": path.name,
@@ -349,15 +346,17 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             "reason": None,
             "started": run_folder.now(),
             "finished": None,
-            "command": _typed(),
+            "command": typed(),
+            "host": platform.node(),
+            "job": job if place.job_address else None,
             "flags": recorded_flags(plan),
             **run_folder.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
         }
         if request.resumed:
             record["started"] = run_folder.read(path)["started"]
         run_folder.write(path, record)
+        (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
-        job = f"{path.name}-{time.time_ns()}"
         code = 1
         reason: str | None = "the launcher failed"
         try:
@@ -377,16 +376,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             run_folder.write(path, record | ending)
     print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")
     if not code:
-        print(f"\n{summary(path)}\n\npicture of the training curves: {_picture(path)}")
+        print(f"\n{told(path)}")
     else:
         print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")
     return code
-
-
-def _picture(path: Path) -> Path:
-    from real_openrlhf.report.figures import training_curves
-
-    picture = path / "curves.png"
-    training_curves(path, picture)
-    return picture

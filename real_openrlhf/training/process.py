@@ -50,6 +50,7 @@ def supervise(
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+    os.pwrite(lock, f"{child.pid}\n".encode(), 0)  # for whoever finds the folder locked
     watched = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, forward) for number in watched}
     try:

@@ -29,7 +29,8 @@ class Progress:
         self.total = total_steps
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
-        self.offset = self.path.stat().st_size if self.path.exists() else 0
+        self.notes = run_dir / "notes.jsonl"
+        self.offsets = {path: _size(path) for path in (self.path, self.notes)}
         self.bar = tqdm(total=total_steps, unit="step", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False)
         self.say(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
 
@@ -38,22 +39,25 @@ class Progress:
         sys.stdout.flush()
 
     def update(self) -> None:
-        for line in self.new_lines():
+        for line in self.new_lines(self.notes):
+            self.say(line["say"])
+        for line in self.new_lines(self.path):
             if line["phase"] == "eval":
                 self.say(f"evaluation at step {line['step']}: {evaluation(line)}")
             else:
                 self.say(self.step_line(line))
                 self.bar.update(line["step"] - self.bar.n)
 
-    def new_lines(self) -> list[dict]:
-        """Whole lines only; one that is still being written is read next time."""
-        if not self.path.exists():
+    def new_lines(self, path: Path) -> list[dict]:
+        """Whole lines only; one that is still being written is read next time. A resume makes the file shorter."""
+        self.offsets[path] = min(self.offsets[path], _size(path))
+        if not path.exists():
             return []
-        with self.path.open() as file:
-            file.seek(self.offset)
+        with path.open("rb") as file:
+            file.seek(self.offsets[path])
             text = file.read()
-        whole = text[: text.rfind("\n") + 1]
-        self.offset += len(whole.encode())
+        whole = text[: text.rfind(b"\n") + 1]
+        self.offsets[path] += len(whole)
         return [json.loads(line) for line in whole.splitlines()]
 
     def step_line(self, line: dict) -> str:
@@ -70,6 +74,10 @@ class Progress:
     def close(self) -> None:
         self.update()
         self.bar.close()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def evaluation(line: dict) -> str:

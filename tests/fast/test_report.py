@@ -344,6 +344,15 @@ def test_a_run_folder_without_metrics_falls_back_to_its_own_tensorboard(tmp_path
     assert run.status == "finished" and run.last_step == 20
 
 
+def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_tore(tmp_path):
+    folder = invented.write_run(tmp_path, "real", 1, status="running")
+    (folder / "metrics.jsonl").write_text((folder / "metrics.jsonl").read_text()[:-9])
+    run = read_run(folder)
+    assert run.status == "failed" and not run.counted and "died after step" in run.meta["reason"]
+    assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 0
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"  # now everybody can see it
+
+
 # ------------------------------------------------------------------------------------------- folders that are no runs
 
 

@@ -2,15 +2,19 @@
 
 import json
 import multiprocessing
+import os
 import re
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import FINISHED
 from real_openrlhf.training import run_folder
+from real_openrlhf.training.ending import settle
 
 
 def record(path, started="2026-01-01T00:00:00+00:00", **changes):
@@ -141,3 +145,91 @@ def test_provenance_has_versions_code_patches_and_data_hashes(tmp_path):
     assert found["patches"]["series"] == "openrlhf-0.11.2"
     assert {"python", "real-openrlhf", "torch"} <= found["versions"].keys()
     assert found["code_version"]
+
+
+def running(path, *steps: int, torn: bool = False, **changes):
+    record(path, status="running", reason=None, finished=None, **changes)
+    lines = [json.dumps({"phase": "train", "step": step, "time": 1.0}) + "\n" for step in steps]
+    (path / "metrics.jsonl").write_text("".join(lines) + '{"phase": "train", "st' * torn)
+    (path / ".lock").touch()
+    return path
+
+
+def test_a_run_whose_processes_are_gone_is_shown_as_what_it_was(tmp_path):
+    died, ended = running(tmp_path / "died", 1, 2, 3, torn=True), running(tmp_path / "ended", 1, 2)
+    (ended / FINISHED).touch()
+    found = run_folder.read(died)
+    assert found["status"] == "failed" and "died after step 3" in found["reason"] and found["finished"]
+    found = run_folder.read(ended)
+    assert found["status"] == "finished" and found["reason"] is None and found["finished"]
+    assert run_folder.read(running(tmp_path / "none"))["reason"].startswith("its processes died after step 0")
+
+
+def test_a_run_is_running_while_one_of_its_processes_is_there(tmp_path):
+    path = running(tmp_path / "run", 1)
+    with run_folder.only_one(path) as lock:
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,))
+        os.pwrite(lock, f"{child.pid}\n".encode(), 0)
+    assert run_folder.read(path)["status"] == "running"
+    with pytest.raises(UserError, match=f"by process {child.pid}: `kill {child.pid}` ends it"):
+        with run_folder.only_one(path):
+            pass
+    child.kill()
+    child.wait()
+    assert run_folder.read(path)["status"] == "failed"
+
+
+@pytest.mark.parametrize("where", [{"host": "elsewhere"}, {"job": "run-1"}])
+def test_a_run_on_another_machine_is_dead_when_its_log_has_been_silent_for_an_hour(tmp_path, where):
+    path = running(tmp_path / "run", 1, **where)
+    assert run_folder.read(path)["status"] == "running"
+    for name in ("run.json", "metrics.jsonl"):
+        os.utime(path / name, (time.time() - 3700,) * 2)
+    assert "died after step 1" in run_folder.read(path)["reason"]
+
+
+def test_who_only_asks_keeps_nobody_from_training(tmp_path):
+    path = running(tmp_path / "run", 1)
+    stop = threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            run_folder.is_trained(path)
+
+    asking = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    try:
+        for _ in range(50):
+            with run_folder.only_one(path):
+                assert run_folder.is_trained(path)
+    finally:
+        stop.set()
+        for thread in asking:
+            thread.join()
+
+
+def test_whoever_comes_next_writes_down_how_a_run_ended(tmp_path):
+    for _ in range(2):  # the second time there is nothing left to write
+        died = running(tmp_path / "died", 1, 2) if not (tmp_path / "died").exists() else tmp_path / "died"
+        said = settle(died)
+        written = json.loads((died / "run.json").read_text())
+        assert written["status"] == "failed" and "died after step 2" in written["reason"] and "unseen" not in written
+    assert said is None
+
+
+def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
+    path = running(tmp_path / "ended", 1, 2)
+    line = {"phase": "train", "time": 1.0, "rollout/pass_rate": 0.5, "policy_loss": 1.0, "entropy_loss": 1.0}
+    (path / "metrics.jsonl").write_text("".join(json.dumps({**line, "step": step}) + "\n" for step in (1, 2)))
+    (path / FINISHED).touch()
+    said = settle(path)
+    assert "finished while nobody watched" in said and "training pass rate" in said
+    assert (path / "curves.png").stat().st_size > 0
+    assert json.loads((path / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_folder_that_cannot_be_written_is_only_read(tmp_path, monkeypatch):
+    path = running(tmp_path / "died", 1)
+    monkeypatch.setattr(run_folder, "write", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))
+    assert settle(path) is None and run_folder.read(path)["status"] == "failed"

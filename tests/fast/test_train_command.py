@@ -308,7 +308,7 @@ from pathlib import Path
 from real_openrlhf.training.process import supervise
 from real_openrlhf.training.progress import Progress
 folder = Path(sys.argv[1])
-lock = os.open(folder, os.O_RDONLY)
+lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
 progress = Progress(folder, 1, folder / "train.log")
 print(supervise([sys.executable, "-c", sys.argv[2]], os.environ, lock, progress), flush=True)
 """
@@ -340,7 +340,7 @@ def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signa
 def test_nohup_keeps_its_meaning(tmp_path):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with open(os.devnull) as lock:
+        with open(tmp_path / ".lock", "w") as lock:
             progress = Progress(tmp_path, None, tmp_path / "train.log")
             process.supervise([sys.executable, "-c", ""], os.environ, lock.fileno(), progress)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
