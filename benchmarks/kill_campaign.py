@@ -1,0 +1,273 @@
+"""Kills processes of small runs at random moments, resumes, and compares with the run that nobody killed.
+
+    python benchmarks/kill_campaign.py --out DIR [--trials 40] [--seed 0] [--victims trainer engine]
+
+Each trial is one line of DIR/trials.jsonl, and DIR/table.md is made anew after each; the same command goes on with the
+trials that are missing. A trial takes a minute and a half on two cores. Exit code 1 if anything was lost.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+
+from real_openrlhf.training import run_folder
+
+STEPS, EVERY, PATIENCE = 6, 2, 300.0
+REWARD = Path(__file__).resolve().with_name("kill_campaign_reward.py")
+FLAGS = (
+    *("--recipe", "cpu", "--algo", "real", "--seed", "1", "--max-steps", str(STEPS), "--eval.steps", "3"),
+    *("--ckpt.save_steps", str(EVERY), "--reward.remote_url", str(REWARD)),
+)
+SIGNALS = ("SIGKILL", "SIGTERM")
+MOMENTS = ("any", "checkpoint", "sync")
+
+
+def titled(*words: str) -> Callable[[str], bool]:
+    return lambda command: any(word in command for word in words)
+
+
+# How a victim's command line begins or what it contains, as the kernel shows it.
+VICTIMS: dict[str, Callable[[str], bool]] = {
+    "trainer": titled("openrlhf.cli.train_ppo_ray"),
+    "controller": titled("ray::PPOTrainer"),
+    "policy": titled("ray::PolicyModelActor"),
+    "rollout": titled("ray::RolloutRayActor"),
+    "engine": titled("VLLM::EngineCore"),
+    "verifier": titled("real_openrlhf.rewards.verifier.worker"),
+    "head": titled("gcs_server"),
+    "raylet": titled("raylet/raylet"),
+    "supervisor": titled("real_openrlhf.cli train"),
+}
+
+
+@dataclass
+class Trial:
+    number: int
+    victim: str
+    signal: str
+    moment: str
+    step: int  # from which on the moment is waited for
+    delay: float
+    killed_at: float | None = None  # steps logged by then
+    told_after: float | None = None  # seconds until the command ended, or until the folder said what happened
+    told: str = ""
+    left: list[str] = field(default_factory=list)  # processes that were still there ten seconds later
+    checkpoint: int = 0  # the newest whole one at the kill
+    resumed_after: int | None = None  # None: the run came to its end
+    failures: list[str] = field(default_factory=list)
+
+
+def plan(seed: int, count: int, victims: list[str]) -> Iterator[Trial]:
+    """Every victim with every signal and moment before any comes again, in an order made of the seed."""
+    combinations = list(itertools.product(victims, SIGNALS, MOMENTS))
+    draw = random.Random(seed)
+    number = 0
+    while number < count:
+        draw.shuffle(combinations)
+        for victim, name, moment in combinations[: count - number]:
+            yield Trial(number, victim, name, moment, draw.randint(1, STEPS - 1), draw.uniform(0, 1.2))
+            number += 1
+
+
+def command(runs: Path, name: str, *more: str) -> list[str]:
+    where = ("--runs-dir", str(runs), "--run-name", name)
+    return [sys.executable, "-m", "real_openrlhf.cli", "train", *FLAGS, *where, *more]
+
+
+def lines(folder: Path) -> list[dict]:
+    path = folder / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def steps(folder: Path) -> int:
+    return max((line["step"] for line in lines(folder) if line["phase"] == "train"), default=0)
+
+
+def numbers(line: dict) -> dict:
+    return {key: value for key, value in line.items() if key != "time" and not key.startswith("timing/")}
+
+
+def differences(found: Path, expected: Path) -> list[str]:
+    """In words: lines that are missing or twice, and lines with other numbers."""
+    here, there = lines(found), lines(expected)
+    names = [(line["phase"], line["step"]) for line in here]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    said = [f"{phase} line of step {step} is there twice" for phase, step in twice]
+    for line in there:
+        name = (line["phase"], line["step"])
+        if name not in names:
+            said.append(f"{name[0]} line of step {name[1]} is missing")
+        elif numbers(here[names.index(name)]) != numbers(line):
+            other = numbers(here[names.index(name)])
+            keys = [key for key in numbers(line) if other.get(key) != line[key]]
+            said.append(f"{name[0]} line of step {name[1]} differs in {len(keys)} numbers: {' '.join(keys[:4])}")
+    return said
+
+
+def newest_checkpoint(folder: Path) -> int:
+    """By name, as the kill must not wait."""
+    return max((int(path.name[11:]) for path in folder.glob("checkpoints/_actor/global_step*")), default=0)
+
+
+def below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def said_by(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def find(everybody: list[psutil.Process], victim: str) -> psutil.Process | None:
+    found = [process for process in everybody if VICTIMS[victim](said_by(process))]
+    return found[0] if found else None
+
+
+def wait_for_moment(
+    trial: Trial, child: subprocess.Popen, folder: Path
+) -> tuple[psutil.Process | None, list[psutil.Process]]:
+    """The victim, when its time has come, and every process of the run; no victim if the run ended before."""
+    while child.poll() is None and steps(folder) < trial.step:
+        time.sleep(0.02)
+    everybody = below(psutil.Process(child.pid))
+    victim, policy = find(everybody, trial.victim), find(everybody, "policy")
+    writing = folder / "checkpoints" / "_actor" / ".writing"
+    end = time.monotonic() + trial.delay
+    reached = {
+        "any": lambda: time.monotonic() > end,
+        "checkpoint": writing.exists,
+        "sync": lambda: policy is not None and "broadcast_to_vllm" in said_by(policy),
+    }[trial.moment]
+    while child.poll() is None and not reached():
+        time.sleep(0.001)
+    return (victim if child.poll() is None else None), everybody
+
+
+def run(trial: Trial, runs: Path) -> Trial:
+    name = f"trial-{trial.number}"
+    folder = runs / name
+    shutil.rmtree(folder, ignore_errors=True)
+    output = runs / f"{name}.out"
+    with output.open("w") as file:
+        child = subprocess.Popen(command(runs, name), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    victim, everybody = wait_for_moment(trial, child, folder)
+    if victim is None:
+        trial.failures.append(f"the run ended before its moment: {last_line(output)}")
+        end(child)
+        return trial
+    trial.checkpoint = newest_checkpoint(folder)
+    os.kill(victim.pid, getattr(signal, trial.signal))
+    trial.killed_at = steps(folder)
+    tell(trial, child, folder, output)
+    time.sleep(10)
+    trial.left = sorted({said_by(process)[:60] for process in everybody if process.is_running() and said_by(process)})
+    status = run_folder.read(folder)
+    if status["status"] != "finished":
+        resume(trial, runs, folder, output)
+    trial.failures += differences(folder, runs / "through")
+    if run_folder.read(folder)["status"] != "finished":
+        trial.failures.append("the run is not finished")
+    return trial
+
+
+def tell(trial: Trial, child: subprocess.Popen, folder: Path, output: Path) -> None:
+    """Wait until somebody says what happened. A killed supervisor says nothing: there the folder has to."""
+    killed, deadline = time.monotonic(), time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and (child.poll() is None or run_folder.is_trained(folder)):
+        time.sleep(0.05)
+    trial.told_after = round(time.monotonic() - killed, 1)
+    record = run_folder.read(folder)
+    trial.told = ": ".join(filter(None, (record["status"], record["reason"])))[:160]
+    if time.monotonic() >= deadline:
+        trial.failures.append(f"nothing was told within {PATIENCE:.0f} s")
+        end(child)
+    elif record["status"] == "running":
+        trial.failures.append("the folder says that it is running, and nothing is")
+
+
+def resume(trial: Trial, runs: Path, folder: Path, output: Path) -> None:
+    try:
+        with output.open("a") as file:
+            streams = {"stdout": file, "stderr": subprocess.STDOUT}
+            subprocess.run(command(runs, folder.name, "--resume"), timeout=PATIENCE, check=True, **streams)
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        trial.failures.append(f"resume: {error}: {last_line(output)}"[:300])
+    notes = folder / "resumes.jsonl"
+    trial.resumed_after = json.loads(notes.read_text().splitlines()[-1])["step"] if notes.exists() else 0
+    if trial.resumed_after < trial.checkpoint:
+        trial.failures.append(f"went on after step {trial.resumed_after}, though {trial.checkpoint} was saved")
+
+
+def end(child: subprocess.Popen) -> None:
+    for process in below(psutil.Process(child.pid)) if child.poll() is None else []:
+        process.kill()
+    child.wait()
+
+
+def last_line(path: Path) -> str:
+    return next((line for line in reversed(path.read_text(errors="replace").splitlines()) if line.strip()), "")
+
+
+def table(trials: list[Trial]) -> str:
+    lost = sum(bool(trial.failures) for trial in trials)
+    rows = [
+        f"{len(trials)} trials, {lost} with a loss.",
+        "",
+        "| # | killed | with | when | told after | told as | checkpoint | went on after | lost or wrong |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for t in trials:
+        when = f"{'step' if t.moment == 'any' else t.moment}, {t.killed_at} steps logged"
+        on = "came to its end" if t.resumed_after is None else t.resumed_after
+        wrong = "; ".join([*t.failures, *(f"still there: {left}" for left in t.left)]) or "nothing"
+        cells = (t.number, t.victim, t.signal, when, f"{t.told_after} s", t.told, t.checkpoint, on, wrong)
+        rows.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=list(VICTIMS))
+    args = parser.parse_args()
+    runs, log = (args.out / "runs").resolve(), args.out / "trials.jsonl"
+    runs.mkdir(parents=True, exist_ok=True)
+    if not (runs / "through").exists() or run_folder.read(runs / "through")["status"] != "finished":
+        shutil.rmtree(runs / "through", ignore_errors=True)
+        subprocess.run(command(runs, "through"), check=True)
+    done = [Trial(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
+    for trial in plan(args.seed, args.trials, args.victims):
+        if trial.number in {one.number for one in done}:
+            continue
+        done.append(run(trial, runs))
+        with log.open("a") as file:
+            file.write(json.dumps(asdict(done[-1])) + "\n")
+        (args.out / "table.md").write_text(table(done))
+        print(table(done).splitlines()[-1], flush=True)
+        if not done[-1].failures:
+            shutil.rmtree(runs / f"trial-{trial.number}")
+    return int(any(trial.failures for trial in done))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
