@@ -7,6 +7,7 @@ trials that are missing. A trial takes a minute and a half on two cores. Exit co
 """
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -166,17 +167,16 @@ def run(trial: Trial, runs: Path) -> Trial:
     folder = runs / name
     shutil.rmtree(folder, ignore_errors=True)
     output = runs / f"{name}.out"
-    with output.open("w") as file:
-        child = subprocess.Popen(command(runs, name), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
-    victim, everybody = wait_for_moment(trial, child, folder)
-    if victim is None:
-        trial.failures.append(f"the run ended before its moment: {last_line(output)}")
-        end(child)
-        return trial
-    trial.checkpoint = newest_checkpoint(folder)
-    os.kill(victim.pid, getattr(signal, trial.signal))
-    trial.killed_at = steps(folder)
-    tell(trial, child, folder, output)
+    output.unlink(missing_ok=True)
+    with started(command(runs, name), output) as child:
+        victim, everybody = wait_for_moment(trial, child, folder)
+        if victim is None:
+            trial.failures.append(f"the run ended before its moment: {last_line(output)}")
+            return trial
+        trial.checkpoint = newest_checkpoint(folder)
+        os.kill(victim.pid, getattr(signal, trial.signal))
+        trial.killed_at = steps(folder)
+        tell(trial, child, folder)
     time.sleep(10)
     trial.left = sorted({said_by(process)[:60] for process in everybody if process.is_running() and said_by(process)})
     status = run_folder.read(folder)
@@ -188,7 +188,21 @@ def run(trial: Trial, runs: Path) -> Trial:
     return trial
 
 
-def tell(trial: Trial, child: subprocess.Popen, folder: Path, output: Path) -> None:
+@contextlib.contextmanager
+def started(words: list[str], output: Path) -> Iterator[subprocess.Popen]:
+    """A run that is not there any more afterwards, whatever happens to the campaign meanwhile."""
+    with output.open("a") as file:
+        child = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield child
+    finally:
+        for process in below(psutil.Process(child.pid)) if child.poll() is None else []:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        child.wait()
+
+
+def tell(trial: Trial, child: subprocess.Popen, folder: Path) -> None:
     """Wait until somebody says what happened. A killed supervisor says nothing: there the folder has to."""
     killed, deadline = time.monotonic(), time.monotonic() + PATIENCE
     while time.monotonic() < deadline and (child.poll() is None or run_folder.is_trained(folder)):
@@ -198,28 +212,22 @@ def tell(trial: Trial, child: subprocess.Popen, folder: Path, output: Path) -> N
     trial.told = ": ".join(filter(None, (record["status"], record["reason"])))[:160]
     if time.monotonic() >= deadline:
         trial.failures.append(f"nothing was told within {PATIENCE:.0f} s")
-        end(child)
     elif record["status"] == "running":
         trial.failures.append("the folder says that it is running, and nothing is")
 
 
 def resume(trial: Trial, runs: Path, folder: Path, output: Path) -> None:
-    try:
-        with output.open("a") as file:
-            streams = {"stdout": file, "stderr": subprocess.STDOUT}
-            subprocess.run(command(runs, folder.name, "--resume"), timeout=PATIENCE, check=True, **streams)
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-        trial.failures.append(f"resume: {error}: {last_line(output)}"[:300])
+    with started(command(runs, folder.name, "--resume"), output) as child:
+        try:
+            code = child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            code = f"none within {PATIENCE:.0f} s"
+    if code:
+        trial.failures.append(f"resume: exit code {code}: {last_line(output)}"[:300])
     notes = folder / "resumes.jsonl"
     trial.resumed_after = json.loads(notes.read_text().splitlines()[-1])["step"] if notes.exists() else 0
     if trial.resumed_after < trial.checkpoint:
         trial.failures.append(f"went on after step {trial.resumed_after}, though {trial.checkpoint} was saved")
-
-
-def end(child: subprocess.Popen) -> None:
-    for process in below(psutil.Process(child.pid)) if child.poll() is None else []:
-        process.kill()
-    child.wait()
 
 
 def last_line(path: Path) -> str:
@@ -250,6 +258,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=list(VICTIMS))
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     runs, log = (args.out / "runs").resolve(), args.out / "trials.jsonl"
     runs.mkdir(parents=True, exist_ok=True)
     if not (runs / "through").exists() or run_folder.read(runs / "through")["status"] != "finished":
