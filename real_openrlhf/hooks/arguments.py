@@ -21,7 +21,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_scoring(real)
     _add_labels(real)
     _add_settings_of_some(real)
-    _add_run(parser.add_argument_group("the run", "for every algorithm"))
+    group = parser.add_argument_group("the run", "for every algorithm")
+    _add_run(group)
+    _add_rollouts(group)
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
 
@@ -200,6 +202,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "the same rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets are "
         "sorted by length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
     )
+
+
+def _add_rollouts(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--rollout.seeded_order",
         action="store_true",

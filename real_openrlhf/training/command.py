@@ -245,8 +245,8 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None
     )
     host = host_memory.here() if place.gpu_gb is not None and not place.address else None
-    for told, more in zip((lines, warnings), host_memory.report(shape, plan, host), strict=True):
-        told += more
+    for said, more in zip((lines, warnings), host_memory.report(shape, plan, host), strict=True):
+        said += more
     existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
     free, size = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
     if size > free:
