@@ -1,21 +1,31 @@
-"""DeepSpeed's Adam for CPU carries the powers of its betas from step to step, and no checkpoint has them.
+"""DeepSpeed's Adams that run on the CPU carry the powers of their betas from step to step; no checkpoint has them.
 
-A new optimizer that is given a step other than the next one takes std::pow instead of the product, which differs in
-the last bit. That is enough: after a resume the first update differs, and all that follows.
+A new process that is given a step other than the next one takes std::pow instead of the product, which differs in the
+last bit. That is enough: after a resume the first update differs, and all that follows.
 """
 
 from typing import Any
 
 import torch
+from deepspeed.accelerator import get_accelerator
 
 
 def restore_powers(optimizer: Any) -> None:
-    """Multiply as often as the steps before did, over a number that nobody reads."""
-    if not hasattr(optimizer, "ds_opt_adam"):
-        return
+    """Multiply as often as the steps before did, over numbers that nobody reads."""
     steps = max((int(state["step"]) for state in optimizer.state.values() if "step" in state), default=0)
-    group = optimizer.param_groups[0]
-    settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
-    nothing = [torch.zeros(1) for _ in range(4)]  # weight, gradient and its two moments
     for step in range(1, steps + 1):
-        optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, *nothing)
+        pretend(optimizer, step)
+
+
+def pretend(optimizer: Any, step: int) -> None:
+    """A step of one weight that is not there; nothing where the optimizer keeps no powers."""
+    group = optimizer.param_groups[0]
+    weight, gradient, first, second = (torch.zeros(1) for _ in range(4))
+    if hasattr(optimizer, "ds_opt_adam"):  # DeepSpeedCPUAdam
+        settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
+        optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, weight, gradient, first, second)
+    elif hasattr(optimizer, "multi_tensor_adam") and get_accelerator().device_name() == "cpu":  # FusedAdam
+        tables = [[gradient], [weight], [first], [second]]
+        settings = (group["lr"], *group["betas"], group["eps"], step, optimizer.adam_w_mode)
+        more = (int(group["bias_correction"]), group["weight_decay"])
+        optimizer.multi_tensor_adam(1, torch.zeros(1, dtype=torch.int), tables, *settings, *more)
