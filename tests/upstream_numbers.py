@@ -407,6 +407,10 @@ def controller() -> dict:
             self.kl_ctl = FixedKLController(args.algo.kl.init_coef)
             self.experience_maker = Maker(None, None, None, None, self.kl_ctl, strategy, self.tokenizer)
             self.actor_model_group, self.critic_model_group, self.vllm_engines = Ranks(), None, None
+            if hasattr(args.train, "run_dir"):  # the patched copy
+                from real_openrlhf.hooks.run_controller import RunController
+
+                self.run = RunController(self)
 
         def ppo_train(self, global_step):
             return {"kl": 0.1}
@@ -441,11 +445,12 @@ def requests() -> dict:
             return types.SimpleNamespace(remote=lambda **asked: asked if method == "generate_responses" else 0)
 
     samples_generator.ray = types.SimpleNamespace(get=lambda refs: refs)
+    prompts = types.SimpleNamespace(serve=lambda generator: None)  # which the patched one asks for
     found = {}
     for correction in ("off", "seq"):
         args = arguments("--algo.advantage.is_correction_level", correction, "--rollout.n_samples_per_prompt", "4")
         generator = samples_generator.SamplesGenerator(
-            types.SimpleNamespace(args=args), None, None, None, [Engine(), Engine()]
+            types.SimpleNamespace(args=args), prompts, None, None, [Engine(), Engine()]
         )
         asked = generator._dispatch_prompts_to_vllm(
             ["1+1", "1+2", "1+1"], ["2", "3", "2"], temperature=0.9, max_len=64

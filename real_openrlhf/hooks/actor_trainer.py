@@ -293,15 +293,15 @@ class RealActorTrainer(ActorPPOTrainer):
         """What is logged of an optimizer step, the same on every rank."""
         dist.all_reduce(totals.largest, op=dist.ReduceOp.MAX, group=self.dp_group)
         fetched = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.largest]))
-        table, gap_sums, drift, gap_maxima = fetched[len(SUMS) :].split(
+        table, gap_sums, _, gap_maxima = fetched[len(SUMS) :].split(
             [RATIO_TABLE_SHAPE.numel(), GAP_SUMS, 1, GAP_MAXIMA]
         )
-        sampled = self.replay_buffer.items[0].rollout_log_probs is not None
+        values, sampled = fetched.tolist(), self.replay_buffer.items[0].rollout_log_probs is not None
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
-            **{name: value / step.tokens for name, value in zip(SUMS, fetched.tolist(), strict=False)},
-            **self.step_metrics(step, totals.scores, table, float(drift)),
+            **{name: value / step.tokens for name, value in zip(SUMS, values, strict=False)},
+            **self.step_metrics(step, totals.scores, table, values[-1 - GAP_MAXIMA]),
             **(self.mismatch.metrics(gap_sums, gap_maxima, self.engine.global_steps) if sampled else {}),
         }
 

@@ -349,7 +349,8 @@ def test_any_layout(group, groups, ranks, per_step, epochs, dynamic, data):
     try:
         assert_sound(args, dealt(args, count), count)
     except ValueError as refused:
-        assert "some have nothing" in str(refused) and count < 4 * ranks
+        assert "some have nothing" in str(refused)
+        assert count < 4 * ranks or per_step * group < ranks  # an update is not enough for all of them
 
 
 def test_a_rollouts_tokens_and_log_probabilities_stay_together():
