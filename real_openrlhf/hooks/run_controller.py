@@ -30,10 +30,13 @@ class RunController:
             )
 
     def evaluate_first(self, step: int, states: dict, generator: Any = None) -> None:
-        """The policy that training begins with, if asked; or what the checkpoint was too early for."""
+        """The policy that training begins with, if asked; or what the checkpoint was too early for.
+
+        An asynchronous generator makes up for that itself: it begins with the step that it is resumed at.
+        """
         if step == 0 and self.args.eval.at_start:
             self.evaluate(step, generator)
-        elif evaluation_is_due(self.args, states):
+        elif generator is None and evaluation_is_due(self.args, states):
             self.trainer.save_best_checkpoint(self.evaluate(step, generator), step, states)
 
     def evaluate_last(self, step: int, generator: Any = None) -> None:

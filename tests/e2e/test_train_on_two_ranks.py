@@ -13,7 +13,8 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
     assert "ReferenceModelActor" in grpo.actors and "CriticModelActor" not in grpo.actors
     kl = grpo.values("kl")
     assert 0 <= kl[0] < kl[-1]  # the policy leaves the reference
-    assert grpo.lines("eval")[0]["eval_reverse_pass1"] < 0.2
+    before, after = (line["eval_reverse_pass1"] for line in grpo.lines("eval"))
+    assert before < 0.55 < after  # at temperature 0.6: 0.46 and 0.67 when this was written
 
 
 def test_vllm_draws_from_the_packed_policy(grpo):
