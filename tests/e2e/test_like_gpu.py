@@ -22,6 +22,6 @@ def test_the_first_step_is_the_plain_recipes(train, compared, algo):
     for name in ("rollout/prompts_crc", "update/rollouts_crc", "rollout/pass_rate"):
         assert found[name] == plain[name]
     # of four updates, in bf16, and this recipe adds gradients up in fp32; GRPO's loss is near 0, a difference of ones
-    assert found["policy_loss"] == pytest.approx(plain["policy_loss"], rel=1e-3, abs=3e-3)
-    assert found["actor_grad_norm"] == pytest.approx(plain["actor_grad_norm"], rel=2e-2)
+    assert found["policy_loss"] == pytest.approx(plain["policy_loss"], rel=1e-3, abs=5e-3)
+    assert found["actor_grad_norm"] == pytest.approx(plain["actor_grad_norm"], rel=3e-2)
     assert "flash-attn's place is taken by plain torch" in run.log
