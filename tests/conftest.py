@@ -17,7 +17,6 @@ os.environ.update(
     TORCHDYNAMO_DISABLE="1",
 )
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")  # DeepSpeed compiles its Adam once
-os.environ.setdefault("CXX", str(Path(__file__).with_name("compiler") / "c++"))
 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
