@@ -210,14 +210,10 @@ _CPU_SIZES = {
         *("--vllm.enforce_eager", "--rollout.seeded"),
     )
 }
-_CPU_LIKE_GPU = Recipe(
+_CPU_LIKE_GPU = replace(
+    _CPU,
     name="cpu-like-gpu",
     about="what a GPU run does, on two cores: packing, token budgets, sleep, recomputation; in a checkout",
-    model="tiny",
-    train_data="tiny",
-    eval_data="tiny",
-    gpus=1,
-    on_cpu=True,
     flash_attn_in_torch=True,
     settings={
         **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag not in _NOT_ON_CPU},
