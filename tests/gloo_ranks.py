@@ -1,4 +1,7 @@
-"""Gloo ranks that stay up and run a module's functions by name: importing DeepSpeed costs seconds, once a rank."""
+"""Gloo ranks that stay up and run a module's functions by name.
+
+They are forks of a process that has imported what they need: importing DeepSpeed takes seconds.
+"""
 
 import gc
 import importlib
@@ -10,6 +13,8 @@ from multiprocessing import connection
 from pathlib import Path
 
 REPLY_SECONDS = 240
+# What ranks of these modules import, before they are forked. The first module that is asked for decides for all.
+IMPORTS = {"zero_jobs": ["openrlhf.cli.train_ppo_ray", "hypothesis"], "toy_trainer": ["torch", "hypothesis"]}
 GRACE_SECONDS = 5  # for what the other ranks have to say when one has failed
 
 
@@ -19,7 +24,8 @@ class Ranks:
         self.processes: dict = {}  # by the pipe to it
 
     def start(self) -> None:
-        context = mp.get_context("spawn")
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(IMPORTS[self.module])
         self.folder = tempfile.TemporaryDirectory()
         for rank in range(self.count):
             here, there = context.Pipe()

@@ -25,6 +25,9 @@ from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.mismatch import MismatchError
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
+from real_openrlhf.hooks.run_strategy import build_no_shared_memory
+
+build_no_shared_memory()
 
 GROUP_SIZE = 4  # what the flags say; the groups of a case may be uneven
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deepspeed
 import torch
 import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
@@ -29,6 +30,10 @@ class RunStrategy(DeepspeedStrategy):
     """Without --train.run_dir checkpoints are upstream's, without --rollout.seeded_order the order of prompts is."""
 
     average: Any = None
+
+    def setup_distributed(self, *args: Any, **named: Any) -> None:
+        build_no_shared_memory()
+        super().setup_distributed(*args, **named)
 
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any
@@ -174,6 +179,11 @@ class RunStrategy(DeepspeedStrategy):
     def agreed(self, ask: Callable[[], Any]) -> Any:
         """The first rank's answer: others might see the folder a moment later."""
         return self.gathered(ask() if self.is_rank_0() else None)[0]
+
+
+def build_no_shared_memory() -> None:
+    """On CPU DeepSpeed compiles, in a minute, a collective over shared memory that only its inference calls."""
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _empty(folder: Path) -> None:

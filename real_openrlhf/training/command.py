@@ -18,7 +18,15 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.training import host_memory, memory_estimate, preflight, run_folder, run_inputs, shared_ray
+from real_openrlhf.training import (
+    forked_workers,
+    host_memory,
+    memory_estimate,
+    preflight,
+    run_folder,
+    run_inputs,
+    shared_ray,
+)
 from real_openrlhf.training.ending import settle, told
 from real_openrlhf.training.place import TRAINER, Place
 from real_openrlhf.training.plan import OBJECTIVE
@@ -361,12 +369,15 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         reason: str | None = "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            words = plan.argv()
-            command = shared_ray.command(session, words) if session else place.command([*TRAINER, *words], job)
             environment = place.environment(plan)
             if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
-            code, reason = supervise(command, environment, lock, progress)
+            if session:
+                code, reason = supervise(shared_ray.command(session, plan.argv()), environment, lock, progress)
+            else:
+                with forked_workers.started(environment) as (python, environment):
+                    command = place.command([*TRAINER, *plan.argv()], job, python)
+                    code, reason = supervise(command, environment, lock, progress)
         finally:
             if reason and reason.startswith("interrupted"):
                 place.stop(job)

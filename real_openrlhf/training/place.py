@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf import nvidia
-from real_openrlhf.training import preflight, stand_in
+from real_openrlhf.training import forked_workers, preflight, stand_in
 from real_openrlhf.training.recipes import Plan, Recipe
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
@@ -75,10 +75,10 @@ class Place:
             return f"this machine, on CPU with logical GPUs; flash-attn is plain torch ({stand_in.FOLDER})"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
-    def command(self, words: list[str], job: str = "NAME") -> list[str]:
+    def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
         """The process to start here for `python WORDS`."""
         if not self.job_address:
-            return [sys.executable, *words]
+            return [python, *words]
         shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
         submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
         return [*submit, *shipped, "--", "python", *words]
@@ -97,6 +97,7 @@ class Place:
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             if self.on_cpu:
                 # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
+                environment.setdefault(forked_workers.WANTED, "1")
                 environment["RAY_OVERRIDE_RESOURCES"] = json.dumps({"GPU": plan.gpus, "CPU": plan.gpus + SPARE_CPUS})
         return environment
 

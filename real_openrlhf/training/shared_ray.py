@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.errors import UserError
+from real_openrlhf.training import forked_workers
 
 MODULE = "real_openrlhf.training.shared_ray"
 START_SECONDS = 300
@@ -29,30 +30,30 @@ START_SECONDS = 300
 @contextlib.contextmanager
 def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen]:
     """A session that listens at `path`; Ray and the engine start with its first training."""
-    with log.open("a") as output:
+    with forked_workers.started(environment) as (python, environment), log.open("a") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, "serve", str(path)],
-            env=dict(environment),
+            [python, "-m", MODULE, "serve", str(path)],
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not path.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise UserError(
-                    f"the session did not start. What it said: {log}; `real-openrlhf doctor` checks the machine."
-                )
-            time.sleep(0.1)
-        yield process
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        process.kill()
-        path.unlink(missing_ok=True)
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not path.exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise UserError(
+                        f"the session did not start. What it said: {log}; `real-openrlhf doctor` checks the machine."
+                    )
+                time.sleep(0.1)
+            yield process
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            process.kill()
+            path.unlink(missing_ok=True)
 
 
 def command(session: Path, flags: list[str]) -> list[str]:

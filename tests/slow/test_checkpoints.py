@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import pytest
 
@@ -11,9 +12,9 @@ from real_openrlhf import whole_folders
 TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
 
 
-@pytest.fixture(scope="session")
-def ranks(start_ranks):
-    return start_ranks(2, "checkpoint_jobs")
+@pytest.fixture(scope="module")
+def trained(two_ranks):
+    return partial(two_ranks, "checkpoint_jobs.trained")
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +23,10 @@ def case(random_model) -> dict:
 
 
 @pytest.fixture(scope="module")
-def three(ranks, case, tmp_path_factory):
+def three(trained, case, tmp_path_factory):
     """A run with a checkpoint after each of two steps."""
     folder = tmp_path_factory.mktemp("three")
-    ranks("trained", folder=str(folder), until=2, save=("global_step1", "global_step2"), **case)
+    trained(folder=str(folder), until=2, save=("global_step1", "global_step2"), **case)
     return folder
 
 
@@ -55,21 +56,21 @@ def tags(folder) -> set[str]:
     ],
     ids=str,
 )
-def test_loaded_and_trained_on_is_trained_through(ranks, case, tmp_path, changes):
+def test_loaded_and_trained_on_is_trained_through(trained, case, tmp_path, changes):
     case = {**case, **changes, "folder": str(tmp_path)}
-    through = ranks("trained", until=3, save=("global_step1",), **case)
-    resumed = ranks("trained", until=3, load=True, **case)
+    through = trained(until=3, save=("global_step1",), **case)
+    resumed = trained(until=3, load=True, **case)
     for one, other in zip(through, resumed, strict=True):
         assert other["loaded"] == {"checkpoint": "global_step1", "damaged": []}
         assert [name for name in one["state"] if one["state"][name] != other["state"][name]] == []
-    assert through[0]["state"] != ranks("trained", until=1, load=True, **case)[0]["state"]  # it has trained
+    assert through[0]["state"] != trained(until=1, load=True, **case)[0]["state"]  # it has trained
 
 
 @pytest.mark.parametrize("kind", ["DeepSpeedCPUAdam", "FusedAdam"])
 @pytest.mark.parametrize("restored", [True, False])
-def test_the_optimizer_goes_on_with_the_powers_of_its_betas(ranks, kind, restored):
+def test_the_optimizer_goes_on_with_the_powers_of_its_betas(two_ranks, kind, restored):
     """What else would differ, and why that is restored."""
-    through, killed = (ranks("adams", kind=kind, steps=45, kill=kill, restored=restored)[0] for kill in (0, 30))
+    through, killed = (two_ranks("checkpoint_jobs.adams", kind=kind, steps=45, kill=kill, restored=restored)[0] for kill in (0, 30))
     assert (through == killed) == restored
 
 
@@ -90,43 +91,43 @@ def flip(path):
 
 
 @pytest.mark.parametrize("harm", [truncate, flip, os.remove])
-def test_a_damaged_one_is_named_and_the_one_before_it_used(ranks, case, copy, harm):
+def test_a_damaged_one_is_named_and_the_one_before_it_used(trained, case, copy, harm):
     path = longest(copy, "global_step2")
     harm(path)
-    for report in ranks("trained", folder=str(copy), until=1, load=True, **case):
+    for report in trained(folder=str(copy), until=1, load=True, **case):
         assert report["loaded"]["checkpoint"] == "global_step1"
         assert report["loaded"]["damaged"][0].startswith(f"global_step2: {path.name} ")
 
 
-def test_if_none_is_whole_nothing_begins_anew_in_silence(ranks, case, copy):
+def test_if_none_is_whole_nothing_begins_anew_in_silence(trained, case, copy):
     for tag in ("global_step1", "global_step2"):
         flip(longest(copy, tag))
-    for report in ranks("trained", folder=str(copy), until=1, load=True, **case):
+    for report in trained(folder=str(copy), until=1, load=True, **case):
         assert report["error"].startswith(f"no checkpoint in {actor(copy)} is whole (global_step2: ")
 
 
-def test_one_that_was_never_finished_is_not_there(ranks, case, copy):
+def test_one_that_was_never_finished_is_not_there(trained, case, copy):
     """As a kill leaves it, and nothing before it."""
     (actor(copy) / "global_step2").rename(actor(copy) / ".writing")
     shutil.rmtree(actor(copy) / "global_step1")
-    for report in ranks("trained", folder=str(copy), until=1, load=True, save=("global_step1",), **case):
+    for report in trained(folder=str(copy), until=1, load=True, save=("global_step1",), **case):
         assert report["loaded"] == {"checkpoint": None, "damaged": None}
     assert tags(copy) == {"global_step1"}  # and what was left of it is gone
 
 
-def test_a_full_disk_leaves_the_last_one(ranks, case, copy):
+def test_a_full_disk_leaves_the_last_one(trained, case, copy):
     shutil.rmtree(actor(copy) / "global_step2")
-    for report in ranks("trained", folder=str(copy), until=2, load=True, save=("global_step2",), full=True, **case):
+    for report in trained(folder=str(copy), until=2, load=True, save=("global_step2",), full=True, **case):
         assert "global_step2 could not be written" in report["error"]
         assert "the one before it is whole" in report["error"]
     assert tags(copy) == {"global_step1"} and whole_folders.damage(actor(copy) / "global_step1") is None
-    (first, _) = ranks("trained", folder=str(copy), until=1, load=True, **case)
+    (first, _) = trained(folder=str(copy), until=1, load=True, **case)
     assert first["loaded"]["checkpoint"] == "global_step1"
 
 
 @pytest.mark.parametrize("most, left", [(1, {"global_step3"}), (2, {"global_step2", "global_step3"})])
-def test_an_old_one_goes_when_the_new_one_is_there(ranks, case, tmp_path, most, left):
-    ranks("trained", folder=str(tmp_path), until=3, save=TAGS, max_num=most, **case)
+def test_an_old_one_goes_when_the_new_one_is_there(trained, case, tmp_path, most, left):
+    trained(folder=str(tmp_path), until=3, save=TAGS, max_num=most, **case)
     assert tags(tmp_path) == left | {"best_global_step1"}
     assert (actor(tmp_path) / "latest").read_text() == "global_step3"
     manifest = json.loads((actor(tmp_path) / "global_step3" / whole_folders.MANIFEST).read_text())

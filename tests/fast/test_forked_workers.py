@@ -1,0 +1,159 @@
+"""What is forked is what Python would have been with the same words, and none outlives those who want it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from real_openrlhf.training import forked_workers
+
+CHILD = """
+import json, os, sys, time
+print(json.dumps({
+    "words": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ), "imported": "colorsys" in sys.modules,
+    "name": __name__, "pid": os.getpid(), "parent": os.getppid(), "input": sys.stdin.readline(),
+    "first": sys.path[0], "open": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+}), flush=True)
+print("said", file=sys.stderr)
+if sys.argv[1] == "stay":
+    time.sleep(60)
+sys.exit(int(sys.argv[1]))
+"""
+SPAWNS = """
+import multiprocessing as mp, os, sys
+def job(pipe):
+    pipe.send(("colorsys" in sys.modules, __name__))
+if __name__ == "__main__":
+    here, there = mp.Pipe()
+    process = mp.get_context("spawn").Process(target=job, args=(there,))
+    process.start()
+    print(*here.recv())
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return {**os.environ, forked_workers.WANTED: "1"}
+
+
+@pytest.fixture
+def python(environment):
+    with forked_workers.started(environment, ["colorsys"]) as (python, _):
+        yield python
+
+
+@pytest.fixture
+def start(python, tmp_path):
+    """start(word) -> the process in whose place a child is."""
+    (tmp_path / "child.py").write_text(CHILD)
+    started = []
+
+    def start(word: str, *words: str) -> subprocess.Popen:
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        command = [python, *(words or [str(tmp_path / "child.py")]), word]
+        environment = {"MARK": "of this one", "PATH": os.environ["PATH"], forked_workers.PYTHON: python}
+        process = subprocess.Popen(command, **streams, text=True, cwd=tmp_path, env=environment)
+        started.append(process)
+        process.stdin.write("a line\n")
+        process.stdin.flush()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def told(process: subprocess.Popen) -> dict:
+    return json.loads(process.stdout.readline())
+
+
+def gone(pid: int, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("how", ["script", "module", "code"])
+def test_a_child_is_what_python_would_have_been_and_the_exit_code_is_its(start, tmp_path, how):
+    script = str(tmp_path / "child.py")
+    words = {"script": ["-B", script], "module": ["-m", "child"], "code": ["-c", CHILD]}[how]
+    plain = subprocess.run(
+        [sys.executable, *words, "7"], input="a line\n", capture_output=True, text=True, cwd=tmp_path,
+        env={"MARK": "of this one", "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    process = start("7", *words)
+    child, expected = told(process), json.loads(plain.stdout)
+    assert (process.wait(10), process.stderr.read()) == (plain.returncode, plain.stderr) == (7, "said\n")
+    assert child["imported"] and not expected["imported"] and child["pid"] != process.pid
+    for name in ("words", "folder", "name", "input", "first", "open"):
+        assert child[name] == expected[name], name
+    assert child["environment"].keys() - expected["environment"] <= {forked_workers.PYTHON, "PWD", "LC_CTYPE"}
+    assert expected["environment"].items() <= child["environment"].items()
+
+
+def test_what_a_child_spawns_is_forked_too(start, tmp_path):
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    process = start("x", str(tmp_path / "spawns.py"))
+    assert process.communicate()[0] == "True __mp_main__\n" and process.returncode == 0
+
+
+def test_children_live_side_by_side(start):
+    assert len({told(process)["pid"] for process in [start("stay"), start("stay"), start("0")]}) == 3
+
+
+def test_a_file_that_was_left_open_for_it_has_its_number(start, python, tmp_path):
+    reading, writing = os.pipe()
+    words = [python, "-c", f"import os; os.write({writing}, b'here')"]
+    subprocess.run(words, pass_fds=(writing,), check=True)
+    assert os.read(reading, 10) == b"here"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_command_is_the_childs(start, number):
+    process = start("stay")
+    child = told(process)["pid"]
+    process.send_signal(number)
+    assert process.wait(10) == -number and gone(child)
+
+
+def test_a_killed_child_leaves_a_killed_command(start):
+    process = start("stay")
+    os.kill(told(process)["pid"], signal.SIGKILL)
+    assert process.wait(10) == -signal.SIGKILL
+
+
+def test_the_server_stays_for_its_last_child(environment, tmp_path):
+    with forked_workers.started(environment, ["colorsys"]) as (python, _):
+        process = subprocess.Popen(
+            [python, "-c", CHILD, "stay"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        process.stdin.write("a line\n")
+        process.stdin.flush()
+        child = told(process)
+    assert not gone(child["parent"], 1) and process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert gone(child["parent"]) and not Path(python).parent.exists()
+
+
+def test_without_the_server_it_is_python(start):
+    os.kill(told(start("0"))["parent"], signal.SIGKILL)
+    child = told(start("0"))
+    assert not child["imported"] and child["environment"]["MARK"] == "of this one"
+
+
+def test_it_can_be_turned_off():
+    with forked_workers.started({forked_workers.WANTED: "0"}) as (python, environment):
+        assert (python, environment) == (sys.executable, {forked_workers.WANTED: "0"})
