@@ -49,6 +49,7 @@ VICTIMS: dict[str, Callable[[str], bool]] = {
     "verifier": titled("real_openrlhf.rewards.verifier.worker"),
     "head": titled("gcs_server"),
     "raylet": titled("raylet/raylet"),
+    "forks": titled("real_openrlhf.training.forked_workers"),
     "supervisor": titled("real_openrlhf.cli train"),
 }
 

@@ -20,14 +20,14 @@ from safetensors.torch import load_file
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks import actor_trainer, nonfinite_guard
+from real_openrlhf.hooks.compiled_operators import compile_less
 from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
 from real_openrlhf.hooks.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.mismatch import MismatchError
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.planned_experience import PlannedExperience
-from real_openrlhf.hooks.run_strategy import build_no_shared_memory
 
-build_no_shared_memory()
+compile_less()
 
 GROUP_SIZE = 4  # what the flags say; the groups of a case may be uneven
 

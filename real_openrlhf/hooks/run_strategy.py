@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deepspeed
 import torch
 import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
@@ -13,6 +12,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 from real_openrlhf import whole_folders
 from real_openrlhf.files import write_json
 from real_openrlhf.hooks.adam_powers import restore_powers
+from real_openrlhf.hooks.compiled_operators import compile_less
 from real_openrlhf.hooks.prompt_stream import PromptStream
 
 # What OpenRLHF reads of a checkpoint before it asks whether there was one.
@@ -32,7 +32,7 @@ class RunStrategy(DeepspeedStrategy):
     average: Any = None
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
-        build_no_shared_memory()
+        compile_less()
         super().setup_distributed(*args, **named)
 
     def setup_dataloader(
@@ -179,11 +179,6 @@ class RunStrategy(DeepspeedStrategy):
     def agreed(self, ask: Callable[[], Any]) -> Any:
         """The first rank's answer: others might see the folder a moment later."""
         return self.gathered(ask() if self.is_rank_0() else None)[0]
-
-
-def build_no_shared_memory() -> None:
-    """On CPU DeepSpeed compiles, in a minute, a collective over shared memory that only its inference calls."""
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _empty(folder: Path) -> None:

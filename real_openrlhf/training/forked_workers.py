@@ -1,11 +1,12 @@
 """Ray's driver and workers as forks of one process that has imported the stack: 10 s of a core less for each of them.
 
-    with started(environment) as (python, environment): subprocess.Popen([python, "-m", "some.ray.driver"], environment)
+    with started(environment) as (python, environment):
+        subprocess.Popen([python, "-m", "some.ray.driver"], env=environment)
 
-`python` is used like Python. It hands its arguments, environment, folder and open files to a server, which forks; the
-child runs what Python would have run, and the two end together. Ray starts its workers with it, and they their own
-processes. The server knows nothing of Ray, whose C++ part reads a worker's environment when it is imported. CUDA does
-not survive a fork: this is for machines without a GPU.
+`python` is used like Python. It hands its arguments, environment, folder and open files to a server, which forks. The
+child runs what Python would have run, and the two end together. Ray starts its workers with it, and they what they
+spawn. The server knows nothing of Ray, whose C++ part reads a worker's environment when it is imported. CUDA does not
+survive a fork: this is for machines without a GPU.
 """
 
 import contextlib
@@ -26,13 +27,12 @@ WANTED = "REAL_FORKED_WORKERS"  # 0: Python as it is
 PYTHON = "REAL_WORKER_PYTHON"
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.forked_workers.runtime_env"}
 LENGTH_BYTES = 8
+PR_SET_PDEATHSIG = 1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def started(
-    environment: Mapping[str, str], modules: Sequence[str] = MODULES
-) -> Iterator[tuple[str, dict[str, str]]]:
+def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> Iterator[tuple[str, dict[str, str]]]:
     """(what to use as Python, with what environment). What was forked lives on after this, and the server with it."""
     import tempfile
 
@@ -42,7 +42,9 @@ def started(
     folder = tempfile.mkdtemp(prefix="forked_workers_")
     python = os.path.join(folder, "python")
     with open(python, "w") as script:
-        script.write(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{os.path.abspath(__file__)}" "{folder}/socket" "$@"\n')
+        script.write(
+            f'#!/bin/sh\nexec "{sys.executable}" -I -S "{os.path.abspath(__file__)}" "{folder}/socket" "$@"\n'
+        )
     os.chmod(python, 0o700)
     environment = {**environment, **HOOK, PYTHON: python}
     command = [sys.executable, "-m", "real_openrlhf.training.forked_workers", folder]
@@ -173,12 +175,12 @@ def _receive(connection: socket.socket) -> tuple[dict, list[int]]:
 # its children
 
 
-def _become(
-    words: list[str], environment: dict[str, str], folder: str, numbers: list[int], files: list[int]
-) -> None:
+def _become(words: list[str], environment: dict[str, str], folder: str, numbers: list[int], files: list[int]) -> None:
     """What `python WORDS` does, from where all is imported."""
+    import ctypes
     from multiprocessing import spawn
 
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # without the server nobody would hear how it ends
     _take(numbers, files)
     for number in FORWARDED:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -6,7 +6,15 @@ On two ranks: test_train_on_two_ranks.py (GRPO) and test_verifier_in_training.py
 import pytest
 
 # the recipes' own prompts and temperatures are not the same
-SAME = ("--seed", "1", "--rollout.temperature", "1.0", "--no-data.apply_chat_template", "--ds.grad_accum_dtype", "fp32")
+SAME = (
+    "--seed",
+    "1",
+    "--rollout.temperature",
+    "1.0",
+    "--no-data.apply_chat_template",
+    "--ds.grad_accum_dtype",
+    "fp32",
+)
 # one update of all 256 rollouts: after it the two policies are two
 ONE_UPDATE = ("--max-steps", "1", "--train.batch_size", "256", "--no-eval.at_start", "--no-eval.at_end")
 

@@ -148,6 +148,13 @@ def test_the_server_stays_for_its_last_child(environment, tmp_path):
     assert gone(child["parent"]) and not Path(python).parent.exists()
 
 
+def test_a_killed_server_leaves_no_child_that_nobody_hears_of(start):
+    process = start("stay")
+    child = told(process)
+    os.kill(child["parent"], signal.SIGKILL)
+    assert process.wait(10) == 1 and gone(child["pid"])
+
+
 def test_without_the_server_it_is_python(start):
     os.kill(told(start("0"))["parent"], signal.SIGKILL)
     child = told(start("0"))
