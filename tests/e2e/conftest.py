@@ -92,16 +92,15 @@ def ray_actors(process: psutil.Process) -> set[str]:
 
 
 @contextlib.contextmanager
-def watched(child: subprocess.Popen) -> Iterator[set[str]]:
+def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[set[str]]:
     """The Ray actors below a process meanwhile; what takes too long is killed."""
     actors: set[str] = set()
     ended = threading.Event()
 
     def watch() -> None:
-        process = psutil.Process(child.pid)
         for _ in range(SECONDS):
             try:
-                actors.update(ray_actors(process))
+                actors.update(ray_actors(root))
             except psutil.Error:
                 return
             if ended.wait(1):
@@ -125,6 +124,7 @@ class SharedRay:
         self.layout, self.environment = layout, environment or {}
         self.stack = contextlib.ExitStack()
         self.server: subprocess.Popen | None = None
+        self.forks = psutil.Process()  # what the session and its actors are forked from
 
     def open(self) -> subprocess.Popen:
         from real_openrlhf.comparison.command import environment_of
@@ -132,14 +132,20 @@ class SharedRay:
         if self.server is None or self.server.poll() is not None:
             self.stack.close()
             environment = environment_of(["--algo", "real", *self.layout]) | STAND_IN | self.environment
+            before = psutil.Process().children()
             self.server = self.stack.enter_context(shared_ray.opened(self.socket, environment, self.log))
+            (self.forks,) = {*psutil.Process().children()} - {*before, psutil.Process(self.server.pid)}
         return self.server
 
     def train(self, name: str, *flags: str, code: int = 0) -> Run:
         """Train within this process: importing OpenRLHF for its parser takes as long as ten steps."""
         words = ["--recipe", "cpu", "--runs-dir", str(self.runs), "--run-name", name, *self.layout, *flags]
         said = io.StringIO()
-        with watched(self.open()) as actors, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with (
+            watched(self.open(), self.forks) as actors,
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+        ):
             result = exit_code("train", lambda: command.run(command.parse(words), self.socket))
         return Run(self.runs / name, result, said.getvalue(), actors).ended(code)
 
@@ -190,7 +196,7 @@ def train_alone(runs):
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         child = subprocess.Popen([*words, "--run-name", name, *flags], **streams)
         run = Run(runs / name, 0, "", set())
-        with watched(child) as run.actors:
+        with watched(child, psutil.Process(child.pid)) as run.actors:
             if kill_after:
                 kill_trainer(child, run, kill_after)
             run.output, _ = child.communicate()
