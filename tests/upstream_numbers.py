@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+from real_openrlhf.hooks.compiled_operators import compile_less
+
 SEED = 20261121
 VOCABULARY, PROMPT = 19, 3
 
@@ -609,6 +611,7 @@ def main() -> None:
     with lend_flash_attn() if chosen.lend else contextlib.nullcontext():
         import openrlhf.models
 
+    compile_less()  # what others of the tests have compiled
     parts = (losses, advantages, training, controller, requests, command_lines, options, deepspeed_settings)
     found = {part.__name__: part() for part in parts}
     torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, chosen.out)

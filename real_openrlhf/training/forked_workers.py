@@ -185,6 +185,8 @@ def _become(words: list[str], environment: dict[str, str], folder: str, numbers:
     for number in FORWARDED:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.setsid()
+    ours, theirs = (_search_path(one) for one in (os.environ, environment))
+    sys.path[1 : 1 + len(ours)] = theirs
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     for name, value in environment.items():
@@ -193,6 +195,10 @@ def _become(words: list[str], environment: dict[str, str], folder: str, numbers:
     os.chdir(folder)
     spawn.set_executable(environment.get(PYTHON, sys.executable))
     _run(words)
+
+
+def _search_path(environment: Mapping[str, str]) -> list[str]:
+    return list(filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)))
 
 
 def _take(numbers: list[int], files: list[int]) -> None:

@@ -18,13 +18,14 @@ import json, os, sys, time
 print(json.dumps({
     "words": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ), "imported": "colorsys" in sys.modules,
     "name": __name__, "pid": os.getpid(), "parent": os.getppid(), "input": sys.stdin.readline(),
-    "first": sys.path[0], "open": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    "path": sys.path[:2], "open": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
 }), flush=True)
 print("said", file=sys.stderr)
 if sys.argv[1] == "stay":
     time.sleep(60)
 sys.exit(int(sys.argv[1]))
 """
+GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/somewhere"}
 SPAWNS = """
 import multiprocessing as mp, os, sys
 def job(pipe):
@@ -59,7 +60,7 @@ def start(python, tmp_path):
     def start(word: str, *words: str) -> subprocess.Popen:
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         command = [python, *(words or [str(tmp_path / "child.py")]), word]
-        environment = {"MARK": "of this one", "PATH": os.environ["PATH"], forked_workers.PYTHON: python}
+        environment = {**GIVEN, forked_workers.PYTHON: python}
         process = subprocess.Popen(command, **streams, text=True, cwd=tmp_path, env=environment)
         started.append(process)
         process.stdin.write("a line\n")
@@ -91,13 +92,13 @@ def test_a_child_is_what_python_would_have_been_and_the_exit_code_is_its(start, 
     words = {"script": ["-B", script], "module": ["-m", "child"], "code": ["-c", CHILD]}[how]
     plain = subprocess.run(
         [sys.executable, *words, "7"], input="a line\n", capture_output=True, text=True, cwd=tmp_path,
-        env={"MARK": "of this one", "PATH": os.environ["PATH"]},
+        env=GIVEN,
     )  # fmt: skip
     process = start("7", *words)
     child, expected = told(process), json.loads(plain.stdout)
     assert (process.wait(10), process.stderr.read()) == (plain.returncode, plain.stderr) == (7, "said\n")
     assert child["imported"] and not expected["imported"] and child["pid"] != process.pid
-    for name in ("words", "folder", "name", "input", "first", "open"):
+    for name in ("words", "folder", "name", "input", "path", "open"):
         assert child[name] == expected[name], name
     assert child["environment"].keys() - expected["environment"] <= {forked_workers.PYTHON, "PWD", "LC_CTYPE"}
     assert expected["environment"].items() <= child["environment"].items()

@@ -1,6 +1,11 @@
 """Two gloo ranks and one, shared by all tests of real ZeRO engines, and the models that they load."""
 
+import os
+from collections.abc import Iterator
+
 import pytest
+
+from real_openrlhf.training import forked_workers
 
 
 @pytest.fixture(scope="session")
@@ -11,6 +16,13 @@ def two_ranks(start_ranks):
 @pytest.fixture(scope="session")
 def one_rank(start_ranks):
     return start_ranks(1, "zero_jobs")
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[str]:
+    """Used like Python: its processes are forks of one that has imported PyTorch, DeepSpeed and vLLM."""
+    with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as (python, _):
+        yield python
 
 
 @pytest.fixture(scope="session")

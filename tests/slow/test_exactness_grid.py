@@ -4,7 +4,7 @@ import pytest
 import toy_trainer as lab
 from hypothesis import HealthCheck, given, settings
 
-EXAMPLES = {1: 300, 2: 150, 4: 75}  # of small groups: ranks wait for each other, and four share two cores
+EXAMPLES = {1: 200, 2: 100, 4: 40}  # of small groups: ranks wait for each other, and four share two cores
 
 
 @pytest.mark.parametrize("count", EXAMPLES)

@@ -26,14 +26,14 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory) -> list[dict]:
+def processes(python, tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("order")
     data = folder / "prompts.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"{i} + 1", "label": str(i + 1)}) + "\n" for i in range(PROMPTS)))
     states = ("1", "2")
     running = [
         subprocess.Popen(
-            [sys.executable, __file__, data, state, folder / f"{state}.json"],
+            [python, __file__, data, state, folder / f"{state}.json"],
             env={**os.environ, "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -44,12 +44,12 @@ def importing(root: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def found(folder) -> dict[str, dict]:
+def found(python, folder) -> dict[str, dict]:
     """{"release": {name: value}, "patched": {name: value}}"""
     running = {}
     for copy, (_, _, lend) in COPIES.items():
         log = (folder / f"{copy}.log").open("w")
-        command = [sys.executable, str(LAB), str(folder / f"{copy}.pt"), *lend]
+        command = [python, str(LAB), str(folder / f"{copy}.pt"), *lend]
         running[copy] = subprocess.Popen(command, env=importing(folder / copy), stdout=log, stderr=log)
     for copy, process in running.items():
         assert process.wait() == 0, (folder / f"{copy}.log").read_text()[-4000:]

@@ -72,8 +72,8 @@ def test_a_worker_killed_while_idle_costs_no_verdict(pool):
     assert verify(boxed("\\sqrt{2}\\cdot5"), HARD).score == 1.0
 
 
-def test_a_worker_killed_at_work_is_no_verdict(pool):
-    workers = pool("hang", deadline=30)
+def test_for_a_worker_killed_at_work_another_is_asked(pool):
+    workers = pool("hang", deadline=3)
     assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
     pid = workers._ready.queue[0].process.pid
 
@@ -84,7 +84,7 @@ def test_a_worker_killed_at_work_is_no_verdict(pool):
         os.kill(pid, signal.SIGKILL)
         return await verdict
 
-    assert asyncio.run(kill_it_at_work()).reason == "worker_died"
+    assert asyncio.run(kill_it_at_work()).reason == "timeout"  # the other one's
 
 
 def test_others_are_served_while_one_answer_hangs(pool):

@@ -120,7 +120,16 @@ class WorkerPool:
         threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
 
     def ask(self, request: dict) -> dict:
-        """The worker's reply; raises NoVerdict, after which the worker is gone and another is on its way."""
+        """A worker's reply, or NoVerdict. One that dies at work may have been killed from outside: another is asked."""
+        try:
+            return self._ask_one(request)
+        except NoVerdict as verdict:
+            if verdict.reason != "worker_died":
+                raise
+            return self._ask_one(request)
+
+    def _ask_one(self, request: dict) -> dict:
+        """Raises NoVerdict, after which the worker is gone and another is on its way."""
         worker = self._next_worker()
         try:
             reply = worker.ask(request)
