@@ -27,6 +27,7 @@ REPORTS = {
     "knobs": ["knobs/runs", *(f"mixed/runs/real-s{seed}" for seed in (1, 2, 3))],
     "hard": ["hard/runs"],
     "more": ["more/runs"],
+    "deal": ["deal/runs"],
 }
 # `columns 1,2,5` takes these of the report's table; without it a page shows all.
 BLOCK = re.compile(r"(<!-- table: (?P<path>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
