@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
@@ -16,6 +17,14 @@ def sha256(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def parsed(text: str | bytes, **options: Any) -> Any:
+    """JSON of whoever wrote it. Whatever is wrong with it is a ValueError, also a million brackets."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:

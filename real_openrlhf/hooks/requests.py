@@ -7,9 +7,10 @@ from typing import Any
 
 import ray
 
+from real_openrlhf.hooks.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
 
-__all__ = ["Requests", "held", "seeded_by_index"]
+__all__ = ["Requests", "executor", "held", "seeded_by_index"]
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,27 @@ async def held(tokenizer: Any) -> Any:
 
 async def _fetch(ref: ray.ObjectRef) -> Any:
     return await ref
+
+
+def executor(url: str | list[str] | None) -> Any:
+    """Upstream's, which has the reward of each response; faults of a reward function stay one response's."""
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    class Executor(SingleTurnAgentExecutor):
+        def __init__(self) -> None:
+            super().__init__(url)
+            self.calls = RewardCalls(self.reward_func)
+
+        async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
+            each = zip(queries, prompts, labels, strict=True)
+            return list(await asyncio.gather(*(self.calls.reward(*one) for one in each)))
+
+        async def _fetch_rewards_via_http(self, queries: list, prompts: list, labels: list) -> list[dict]:
+            try:
+                return [checked(one) for one in await super()._fetch_rewards_via_http(queries, prompts, labels)]
+            except Fault as fault:
+                return [self.calls.failed(fault, prompts[0])]
+            except RuntimeError as error:  # after upstream's tries
+                return [self.calls.failed(Fault("no_answer", str(error)), prompts[0])]
+
+    return Executor()

@@ -4,6 +4,7 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 """
 
 import argparse
+import os
 import platform
 import shutil
 import sys
@@ -14,15 +15,18 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.lookup import absolute
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, on_one_line
 from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import (
+    data_check,
     forked_workers,
     host_memory,
     memory_estimate,
+    model_check,
     preflight,
+    reward_check,
     run_folder,
     run_inputs,
     shared_ray,
@@ -33,7 +37,7 @@ from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
-from real_openrlhf.training.records import HIDDEN, SECRET, is_finished, recorded_flags, typed
+from real_openrlhf.training.records import HIDDEN, SECRET, flags_of, is_finished, recorded_flags, typed
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -120,7 +124,7 @@ class Request:
         """The flags; without a folder, those of a run that has no name yet."""
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
         inputs = run_inputs.settings(self.recipe, self.args.data_dir)
-        launcher = {**inputs, **_folder_flags(folder.resolve(), self.resumed is not None)}
+        launcher = {**inputs, **_folder_flags(Path(os.path.realpath(folder)), self.resumed is not None)}
         data = {
             run_inputs.TRAINING: Setting(self.user.get(run_inputs.TRAINING, inputs[run_inputs.TRAINING].words), "")
         }
@@ -178,7 +182,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     if findings.problems:
         print(f"{len(findings.problems)} wrong:", file=sys.stderr)
         for problem in findings.problems:
-            print(f"  - {problem}", file=sys.stderr)
+            print(f"  - {on_one_line(problem)}", file=sys.stderr)
         return 2
     if args.dry_run:
         print("dry run: nothing is wrong, nothing was started")
@@ -208,13 +212,15 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     plan, dry_run = request.plan(), request.args.dry_run
     findings.problems += preflight.batch_problems(plan)
     findings.problems += preflight.length_problems(plan)
-    findings.problems += preflight.reward_problems(plan)
+    findings.problems += reward_check.reward_problems(plan)
     machine = place.problems(plan)
     if dry_run and place.address is None:
         findings.notes += machine  # a dry run is for every machine
     else:
         findings.problems += machine
-    if not dry_run and place.address is None:
+    if unusable := preflight.folder_problems(request.args.runs_dir):
+        findings.problems += unusable
+    elif not dry_run and place.address is None:
         findings.problems += preflight.room_problems(request.args.runs_dir)
     _check_data(request, findings)
     _check_size(request, place, findings)
@@ -231,10 +237,10 @@ def _check_data(request: Request, findings: preflight.Findings) -> None:
     plan, missing = request.plan(), {str(file.path) for file in request.missing()}
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
-            preflight.data_findings(plan, flag, findings)
+            data_check.data_findings(plan, flag, findings)
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    findings.problems += preflight.step_problems(plan, run_inputs.rows(plan.flags))
+    findings.problems += data_check.step_problems(plan, run_inputs.rows(plan.flags))
 
 
 def _check_size(request: Request, place: Place, findings: preflight.Findings) -> None:
@@ -243,7 +249,9 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     model = plan.text(run_inputs.MODEL)
     config = None
     if all(str(file.path) != model for file in request.missing()):
-        config = preflight.model_findings(model, findings, must_reach=not dry_run)
+        config = model_check.model_findings(model, findings, must_reach=not dry_run)
+    if config is not None:
+        model_check.folder_findings(plan, config, findings, dry_run)
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if dry_run:
@@ -255,7 +263,7 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     host = host_memory.here() if place.gpu_gb is not None and not place.address else None
     for said, more in zip((lines, warnings), host_memory.report(shape, plan, host), strict=True):
         said += more
-    existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
+    existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
     if size > free:
         warnings.append(
@@ -276,15 +284,16 @@ def _check_resumed(request: Request, folder: Path, findings: preflight.Findings)
         )
     _check_objective(request, record, findings)
     now = recorded_flags(request.plan())
-    for flag in sorted({*now, *record["flags"]} - {"--ckpt.load_enable"}):
-        before, after = record["flags"].get(flag), now.get(flag)
+    begun = flags_of(record)
+    for flag in sorted({*now, *begun} - {"--ckpt.load_enable"}):
+        before, after = begun.get(flag), now.get(flag)
         if before != after:
             findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
 
 
 def _check_objective(request: Request, record: dict, findings: preflight.Findings) -> None:
     """Half a run with one formula and half with another is a run of neither."""
-    before = record.get("objective", {})
+    before = objective if isinstance(objective := record.get("objective"), dict) else {}
     now = run_folder.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
