@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-# All controls but tab, line feed and carriage return (progress bars); what turns the direction of text; half characters.
+# Controls but tab, line feed and carriage return (of progress bars), what turns the direction of text, half letters.
 OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -37,7 +37,7 @@ class Plain:
 def plain_streams() -> Iterator[None]:
     """For all that a subcommand prints, by whatever way."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Plain(sys.stdout), Plain(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = Plain(sys.stdout), Plain(sys.stderr)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,12 +32,13 @@ from real_openrlhf.training import (
     shared_ray,
 )
 from real_openrlhf.training.ending import settle, told
+from real_openrlhf.training.flag_lines import flag_lines, in_words
 from real_openrlhf.training.place import TRAINER, Place
 from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
-from real_openrlhf.training.records import HIDDEN, SECRET, flags_of, is_finished, recorded_flags, typed
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, Plan, Recipe, Setting, compose
+from real_openrlhf.training.records import flags_of, is_finished, recorded_flags, typed
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -318,34 +319,13 @@ def _show(request: Request, place: Place) -> None:
     print(f"  where      {place.about}\n")
     if request.args.dry_run:
         print(" ".join(place.command([*TRAINER])))
-        print("\n".join(f"  {line}" for line in _flag_lines(plan.flags)) + "\n")
+        print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
     if plan.changes:
         print("changed by you:")
         for change in plan.changes:
-            before, after = (_in_words(change.flag, setting) for setting in (change.before, change.after))
+            before, after = (in_words(change.flag, setting) for setting in (change.before, change.after))
             print(f"  {change.flag}: {before} -> {after}")
         print()
-
-
-def _flag_lines(flags: Mapping[str, Setting]) -> list[str]:
-    """One flag a line, in columns: the flag with its words, the origin, the note."""
-    words = {flag: f"{flag} {_shown(flag, setting)}".strip() for flag, setting in flags.items()}
-    left = min(max(map(len, words.values())), 60)
-    middle = max(len(setting.origin) for setting in flags.values())
-    return [
-        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
-    ]
-
-
-def _shown(flag: str, setting: Setting) -> str:
-    return HIDDEN if flag == SECRET else setting.text
-
-
-def _in_words(flag: str, setting: Setting | None) -> str:
-    if setting is None:
-        return "OpenRLHF's default"
-    value = _shown(flag, setting) or "on"
-    return value if setting.origin == USER else f"{value} ({setting.origin})"
 
 
 def _train(request: Request, place: Place, session: Path | None = None) -> int:

@@ -195,4 +195,3 @@ def _context(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
             f"it was made for {limit} tokens (max_position_embeddings), and --data.max_len is {longest}. Give "
             f"{limit} or less."
         )
-

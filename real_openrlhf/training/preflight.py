@@ -174,12 +174,12 @@ def local_gpus() -> tuple[int, float | None]:
 def existing(folder: Path) -> Path:
     """The folder, or the nearest one above it that is there."""
     place = Path(os.path.realpath(folder))
-    return next((path for path in (place, *place.parents) if os.path.lexists(path)), place)
+    return next(path for path in (place, *place.parents) if os.path.exists(path))
 
 
 def folder_problems(folder: Path) -> list[str]:
     """A place for runs: there, or such that it can be made."""
-    place = existing(folder)
+    place = next(path for path in (folder, existing(folder)) if os.path.lexists(path))
     if not os.path.isdir(place):
         return [f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."]
     if not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
@@ -192,10 +192,11 @@ def room_problems(folder: Path) -> list[str]:
     problems = []
     places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
     for place, other in places.items():
-        free = shutil.disk_usage(existing(place)).free / 1e6
+        there = existing(place)
+        free = shutil.disk_usage(there).free / 1e6
         if free < LEAST_MB:
             problems.append(
-                f"{existing(place)} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
+                f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
             )
     with contextlib.ExitStack() as stack:
         try:

@@ -1,10 +1,13 @@
 """What a person sees while a run trains: one plain line a step and a bar, read from the run's metrics.jsonl."""
 
-import json
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
+
+from real_openrlhf.files import parsed
 
 # What a line says, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
@@ -58,7 +61,7 @@ class Progress:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self.offsets[path] += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        return list(_rows(whole))
 
     def step_line(self, line: dict) -> str:
         step, now = line["step"], line["time"]
@@ -76,6 +79,15 @@ class Progress:
         self.bar.close()
 
 
+def _rows(text: bytes) -> Iterator[dict]:
+    """What is no line of ours is passed over: whoever watches a run must not die of it."""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            row = parsed(line)
+            if isinstance(row, dict) and ("say" in row or row.get("phase") in ("train", "eval")):
+                yield row
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -89,7 +101,7 @@ def evaluation(line: dict) -> str:
 
 def summary(run_dir: Path) -> str:
     """The short table at the end: first and last of what matters."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    lines = list(_rows((run_dir / "metrics.jsonl").read_bytes()))
     steps = [line for line in lines if line["phase"] == "train"]
     evaluations = [line for line in lines if line["phase"] == "eval"]
     rows: list[tuple[str, str, str]] = []

@@ -1,4 +1,4 @@
-"""Whether a prompt fits before its answer: OpenRLHF cuts off the beginning of one that does not, and trains on that."""
+"""Whether a prompt leaves room for its answer: OpenRLHF cuts off the beginning of one that does not."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.training.plan import Plan
-
 
 HUGE = 500  # bytes a token: more than any token has, so that what is longer needs no counting
 

@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import glob
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -47,7 +46,9 @@ def refuse_name(folder: Path, name: str | None) -> None:
     if name is None:
         return
     if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
-        raise UserError(f"--run-name {name[:LONGEST_NAME]!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
+        raise UserError(
+            f"--run-name {name[:LONGEST_NAME]!r}: use letters, digits and . _ - + = only; --runs-dir names the place."
+        )
     if len(name) > LONGEST_NAME:
         raise UserError(f"--run-name has {len(name)} letters: use {LONGEST_NAME} at most.")
     if os.path.lexists(folder / name):
@@ -108,11 +109,13 @@ def read(path: Path) -> dict:
         raise UserError(
             f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or choose another --run-name."
         ) from None
-    lacking = [key for key, kind in RECORD.items() if not isinstance(record, dict) or type(record.get(key)) not in kind]
+    lacking = [
+        key for key, kind in RECORD.items() if not isinstance(record, dict) or type(record.get(key)) not in kind
+    ]
     if lacking:
         raise UserError(
-            f"{path / 'run.json'} lacks {', '.join(lacking)}, or it is of another kind: an earlier version wrote it, or "
-            "it was edited. Choose another --run-name."
+            f"{path / 'run.json'} lacks {', '.join(lacking)}, or they are of another kind: an earlier version wrote it, "
+            "or it was edited. Choose another --run-name."
         )
     return as_it_is(path, record)
 
