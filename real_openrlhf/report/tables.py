@@ -299,11 +299,16 @@ def to_markdown(table: Table) -> str:
         if heading:
             lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
         lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row.cells]) for row in rows]
-    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
+    return "\n".join([*lines, "", *(f"- {_markdown(note)}" for note in table.notes)]) + "\n"
 
 
 def _pipe(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(_markdown(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _markdown(text: str) -> str:
+    """Without tags: a viewer may show Markdown as a page."""
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)
 
 
 LATEX = {
@@ -367,13 +372,18 @@ def to_csv(table: Table) -> str:
     writer.writerow(head)
     for heading, rows in table.blocks:
         for row in rows:
-            line: list[object] = [heading]
+            line: list[object] = [no_formula(heading)]
             for place, cell in enumerate(row.cells):
-                line.append(cell.number.mean if cell.number else cell.text)
+                line.append(cell.number.mean if cell.number else no_formula(cell.text))
                 if place in errors:
                     line.append(cell.number.se if cell.number and not math.isnan(cell.number.se) else "")
             writer.writerow(line)
     return text.getvalue()
+
+
+def no_formula(text: str) -> str:
+    """A spreadsheet computes what begins with these."""
+    return f"'{text}" if text[:1] in ("=", "+", "@") or (text[:1] == "-" and text[1:2].isalpha()) else text
 
 
 def to_html(table: Table) -> str:

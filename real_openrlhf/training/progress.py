@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from real_openrlhf.files import parsed
 
+LARGEST = 1 << 53
 # What a line says, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
@@ -43,9 +44,9 @@ class Progress:
 
     def update(self) -> None:
         for line in self.new_lines(self.notes):
-            self.say(line["say"])
+            self.say(line.get("say", ""))
         for line in self.new_lines(self.path):
-            if line["phase"] == "eval":
+            if line.get("phase") == "eval":
                 self.say(f"evaluation at step {line['step']}: {evaluation(line)}")
             else:
                 self.say(self.step_line(line))
@@ -65,7 +66,7 @@ class Progress:
 
     def step_line(self, line: dict) -> str:
         step, now = line["step"], line["time"]
-        parts = [f"step {step:>4}" + (f"/{self.total}" if self.total else "")]
+        parts = [f"step {step:>4.0f}" + (f"/{self.total}" if self.total else "")]
         parts += [f"{name} {line[key]:{form}}" for name, key, form in SHOWN if key in line]
         parts.append(f"{line.get('timing/step_total', 0):.1f} s")
         self.first_step_at = self.first_step_at or (step, now)
@@ -84,8 +85,15 @@ def _rows(text: bytes) -> Iterator[dict]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
             row = parsed(line)
-            if isinstance(row, dict) and ("say" in row or row.get("phase") in ("train", "eval")):
+            if isinstance(row, dict) and isinstance(row.get("say"), str):
                 yield row
+            elif isinstance(row, dict) and row.get("phase") in ("train", "eval") and _is_number(row.get("step")):
+                numbers = {key: value for key, value in row.items() if _is_number(value)}
+                yield {"time": 0.0, **numbers, "phase": row["phase"]}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < LARGEST)
 
 
 def _size(path: Path) -> int:
