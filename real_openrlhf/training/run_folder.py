@@ -114,8 +114,8 @@ def read(path: Path) -> dict:
     ]
     if lacking:
         raise UserError(
-            f"{path / 'run.json'} lacks {', '.join(lacking)}, or they are of another kind: an earlier version wrote it, "
-            "or it was edited. Choose another --run-name."
+            f"{path / 'run.json'} lacks {', '.join(lacking)}, or they are of another kind: an earlier version wrote "
+            "it, or it was edited. Choose another --run-name."
         )
     return as_it_is(path, record)
 

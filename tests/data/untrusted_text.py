@@ -271,8 +271,8 @@ PROPERTIES = {
         spoiled((text_of(RESULTS),)),
     ),
     a_page_shows_words_and_runs_none: (
-        words, words, words, st.dictionaries(st.one_of(words, st.sampled_from(["--algo.real.tau", "--actor.x"])), values,
-                                             max_size=3),
+        words, words, words,
+        st.dictionaries(st.one_of(words, st.sampled_from(["--algo.real.tau", "--actor.x"])), values, max_size=3),
         words, st.dictionaries(words, st.just({"pass@1": 0.5, "standard_error": 0.1}), max_size=2),
     ),
     a_patch_is_read_or_refused: (spoiled(PATCHES), st.binary(max_size=200)),
@@ -283,7 +283,7 @@ PROPERTIES = {
     ),
     a_reward_file_is_judged: (spoiled(SOURCES),),
     a_reward_is_numbers_or_a_fault: (
-        st.one_of(values, st.fixed_dictionaries({"rewards": values}, optional={"scores": values, "extra_logs": values})),
+        values | st.fixed_dictionaries({"rewards": values}, optional={"scores": values, "extra_logs": values}),
     ),
     a_terminal_obeys_nothing: (words,),
     a_settled_run_stays_in_its_folder: (words, spoiled((LINES,))),
