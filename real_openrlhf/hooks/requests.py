@@ -9,6 +9,7 @@ import ray
 
 from real_openrlhf.hooks.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
+from real_openrlhf.signs_of_life import enter, offer_stacks
 
 __all__ = ["Requests", "executor", "held", "seeded_by_index"]
 
@@ -25,11 +26,13 @@ class Requests:
 
     def __init__(self, args: SimpleNamespace, tokenizer: Any) -> None:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
+        self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
         self.tokenizer = Sent(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:
         """Upstream's, with the log-probability of each sampled token and of no other, and the prompt's seed."""
+        enter(self.run_dir, "generation and rewards")
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
         return self.seeds.seeded(sampling_params, prompt) if self.seeds else sampling_params
@@ -55,6 +58,8 @@ async def _fetch(ref: ray.ObjectRef) -> Any:
 def executor(url: str | list[str] | None) -> Any:
     """Upstream's, which has the reward of each response; faults of a reward function stay one response's."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    offer_stacks()
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:

@@ -39,6 +39,7 @@ from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, Plan, Recipe, Setting, compose
 from real_openrlhf.training.records import flags_of, is_finished, recorded_flags, typed
+from real_openrlhf.training.stalled import FLAG, MINUTES, Watch
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -358,17 +359,18 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         reason: str | None = "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
+            watch = Watch(path, float(plan.text(FLAG, MINUTES)))
             environment = place.environment(plan)
             if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
             if session:
-                code, reason = supervise(shared_ray.command(session, plan.argv()), environment, lock, progress)
+                code, reason = supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
             else:
                 with forked_workers.started(environment) as (python, environment):
                     command = place.command([*TRAINER, *plan.argv()], job, python)
-                    code, reason = supervise(command, environment, lock, progress)
+                    code, reason = supervise(command, environment, lock, progress, watch)
         finally:
-            if reason and reason.startswith("interrupted"):
+            if reason and reason.startswith(("interrupted", "stalled")):
                 place.stop(job)
             if code and shutil.disk_usage(path).free < FULL_BYTES:
                 reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
