@@ -16,6 +16,7 @@ from types import ModuleType
 
 from verifier_fuzz import run
 
+SHOWN = 3000  # letters of a failing input
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 
 
@@ -39,7 +40,7 @@ def main() -> None:
         spent[holds.__name__] += time.monotonic() - begun
         if failure and failure not in failures:
             failures.add(failure)
-            print(f"\n{holds.__name__}, seed {batch}:\n{failure}", flush=True)
+            print(f"\n{holds.__name__}, seed {batch}:\n{failure[:SHOWN]}", flush=True)
         batch += 1
     minutes = (time.monotonic() - start) / 60
     print(f"\n{sum(tried.values()):,} executions in {minutes:.1f} minutes, {len(failures)} failures")

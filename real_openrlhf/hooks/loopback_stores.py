@@ -11,15 +11,15 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def _bound_store(
-    hostname: str, port: int, world_size: int | None = None, is_master: bool = False, **named: Any
+    host_name: str, port: int, world_size: int | None = None, is_master: bool = False, **named: Any
 ) -> Any:
-    if not is_master or hostname not in LOOPBACK:
-        return TCPStore(hostname, port, world_size, is_master, **named)
+    if not is_master or host_name not in LOOPBACK:
+        return TCPStore(host_name, port, world_size, is_master, **named)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     # the store owns what it is given
-    return TCPStore(hostname, port, world_size, True, master_listen_fd=listener.detach(), **named)
+    return TCPStore(host_name, port, world_size, True, master_listen_fd=listener.detach(), **named)
 
 
 def keep_stores_here() -> None:
