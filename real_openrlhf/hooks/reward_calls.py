@@ -20,6 +20,7 @@ SECONDS = 300.0
 AT_ONCE = 32
 PRINTED = 4000  # letters that one call may print
 FAILED = "reward/failed_"  # in extra_logs, so that metrics.jsonl has the share of each kind of fault
+KINDS = ("no_reward", "no_number", "wrong_length", "not_finite", "raises", "exits", "hangs", "no_answer")
 
 
 class Fault(Exception):

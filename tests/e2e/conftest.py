@@ -98,7 +98,9 @@ def open_to_others(process: psutil.Process) -> set[str]:
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             for connection in child.net_connections("inet"):
-                if connection.status == "LISTEN" and not connection.laddr.ip.removeprefix("::ffff:").startswith("127."):
+                if connection.status == "LISTEN" and not connection.laddr.ip.removeprefix("::ffff:").startswith(
+                    "127."
+                ):
                     found.add(f"{connection.laddr.ip} {' '.join(child.cmdline())[:80]}")
     return found
 

@@ -1,4 +1,4 @@
-"""A rollout actor goes on whose verifier hangs, dies and runs out of memory, and whose reward function hangs and exits:
+"""A rollout actor goes on whose verifier hangs, dies and runs out of memory, whose reward function hangs and exits:
 what had no verdict is counted."""
 
 import json
