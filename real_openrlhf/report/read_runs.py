@@ -144,6 +144,7 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
     text = read_bytes(path)
     if not text.strip():
         raise UnreadableRun("metrics.jsonl is empty")
+    text.decode()  # else it cannot be read
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         try:

@@ -351,7 +351,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             **run_folder.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
         }
         if request.resumed:
-            record["started"] = run_folder.read(path)["started"]
+            record["started"] = run_folder.read(path).get("started", record["started"])
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)

@@ -29,7 +29,7 @@ PACKAGES = (
 )
 
 # What every run.json has; the flags of each are of its own version.
-RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,), "started": (str,)}
+RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
 
 LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it
 
@@ -87,7 +87,7 @@ def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
     for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
         record = read(path.parent)
         if record["status"] != "finished" and stem_of(record) == stem:
-            unfinished.append((record["started"], path.parent))
+            unfinished.append((str(record.get("started")), path.parent))
     return max(unfinished)[1] if unfinished else None
 
 
