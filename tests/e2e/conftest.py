@@ -193,7 +193,6 @@ def train_on_two(runs, boxed_calls, tmp_path_factory):
     environment = {
         "REAL_VERIFIER_FAULTS": json.dumps(FAULTS),
         "BOXED_REWARD_CALLS": str(boxed_calls),
-        "REAL_REWARD_SECONDS": "8",
         # two logical GPUs a run, four with a reference: OpenRLHF gives each group of ranks a placement group and never
         # takes it back, and the run that finds none left would wait for ever
         "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 21, "CPU": 23}),

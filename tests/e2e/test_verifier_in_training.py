@@ -1,5 +1,5 @@
-"""A rollout actor goes on whose verifier hangs, dies and runs out of memory, whose reward function hangs and exits:
-what had no verdict is counted."""
+"""A rollout actor goes on whose verifier hangs, dies and runs out of memory, and whose reward function returns text or
+exits: what had no verdict is counted."""
 
 import json
 
@@ -24,5 +24,5 @@ def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_pat
     assert step["rollout/ignored"] == 5 / 10 and step["real/ignored"] == 5 / 10
     for reason in ("timeout", "out_of_memory", "worker_died"):
         assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 10), reason
-    for fault in ("hangs", "exits"):
+    for fault in ("no_number", "exits"):
         assert step[f"reward/failed_{fault}"] == pytest.approx(1 / 10), fault
