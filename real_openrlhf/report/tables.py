@@ -15,6 +15,7 @@ from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
+from real_openrlhf.report.words import no_formula, no_tags
 
 NONE = "–"
 
@@ -293,22 +294,17 @@ def _over_steps(run: Run, side: str, name: str) -> tuple[float, float | None]:
 # ------------------------------------------------------------------------------------------------------- the forms
 
 
-def to_markdown(table: Table) -> str:
+def tono_tags(table: Table) -> str:
     lines = [f"**{table.title}**", "", _pipe(table.columns), _pipe(["---", *["---:"] * (len(table.columns) - 1)])]
     for heading, rows in table.blocks:
         if heading:
             lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
         lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row.cells]) for row in rows]
-    return "\n".join([*lines, "", *(f"- {_markdown(note)}" for note in table.notes)]) + "\n"
+    return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in table.notes)]) + "\n"
 
 
 def _pipe(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_markdown(cell).replace("|", "\\|") for cell in cells) + " |"
-
-
-def _markdown(text: str) -> str:
-    """Without tags: a viewer may show Markdown as a page."""
-    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)
+    return "| " + " | ".join(no_tags(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 LATEX = {
@@ -379,11 +375,6 @@ def to_csv(table: Table) -> str:
                     line.append(cell.number.se if cell.number and not math.isnan(cell.number.se) else "")
             writer.writerow(line)
     return text.getvalue()
-
-
-def no_formula(text: str) -> str:
-    """A spreadsheet computes what begins with these."""
-    return f"'{text}" if text[:1] in ("=", "+", "@") or (text[:1] == "-" and text[1:2].isalpha()) else text
 
 
 def to_html(table: Table) -> str:

@@ -1,5 +1,6 @@
 """What a run folder says of itself, made fit for labels, tables and a page: short, on one line, without controls."""
 
+import re
 from typing import Any
 
 from real_openrlhf.terminal import plain
@@ -27,3 +28,13 @@ def tame(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > EXACT:
         return "a very large number"
     return value
+
+
+def no_tags(markdown: str) -> str:
+    """A viewer may show Markdown as a page."""
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", markdown)
+
+
+def no_formula(cell: str) -> str:
+    """A spreadsheet computes what begins with these."""
+    return f"'{cell}" if cell[:1] in ("=", "+", "@") or (cell[:1] == "-" and cell[1:2].isalpha()) else cell
