@@ -294,7 +294,7 @@ def _over_steps(run: Run, side: str, name: str) -> tuple[float, float | None]:
 # ------------------------------------------------------------------------------------------------------- the forms
 
 
-def tono_tags(table: Table) -> str:
+def to_markdown(table: Table) -> str:
     lines = [f"**{table.title}**", "", _pipe(table.columns), _pipe(["---", *["---:"] * (len(table.columns) - 1)])]
     for heading, rows in table.blocks:
         if heading:
