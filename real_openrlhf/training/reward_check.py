@@ -19,7 +19,7 @@ def _problem(path: Path) -> str | None:
     try:
         tree = ast.parse(path.read_bytes())
     except SyntaxError as error:
-        return f"is not Python (line {error.lineno}: {error.msg}). Mend that line."
+        return f"is not Python (line {error.lineno or 1}: {error.msg}). Mend that line."
     except (ValueError, RecursionError, MemoryError, OSError) as error:
         return f"cannot be read as Python ({error}). Give a text file."
     names = {name for node in tree.body for name in _named(node)}
