@@ -4,6 +4,10 @@ import errno
 import sys
 from collections.abc import Callable
 
+from real_openrlhf.terminal import plain_streams
+
+LONGEST = 2000  # letters of one problem, the cluster's list of nodes included
+
 
 class UserError(Exception):
     """One problem or several; the command line prints a line for each and exits with 2, without a traceback."""
@@ -16,21 +20,36 @@ class UserError(Exception):
         return "\n".join(self.problems)
 
 
+# Of paths that the user has named: nothing of ours is at fault.
+PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Of a subcommand; what the user can do something about is told, not raised."""
-    try:
-        return run()
-    except UserError as error:
-        for problem in error.problems:
-            print(f"real-openrlhf {command}: error: {problem}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    with plain_streams():
+        try:
+            return run()
+        except UserError as error:
+            for problem in error.problems:
+                print(f"real-openrlhf {command}: error: {on_one_line(problem)}", file=sys.stderr)
+            return 2
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                print(f"real-openrlhf {command}: error: {error}. Free some space and try again.", file=sys.stderr)
+                return 1
+            if error.errno in PATHS and error.filename is not None:
+                said = on_one_line(f"{error.filename}: {error.strerror}. Name a path that can be used.")
+                print(f"real-openrlhf {command}: error: {said}", file=sys.stderr)
+                return 2
             raise
-        print(f"real-openrlhf {command}: error: {error}. Free some space and try again.", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+        except KeyboardInterrupt:
+            return 130
+
+
+def on_one_line(problem: str) -> str:
+    """Names of files may hold line ends, and a line of a file millions of letters."""
+    line = problem.replace("\r", "\\r").replace("\n", "\\n")
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
 
 def first_line(error: BaseException) -> str:

@@ -1,10 +1,13 @@
 """Files that are whole or absent: written beside their place, then moved into it."""
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
@@ -16,6 +19,22 @@ def sha256(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def parsed(text: str | bytes, **options: Any) -> Any:
+    """JSON of whoever wrote it. Whatever is wrong with it is a ValueError, also a million brackets."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """Of a regular file: a pipe or a device in a folder of somebody else's would be read for ever."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read()
 
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:

@@ -20,6 +20,7 @@ os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions") 
 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
+    "parser": "bad_flags dry_run reward_faults",
     "ranks": "actor_trainer checkpoints gradient_format logged_ratios logit_free_zero3 nonfinite_guard zero3_load "
     "zero_ranks",
     "training on one rank": "compare like_gpu lora resume train user_objective",

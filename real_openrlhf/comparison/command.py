@@ -22,7 +22,7 @@ from real_openrlhf.training.ending import settle
 from real_openrlhf.training.place import Place
 from real_openrlhf.training.progress import duration
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
-from real_openrlhf.training.records import PLACES, recorded_flags
+from real_openrlhf.training.records import PLACES, flags_of, recorded_flags
 
 RECIPE = "cpu"
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
@@ -134,7 +134,7 @@ def finished(path: Path, steps: int) -> bool:
     if not path.exists():
         return False
     record = run_folder.read(path)
-    length = record["flags"].get("--train.max_steps")
+    length = flags_of(record).get("--train.max_steps")
     if length != steps:
         raise UserError(f"{path} is a run of {length} steps, not of {steps}. Choose another --out.")
     return record["status"] == "finished"
@@ -142,7 +142,7 @@ def finished(path: Path, steps: int) -> bool:
 
 def refuse_other_flags(path: Path, request: train_command.Request) -> None:
     """A run that was made with other flags must not stand in a comparison under this name."""
-    old, new = run_folder.read(path)["flags"], recorded_flags(request.plan(path))
+    old, new = flags_of(run_folder.read(path)), recorded_flags(request.plan(path))
     other = sorted(flag for flag in {*old, *new} - PLACES if old.get(flag) != new.get(flag))
     if other:
         differences = "; ".join(f"{flag} {old.get(flag)}, not {new.get(flag)}" for flag in other)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.data.prompts import bare_problem, chat
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import parsed
 
 # Looked up in this order; a dot goes into a nested object, as in verl's `reward_model.ground_truth`.
 PROBLEM_COLUMNS = ("problem", "question", "Problem", "prompt")
@@ -53,7 +54,11 @@ def read_problems(
             )
         text, gold = (_lookup(row, column) for column in columns)
         try:
-            yield Problem(number, bare_problem(_text(text)), _golds(gold))
+            problem = Problem(number, bare_problem(_text(text)), _golds(gold))
+            f"{problem.text}{problem.label}".encode()
+            yield problem
+        except UnicodeEncodeError:
+            raise UserError(f"row {number}: half a character (a surrogate alone). Write whole characters") from None
         except TypeError as error:
             raise UserError(f"row {number}: {error}") from error
 
@@ -113,7 +118,7 @@ def _json_strings(text: str) -> list[str] | None:
     if not text.startswith('["'):
         return None
     try:
-        value = json.loads(text)
+        value = parsed(text)
     except ValueError:
         return None
     return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None

@@ -1,12 +1,11 @@
 """Where rows come from: a dataset on the Hugging Face hub, a local file, or a folder of files."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.errors import UserError, first_line
-from real_openrlhf.files import sha256
+from real_openrlhf.files import parsed, sha256
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
 
@@ -90,9 +89,9 @@ def _read_json(file: Path) -> Iterator[dict]:
             lines.seek(0)
             numbered: Iterable[tuple[int, object]]
             if is_list:
-                numbered = enumerate(json.load(lines), start=1)
+                numbered = enumerate(parsed(lines.read()), start=1)
             else:
-                numbered = ((n, json.loads(line)) for n, line in enumerate(lines, start=1) if line.strip())
+                numbered = ((n, parsed(line)) for n, line in enumerate(lines, start=1) if line.strip())
             for number, row in numbered:
                 if not isinstance(row, dict):
                     raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")

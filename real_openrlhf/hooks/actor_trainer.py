@@ -110,12 +110,14 @@ class RealActorTrainer(ActorPPOTrainer):
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
         """Every optimizer step of the controller's plan, all epochs."""
+        self.strategy.enter("update")
         reseed(self.args.train.seed, self.engine.global_steps, dist.get_rank())
         plan = self.replay_buffer.plan
         if plan.about != self.about:
             self.about = plan.about
             self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}, {plan.about}")
         statuses = [self.optimizer_step(step, kl_ctl) for step in plan.steps]
+        self.strategy.enter("handing over weights")
         return {**self.rollout_means(), **plan.metrics, **over_steps(statuses)}
 
     def optimizer_step(self, step: RankStep, kl_ctl: float) -> dict[str, float]:

@@ -12,6 +12,7 @@ from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED, write_text
 from real_openrlhf.hooks.refusals import deal_problems, problems
+from real_openrlhf.signs_of_life import offer_stacks
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -182,6 +183,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "them (default: 20; 0: never)",
     )
     group.add_argument(
+        "--train.stalled_minutes",
+        type=float,
+        default=120.0,
+        metavar="N",
+        help="real-openrlhf train ends a run after N minutes in one phase (generation and rewards, log-probabilities, "
+        "update, handing over weights, checkpoint, evaluation), with the stacks of its processes in its folder "
+        "(default: 120; 0: never)",
+    )
+    group.add_argument(
         "--ds.logit_free",
         action="store_true",
         help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
@@ -292,6 +302,7 @@ def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
 def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
     """The training script: also leaves in the run's folder that it came to its end."""
     args = or_exit(parse)
+    offer_stacks()
     train(args)
     if args.train.run_dir:
         write_text(Path(args.train.run_dir) / FINISHED, [])

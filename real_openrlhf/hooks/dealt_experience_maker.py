@@ -10,6 +10,7 @@ from real_openrlhf.hooks.experience_maker import describe, limit_of, planned_exp
 from real_openrlhf.hooks.labels import complete_columns
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 from real_openrlhf.hooks.refusals import ranks_of
+from real_openrlhf.signs_of_life import enter
 
 
 class DealtExperienceMaker(RemoteExperienceMaker):
@@ -22,6 +23,7 @@ class DealtExperienceMaker(RemoteExperienceMaker):
     @torch.no_grad()
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
         """One Experience per rank, in rank order."""
+        enter(self.args.train.run_dir, "log-probabilities")
         complete_columns(rollout_samples)
         everything = list(range(len(rollout_samples)))
         rollouts = describe(rollout_samples, torch.zeros(len(rollout_samples), dtype=torch.long), self.args)

@@ -18,6 +18,7 @@ from real_openrlhf.hooks.labels import label_rollouts
 from real_openrlhf.hooks.mismatch import over_limit
 from real_openrlhf.hooks.planned_experience import PlannedExperience
 from real_openrlhf.hooks.refusals import ranks_of
+from real_openrlhf.signs_of_life import enter
 
 
 class RealExperienceMaker(RemoteExperienceMaker):
@@ -33,6 +34,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
     @torch.no_grad()
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
+        enter(self.args.train.run_dir, "log-probabilities")
         real, everything = self.args.algo.real, list(range(len(rollout_samples)))
         rollouts = describe(rollout_samples, label_rollouts(rollout_samples, self.args), self.args)
         if real.mismatch_limit is not None:  # who takes part must be known before any training forward

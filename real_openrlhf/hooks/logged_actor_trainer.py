@@ -27,12 +27,14 @@ class LoggedActorTrainer(ActorPPOTrainer):
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
+        self.strategy.enter("update")
         if self.args.rollout.seeded_order:
             reseed(self.args.train.seed, self.actor.model.global_steps, torch.distributed.get_rank())
         device = get_accelerator().current_device_name()
         self.ratios = torch.zeros(RATIO_TABLE_SHAPE, dtype=torch.float64, device=device)
         self.gap_sums, self.gap_maxima = no_gaps(device)
         status = super().ppo_train(kl_ctl)
+        self.strategy.enter("handing over weights")
         ratios, gap_sums = sum_over_ranks(self.ratios).cpu(), sum_over_ranks(self.gap_sums).cpu()
         dist.all_reduce(self.gap_maxima, op=dist.ReduceOp.MAX)
         if ratios.any():  # without scores there is no table

@@ -7,9 +7,11 @@ from typing import Any
 
 import ray
 
+from real_openrlhf.hooks.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
+from real_openrlhf.signs_of_life import enter, offer_stacks
 
-__all__ = ["Requests", "held", "seeded_by_index"]
+__all__ = ["Requests", "executor", "held", "seeded_by_index"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,13 @@ class Requests:
 
     def __init__(self, args: SimpleNamespace, tokenizer: Any) -> None:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
+        self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
         self.tokenizer = Sent(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:
         """Upstream's, with the log-probability of each sampled token and of no other, and the prompt's seed."""
+        enter(self.run_dir, "generation and rewards")
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
         return self.seeds.seeded(sampling_params, prompt) if self.seeds else sampling_params
@@ -49,3 +53,29 @@ async def held(tokenizer: Any) -> Any:
 
 async def _fetch(ref: ray.ObjectRef) -> Any:
     return await ref
+
+
+def executor(url: str | list[str] | None) -> Any:
+    """Upstream's, which has the reward of each response; faults of a reward function stay one response's."""
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    offer_stacks()
+
+    class Executor(SingleTurnAgentExecutor):
+        def __init__(self) -> None:
+            super().__init__(url)
+            self.calls = RewardCalls(self.reward_func)
+
+        async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
+            each = zip(queries, prompts, labels, strict=True)
+            return list(await asyncio.gather(*(self.calls.reward(*one) for one in each)))
+
+        async def _fetch_rewards_via_http(self, queries: list, prompts: list, labels: list) -> list[dict]:
+            try:
+                return [checked(one) for one in await super()._fetch_rewards_via_http(queries, prompts, labels)]
+            except Fault as fault:
+                return [self.calls.failed(fault, prompts[0])]
+            except RuntimeError as error:  # after upstream's tries
+                return [self.calls.failed(Fault("no_answer", str(error)), prompts[0])]
+
+    return Executor()

@@ -7,12 +7,14 @@ import ray
 
 from real_openrlhf.hooks.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
+from real_openrlhf.signs_of_life import enter, offer_stacks
 
 
 class RunController:
     """One for a trainer. An asynchronous one names the actor that has the samples generator where it evaluates."""
 
     def __init__(self, trainer: Any) -> None:
+        offer_stacks()
         self.trainer = trainer
         self.args: SimpleNamespace = trainer.args
         self.evaluated: int | None = None  # the last step that was
@@ -45,6 +47,7 @@ class RunController:
 
     def evaluate(self, step: int, generator: Any) -> dict:
         self.evaluated = step
+        enter(self.args.train.run_dir, "evaluation")
         if generator is None:
             own = {name: getattr(self.args.eval, name) for name in ("temperature", "n_samples_per_prompt")}
             return self.trainer.evaluate(step, **{**self.trainer.generate_kwargs, **own})

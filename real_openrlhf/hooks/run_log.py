@@ -7,6 +7,7 @@ import time
 import zlib
 from pathlib import Path
 
+from real_openrlhf.files import parsed
 from real_openrlhf.hooks.hopeless import Hope
 
 
@@ -75,7 +76,8 @@ class RunLog:
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
-        self._line(self.path.name, {"phase": phase, "step": step, "time": round(time.time(), 3), **numbers})
+        about = {"phase": phase, "step": step, "time": round(time.time(), 3)}
+        self._line(self.path.name, {**about, **numbers, **about})  # a reward function may call its numbers anything
 
     def _line(self, name: str, line: dict) -> None:
         self._append(name, json.dumps(line).encode() + b"\n")
@@ -93,11 +95,11 @@ def _first_of_later(text: bytes, step: int, evaluates: bool) -> int:
     place = 0
     for line in text.splitlines(keepends=True):
         try:
-            row = json.loads(line) if line.endswith(b"\n") else {}
-        except ValueError:
-            row = {}
-        made_again = row.get("step", step + 1) > step
-        if made_again or (evaluates and row["phase"] == "eval" and row["step"] == step):
+            row = parsed(line if line.endswith(b"\n") else b"")
+            kept = row["phase"] in ("train", "eval") and row["step"] <= step
+            if not kept or (evaluates and row["phase"] == "eval" and row["step"] == step):
+                return place
+        except (ValueError, KeyError, TypeError):  # whatever it is, it is none of ours
             return place
         place += len(line)
     return place

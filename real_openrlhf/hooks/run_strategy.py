@@ -13,7 +13,9 @@ from real_openrlhf import whole_folders
 from real_openrlhf.files import write_json
 from real_openrlhf.hooks.adam_powers import restore_powers
 from real_openrlhf.hooks.compiled_operators import compile_less
+from real_openrlhf.hooks.loopback_stores import keep_stores_here
 from real_openrlhf.hooks.prompt_stream import PromptStream
+from real_openrlhf.signs_of_life import enter, offer_stacks
 
 # What OpenRLHF reads of a checkpoint before it asks whether there was one.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
@@ -33,7 +35,13 @@ class RunStrategy(DeepspeedStrategy):
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
         compile_less()
+        keep_stores_here()
+        offer_stacks()
         super().setup_distributed(*args, **named)
+
+    def enter(self, phase: str) -> None:
+        if self.is_rank_0():
+            enter(getattr(self.args.train, "run_dir", None), phase)
 
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any
@@ -63,6 +71,7 @@ class RunStrategy(DeepspeedStrategy):
         if not self.in_run_folder:
             super().save_ckpt(model, save_dir, tag, max_num, max_mem, client_state, **metric)
             return
+        self.enter("checkpoint")
         place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
             self.on_first(lambda: _empty(draft))

@@ -44,8 +44,9 @@ def parse_patch(content: bytes, name: str) -> list[FileDiff]:
         at += 1
         if not header:
             continue
-        path = header[2].decode()
-        if header[1] != header[2] or not path.startswith("openrlhf/") or ".." in path.split("/"):
+        path = header[2].decode(errors="backslashreplace")
+        odd = not path.isprintable() or "\\" in path or {"", ".", ".."} & set(path.split("/"))
+        if header[1] != header[2] or not path.startswith("openrlhf/") or odd:
             raise DoesNotFit(f"{name}: {path}: renames and files outside openrlhf/ are not supported")
         creates = deletes = False
         while at < len(lines) and not lines[at].startswith((b"@@ ", b"diff --git ")):
@@ -65,7 +66,7 @@ def parse_patch(content: bytes, name: str) -> list[FileDiff]:
 
 
 def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
-    numbers = re.match(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", lines[at])
+    numbers = re.match(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", lines[at])
     if not numbers:
         raise DoesNotFit(f"{name}, line {at + 1}: not a hunk header")
     old_start, old_count, new_start, new_count = (1 if number is None else int(number) for number in numbers.groups())

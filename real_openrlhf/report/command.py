@@ -69,7 +69,10 @@ def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path)
             tables.ratios(comparison),
         ]
         section = page.Section(comparison, [part for part in parts if part is not None])
-        prefix = f"{_slug(comparison.name)}-" if len(comparisons) > 1 else ""
+        slug = _slug(comparison.name)
+        same = [other for other in comparisons if _slug(other.name) == slug]
+        slug += f"-{same.index(comparison) + 1}" if len(same) > 1 or not slug else ""
+        prefix = f"{slug.lstrip('-.') or 'task'}-" if len(comparisons) > 1 else ""
         for part in section.parts:
             _save(replace(part, name=prefix + part.name), out)
         sections.append(section)
@@ -97,4 +100,4 @@ def _save(part: "Picture | Table", out: Path) -> None:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:60]

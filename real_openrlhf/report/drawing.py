@@ -35,6 +35,7 @@ STYLE: dict[Any, Any] = {  # matplotlib has a type for each of its 300 keys
     "lines.markersize": 4.5,
     "legend.frameon": False,
     "svg.fonttype": "none",
+    "text.parse_math": False,  # names of runs are no formulas
     "svg.hashsalt": "real",
     "pdf.fonttype": 42,
     **dict.fromkeys(

@@ -10,6 +10,7 @@ from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.settings import Comparison
 from real_openrlhf.report.tables import Table, to_html
 from real_openrlhf.report.weights import Proposition
+from real_openrlhf.report.words import word
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --paper: #ffffff; --line: #d1d9e0; --tint: #f6f8fa }
@@ -100,7 +101,9 @@ def _text(words: object) -> str:
 def _skipped(skipped: Sequence[tuple[Path, str]]) -> str:
     if not skipped:
         return ""
-    items = "".join(f"<li><code>{_text(path)}</code>: {_text(reason)}</li>" for path, reason in skipped)
+    items = "".join(
+        f"<li><code>{_text(word(str(path)))}</code>: {_text(word(reason, 400))}</li>" for path, reason in skipped
+    )
     return f"<div class=warn><strong>Skipped</strong><ul>{items}</ul></div>"
 
 

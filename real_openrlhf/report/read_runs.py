@@ -1,6 +1,6 @@
 """Run folders and plain TensorBoard logs read into one type, with the reason wherever a folder cannot be read."""
 
-import json
+import math
 import re
 import struct
 from collections.abc import Iterable
@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, first_line
+from real_openrlhf.files import parsed, read_bytes
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
+from real_openrlhf.report.words import tame, word
 from real_openrlhf.training.run_folder import as_it_is
 
+LAST_STEP, LARGEST = 10**12, 1e100
 EVENTS = "events.out.tfevents.*"
 Points = dict[str, dict[str, dict[int, float]]]  # phase -> key -> step -> value
 Logged = dict[str, dict[str, Series]]  # phase -> key -> series
@@ -84,13 +87,13 @@ def _read(folder: Path) -> Run:
     logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
     if not any(len(series) for keys in logged.values() for series in keys.values()):
         raise UnreadableRun("nothing was logged")
-    name = str(meta.get("name") or folder.resolve().name)
+    name = word(meta.get("name") or folder.resolve().name)
     return Run(
         path=folder,
         name=name,
-        algo=str(meta.get("algo") or guess_algo(name)),
+        algo=word(meta.get("algo") or guess_algo(name)),
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
-        status="cut off" if cut else str(meta.get("status") or "unknown"),
+        status="cut off" if cut else word(meta.get("status") or "unknown"),
         meta=meta,
         logged=logged,
         evaluation=_read_evaluation(folder / "eval" / "results.json"),
@@ -107,7 +110,7 @@ def guess_algo(name: str) -> str:
 
 
 def guess_seed(name: str) -> int | None:
-    number = re.search(r"(?:seed|(?<![a-z])s)[-_=]?(\d+)", name.lower())
+    number = re.search(r"(?:seed|(?<![a-z])s)[-_=]?([0-9]{1,18})", name.lower())
     return int(number.group(1)) if number else None
 
 
@@ -128,9 +131,9 @@ def _read_meta(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        meta = json.loads(path.read_text())
-    except json.JSONDecodeError as problem:
-        raise UnreadableRun(f"run.json is broken or half-written: {problem}") from problem
+        meta = tame(parsed(read_bytes(path)))
+    except ValueError as problem:
+        raise UnreadableRun(f"run.json is broken or half-written: {first_line(problem)}") from problem
     if not isinstance(meta, dict) or "algo" not in meta:
         raise UnreadableRun("run.json is not ours: it names no algo")
     return as_it_is(path.parent, meta)
@@ -138,14 +141,15 @@ def _read_meta(path: Path) -> dict[str, Any]:
 
 def _read_metrics(path: Path, unfinished: bool) -> Logged:
     points: Points = {}
-    text = path.read_text()
+    text = read_bytes(path)
     if not text.strip():
         raise UnreadableRun("metrics.jsonl is empty")
+    text.decode()  # else it cannot be read
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as problem:
+            row = parsed(line)
+        except ValueError as problem:
             if number == len(lines) and unfinished:
                 break  # it is being written, or a kill tore it
             if number == len(lines):
@@ -153,13 +157,24 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
                     f"metrics.jsonl is half-written: line {number} is cut off; remove that line to report the rest"
                 ) from problem
             raise UnreadableRun(f"metrics.jsonl is broken: line {number} is not JSON") from problem
-        if not isinstance(row, dict) or row.get("phase") not in ("train", "eval") or type(row.get("step")) is not int:
+        if not _is_ours(row):
             raise UnreadableRun(f"metrics.jsonl is not ours: line {number} has no phase (train or eval) and step")
         for key, value in row.items():
             if key not in ("phase", "step", "time") and type(value) in (int, float):
                 # a resumed run logs some steps again: the later line is what was trained on
-                points.setdefault(row["phase"], {}).setdefault(key, {})[row["step"]] = float(value)
+                points.setdefault(row["phase"], {}).setdefault(word(key), {})[row["step"]] = _float(value)
     return _series(points)
+
+
+def _is_ours(row: Any) -> bool:
+    if not isinstance(row, dict) or row.get("phase") not in ("train", "eval"):
+        return False
+    return type(row.get("step")) is int and 0 <= row["step"] <= LAST_STEP
+
+
+def _float(value: float) -> float:
+    """Whatever no axis can show counts as infinite."""
+    return float(value) if abs(value) < LARGEST else math.inf
 
 
 def _read_events(folder: Path) -> tuple[Logged, bool]:
@@ -178,7 +193,7 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
     points: Points = {}
     cut = False
     for file in files:
-        records, cut = _records(file.read_bytes())
+        records, cut = _records(read_bytes(file))
         try:
             events = [Event.FromString(record) for record in records]
         except DecodeError as problem:
@@ -186,8 +201,8 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
         for event in events:
             for value in event.summary.value:
                 phase, _, key = value.tag.partition("/")
-                if phase in ("train", "eval") and value.HasField("simple_value"):
-                    points.setdefault(phase, {}).setdefault(key, {})[event.step] = value.simple_value
+                if phase in ("train", "eval") and value.HasField("simple_value") and 0 <= event.step <= LAST_STEP:
+                    points.setdefault(phase, {}).setdefault(word(key), {})[event.step] = _float(value.simple_value)
     if not points:
         raise UnreadableRun("its TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
     return _series(points), cut
@@ -214,7 +229,7 @@ def _read_evaluation(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        results = json.loads(path.read_text())
-    except json.JSONDecodeError as problem:
-        raise UnreadableRun(f"eval/results.json is broken or half-written: {problem}") from problem
+        results = tame(parsed(read_bytes(path)))
+    except ValueError as problem:
+        raise UnreadableRun(f"eval/results.json is broken or half-written: {first_line(problem)}") from problem
     return results if isinstance(results, dict) else None

@@ -15,6 +15,7 @@ from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
+from real_openrlhf.report.words import no_formula, no_tags
 
 NONE = "–"
 
@@ -299,11 +300,11 @@ def to_markdown(table: Table) -> str:
         if heading:
             lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
         lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row.cells]) for row in rows]
-    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
+    return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in table.notes)]) + "\n"
 
 
 def _pipe(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(no_tags(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 LATEX = {
@@ -367,9 +368,9 @@ def to_csv(table: Table) -> str:
     writer.writerow(head)
     for heading, rows in table.blocks:
         for row in rows:
-            line: list[object] = [heading]
+            line: list[object] = [no_formula(heading)]
             for place, cell in enumerate(row.cells):
-                line.append(cell.number.mean if cell.number else cell.text)
+                line.append(cell.number.mean if cell.number else no_formula(cell.text))
                 if place in errors:
                     line.append(cell.number.se if cell.number and not math.isnan(cell.number.se) else "")
             writer.writerow(line)

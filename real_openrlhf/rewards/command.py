@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.errors import UserError
+from real_openrlhf.files import parsed
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(path: Path) -> Iterator[dict]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         raise UserError(f"--input {path}: no such file.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -75,7 +76,7 @@ def _rows(path: Path) -> Iterator[dict]:
             continue
         empty = False
         try:
-            row = json.loads(line)
+            row = parsed(line)
         except ValueError:
             raise UserError(
                 f"--input {path}: line {number} is not JSON. One JSON object a line is expected."

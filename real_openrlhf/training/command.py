@@ -4,36 +4,42 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 """
 
 import argparse
+import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.algorithm.lookup import absolute
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, on_one_line
 from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.training import (
+    data_check,
     forked_workers,
     host_memory,
     memory_estimate,
+    model_check,
     preflight,
+    reward_check,
     run_folder,
     run_inputs,
     shared_ray,
 )
 from real_openrlhf.training.ending import settle, told
+from real_openrlhf.training.flag_lines import flag_lines, in_words
 from real_openrlhf.training.place import TRAINER, Place
 from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
-from real_openrlhf.training.records import HIDDEN, SECRET, is_finished, recorded_flags, typed
+from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, Plan, Recipe, Setting, compose
+from real_openrlhf.training.records import flags_of, is_finished, recorded_flags, typed
+from real_openrlhf.training.stalled import FLAG, MINUTES, Watch
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -120,7 +126,7 @@ class Request:
         """The flags; without a folder, those of a run that has no name yet."""
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
         inputs = run_inputs.settings(self.recipe, self.args.data_dir)
-        launcher = {**inputs, **_folder_flags(folder.resolve(), self.resumed is not None)}
+        launcher = {**inputs, **_folder_flags(Path(os.path.realpath(folder)), self.resumed is not None)}
         data = {
             run_inputs.TRAINING: Setting(self.user.get(run_inputs.TRAINING, inputs[run_inputs.TRAINING].words), "")
         }
@@ -178,7 +184,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     if findings.problems:
         print(f"{len(findings.problems)} wrong:", file=sys.stderr)
         for problem in findings.problems:
-            print(f"  - {problem}", file=sys.stderr)
+            print(f"  - {on_one_line(problem)}", file=sys.stderr)
         return 2
     if args.dry_run:
         print("dry run: nothing is wrong, nothing was started")
@@ -208,13 +214,15 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     plan, dry_run = request.plan(), request.args.dry_run
     findings.problems += preflight.batch_problems(plan)
     findings.problems += preflight.length_problems(plan)
-    findings.problems += preflight.reward_problems(plan)
+    findings.problems += reward_check.reward_problems(plan)
     machine = place.problems(plan)
     if dry_run and place.address is None:
         findings.notes += machine  # a dry run is for every machine
     else:
         findings.problems += machine
-    if not dry_run and place.address is None:
+    if unusable := preflight.folder_problems(request.args.runs_dir):
+        findings.problems += unusable
+    elif not dry_run and place.address is None:
         findings.problems += preflight.room_problems(request.args.runs_dir)
     _check_data(request, findings)
     _check_size(request, place, findings)
@@ -231,10 +239,10 @@ def _check_data(request: Request, findings: preflight.Findings) -> None:
     plan, missing = request.plan(), {str(file.path) for file in request.missing()}
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
-            preflight.data_findings(plan, flag, findings)
+            data_check.data_findings(plan, flag, findings)
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    findings.problems += preflight.step_problems(plan, run_inputs.rows(plan.flags))
+    findings.problems += data_check.step_problems(plan, run_inputs.rows(plan.flags))
 
 
 def _check_size(request: Request, place: Place, findings: preflight.Findings) -> None:
@@ -243,7 +251,9 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     model = plan.text(run_inputs.MODEL)
     config = None
     if all(str(file.path) != model for file in request.missing()):
-        config = preflight.model_findings(model, findings, must_reach=not dry_run)
+        config = model_check.model_findings(model, findings, must_reach=not dry_run)
+    if config is not None:
+        model_check.folder_findings(plan, config, findings, dry_run)
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if dry_run:
@@ -255,7 +265,7 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     host = host_memory.here() if place.gpu_gb is not None and not place.address else None
     for said, more in zip((lines, warnings), host_memory.report(shape, plan, host), strict=True):
         said += more
-    existing = next(folder for folder in request.args.runs_dir.resolve().parents if folder.exists())
+    existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
     if size > free:
         warnings.append(
@@ -276,15 +286,16 @@ def _check_resumed(request: Request, folder: Path, findings: preflight.Findings)
         )
     _check_objective(request, record, findings)
     now = recorded_flags(request.plan())
-    for flag in sorted({*now, *record["flags"]} - {"--ckpt.load_enable"}):
-        before, after = record["flags"].get(flag), now.get(flag)
+    begun = flags_of(record)
+    for flag in sorted({*now, *begun} - {"--ckpt.load_enable"}):
+        before, after = begun.get(flag), now.get(flag)
         if before != after:
             findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
 
 
 def _check_objective(request: Request, record: dict, findings: preflight.Findings) -> None:
     """Half a run with one formula and half with another is a run of neither."""
-    before = record.get("objective", {})
+    before = objective if isinstance(objective := record.get("objective"), dict) else {}
     now = run_folder.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
@@ -309,34 +320,13 @@ def _show(request: Request, place: Place) -> None:
     print(f"  where      {place.about}\n")
     if request.args.dry_run:
         print(" ".join(place.command([*TRAINER])))
-        print("\n".join(f"  {line}" for line in _flag_lines(plan.flags)) + "\n")
+        print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
     if plan.changes:
         print("changed by you:")
         for change in plan.changes:
-            before, after = (_in_words(change.flag, setting) for setting in (change.before, change.after))
+            before, after = (in_words(change.flag, setting) for setting in (change.before, change.after))
             print(f"  {change.flag}: {before} -> {after}")
         print()
-
-
-def _flag_lines(flags: Mapping[str, Setting]) -> list[str]:
-    """One flag a line, in columns: the flag with its words, the origin, the note."""
-    words = {flag: f"{flag} {_shown(flag, setting)}".strip() for flag, setting in flags.items()}
-    left = min(max(map(len, words.values())), 60)
-    middle = max(len(setting.origin) for setting in flags.values())
-    return [
-        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
-    ]
-
-
-def _shown(flag: str, setting: Setting) -> str:
-    return HIDDEN if flag == SECRET else setting.text
-
-
-def _in_words(flag: str, setting: Setting | None) -> str:
-    if setting is None:
-        return "OpenRLHF's default"
-    value = _shown(flag, setting) or "on"
-    return value if setting.origin == USER else f"{value} ({setting.origin})"
 
 
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
@@ -361,7 +351,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             **run_folder.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
         }
         if request.resumed:
-            record["started"] = run_folder.read(path)["started"]
+            record["started"] = run_folder.read(path).get("started", record["started"])
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
@@ -369,17 +359,18 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         reason: str | None = "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
+            watch = Watch(path, float(plan.text(FLAG, MINUTES)))
             environment = place.environment(plan)
             if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
             if session:
-                code, reason = supervise(shared_ray.command(session, plan.argv()), environment, lock, progress)
+                code, reason = supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
             else:
                 with forked_workers.started(environment) as (python, environment):
                     command = place.command([*TRAINER, *plan.argv()], job, python)
-                    code, reason = supervise(command, environment, lock, progress)
+                    code, reason = supervise(command, environment, lock, progress, watch)
         finally:
-            if reason and reason.startswith("interrupted"):
+            if reason and reason.startswith(("interrupted", "stalled")):
                 place.stop(job)
             if code and shutil.disk_usage(path).free < FULL_BYTES:
                 reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"

@@ -81,7 +81,8 @@ class Shape:
 
 def shape_of(config: Mapping) -> Shape | None:
     """The shape in a model's config.json; None for what these sums do not describe (experts, other families)."""
-    if any("expert" in key for key in config) or not {"hidden_size", "num_hidden_layers"} <= config.keys():
+    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    if any("expert" in key for key in config) or not all(_is_size(config.get(name)) for name in sizes):
         return None
     heads = config["num_attention_heads"]
     return Shape(
@@ -95,6 +96,10 @@ def shape_of(config: Mapping) -> Shape | None:
         tied=config.get("tie_word_embeddings", False),
         attention_bias=config.get("attention_bias", config.get("model_type") == "qwen2"),
     )
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value > 0
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,10 @@ CPU_ENVIRONMENT = {
 }
 
 
+# A run of this machine's alone listens where only this machine can ask. Ray takes the loopback where clusters are off.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+
+
 @dataclass(frozen=True)
 class Place:
     """This machine with a Ray of its own, or a cluster: joined from here, or handed a job over HTTP."""
@@ -94,6 +98,7 @@ class Place:
             ours = _compiler_environment()
         environment = {**ours, **os.environ, **stand_in.environment(self.recipe, os.environ)}
         if self.address is None:
+            environment = {**LOOPBACK, **environment}
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             if self.on_cpu:
                 # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.

@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import difflib
 import io
-import json
+import os
 import re
 import shutil
 import socket
@@ -19,21 +19,13 @@ from pathlib import Path
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.probe import ProbeFailed
+from real_openrlhf.training.flag_ranges import out_of_range
 from real_openrlhf.training.recipes import DERIVED, Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
 
 LEAST_MB, LEAST_PORTS = 300, 64
-
-# OpenRLHF divides by these, or waits for ever, without saying which one it was.
-POSITIVE = (
-    *("--actor.num_nodes", "--actor.num_gpus_per_node", "--vllm.num_engines", "--vllm.tensor_parallel_size"),
-    *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--rollout.micro_batch_size", "--data.max_len"),
-    *("--train.batch_size", "--train.micro_batch_size", "--train.max_epochs", "--train.num_episodes"),
-    *("--eval.n_samples_per_prompt", "--logger.logging_steps"),
-)
-POSITIVE_OR_OFF = ("--eval.steps", "--ckpt.save_steps")  # -1 is off
 
 
 @dataclass
@@ -96,10 +88,8 @@ def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParse
             reason = _refusal(parser, flag, plan.typed(flag))
             if reason:
                 problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
-            elif flag in POSITIVE and plan.number(flag) < 1:
-                problems[flag] = f"{flag} {plan.number(flag)}: nothing can be done with that. Give 1 or more."
-            elif flag in POSITIVE_OR_OFF and plan.number(flag) < 1 and plan.number(flag) != -1:
-                problems[flag] = f"{flag} {plan.number(flag)}: give 1 or more, or -1 for never."
+            elif wrong := out_of_range(plan, flag):
+                problems[flag] = wrong
     return problems
 
 
@@ -168,117 +158,6 @@ def length_problems(plan: Plan) -> list[str]:
     ]
 
 
-def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
-    """The model's config.json, if it is at hand; a path must exist, a hub id must not be known to be wrong."""
-    path = Path(model).expanduser()
-    if path.is_dir():
-        config = path / "config.json"
-        if not config.is_file():
-            findings.problems.append(
-                f"model {model} is a folder without config.json. Give a Hugging Face model folder."
-            )
-            return None
-        return json.loads(config.read_text())
-    if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
-        findings.problems.append(
-            f"model {model} does not exist. Give a folder that does, or a hub id such as Qwen/Qwen2.5-1.5B."
-        )
-        return None
-    return _hub_config(model, findings, must_reach)
-
-
-def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None:
-    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
-    cached = try_to_load_from_cache(model, "config.json")
-    if isinstance(cached, str):
-        return json.loads(Path(cached).read_text())
-    try:
-        HfApi().model_info(model, timeout=10)  # unlike a download, this does not try again for half a minute
-        return json.loads(Path(hf_hub_download(model, "config.json")).read_text())
-    except GatedRepoError:
-        findings.problems.append(f"model {model} needs a login. Run `hf auth login` with an account that may read it.")
-    except RepositoryNotFoundError:
-        findings.problems.append(f"model {model} is not on the hub. Check the name, or give a folder.")
-    except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
-        silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
-        if must_reach:
-            findings.problems.append(f"{silence}. Check the network, or give a folder with --model.")
-        else:
-            findings.notes.append(f"{silence}: that it exists was not checked")
-    return None
-
-
-def data_findings(plan: Plan, flag: str, findings: Findings) -> int | None:
-    """Rows of the JSONL files behind a flag; every line must be an object with the columns that the run reads."""
-    rows = 0
-    for name in plan.text(flag).split(","):
-        path = Path(name)
-        if path.suffix not in (".jsonl", ".json"):
-            findings.notes.append(f"{flag} {name} is not a JSONL file: its rows were not checked")
-            return None
-        if not path.is_file():
-            findings.problems.append(
-                f"{flag} {name} does not exist. Name a file that does, or a prepared set: `real-openrlhf data --help`."
-            )
-            return None
-        rows += _rows_of(path, flag, plan, findings)
-    return rows
-
-
-def _rows_of(path: Path, flag: str, plan: Plan, findings: Findings) -> int:
-    columns = {
-        "--data.input_key": plan.text("--data.input_key", "input"),
-        "--data.label_key": plan.text("--data.label_key"),
-    }
-    rows = 0
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                findings.problems.append(f"{flag} {path}, line {number} is not JSON. Write one JSON object a line.")
-                return rows
-            missing = [(key, column) for key, column in columns.items() if column and column not in row]
-            if missing:
-                key, column = missing[0]
-                findings.problems.append(
-                    f"{flag} {path}, line {number} has no column {column!r}, it has {', '.join(row) or 'none'}. "
-                    f"Name the right one with {key}."
-                )
-                return rows
-            rows += 1
-    if not rows:
-        findings.problems.append(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
-    return rows
-
-
-def step_problems(plan: Plan, rows: int | None) -> list[str]:
-    """Steps come from passes over the data; a run must not end before the steps that were asked for."""
-    steps, prompts, passes = (
-        plan.number(flag) for flag in ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
-    )
-    if rows is None:
-        return []
-    if rows < prompts:
-        return [f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."]
-    if rows // prompts * passes < steps:
-        return [
-            f"{passes} passes over {rows} rows end after {rows // prompts * passes} steps, not after {steps}. "
-            "Leave --train.num_episodes out: it follows from --max-steps."
-        ]
-    return []
-
-
-def reward_problems(plan: Plan) -> list[str]:
-    return [
-        f"--reward.remote_url {url} does not exist. Give a Python file with reward_func, or a URL."
-        for url in plan.text("--reward.remote_url").split(",")
-        if url.endswith(".py") and not Path(url).is_file()
-    ]
-
-
 def local_gpus() -> tuple[int, float | None]:
     """(GPUs here, the smallest one's memory in GB)."""
     import torch
@@ -292,16 +171,32 @@ def local_gpus() -> tuple[int, float | None]:
     return len(sizes), min(sizes) / 1e9
 
 
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    place = Path(os.path.realpath(folder))
+    return next(path for path in (place, *place.parents) if os.path.exists(path))
+
+
+def folder_problems(folder: Path) -> list[str]:
+    """A place for runs: there, or such that it can be made."""
+    place = next(path for path in (folder, existing(folder)) if os.path.lexists(path))
+    if not os.path.isdir(place):
+        return [f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."]
+    if not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return [f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."]
+    return []
+
+
 def room_problems(folder: Path) -> list[str]:
     """A run on this machine dies, or waits for minutes, without room for its files and ports for its processes."""
     problems = []
     places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
     for place, other in places.items():
-        existing = next(path for path in (place, *place.parents) if path.exists())
-        free = shutil.disk_usage(existing).free / 1e6
+        there = existing(place)
+        free = shutil.disk_usage(there).free / 1e6
         if free < LEAST_MB:
             problems.append(
-                f"{existing} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
+                f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
             )
     with contextlib.ExitStack() as stack:
         try:

@@ -10,6 +10,9 @@ from pathlib import Path
 from types import FrameType
 
 from real_openrlhf.training.progress import Progress, last_error
+from real_openrlhf.training.stalled import CODE, Watch
+
+PATIENCE = 20.0  # seconds for a run that is asked to end
 
 
 def drop_stale_locks(folder: Path) -> list[Path]:
@@ -27,7 +30,7 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 
 
 def supervise(
-    command: list[str], environment: Mapping[str, str], lock: int, progress: Progress
+    command: list[str], environment: Mapping[str, str], lock: int, progress: Progress, watch: Watch | None = None
 ) -> tuple[int, str | None]:
     """Run to the end; (exit code, why it failed). The first Ctrl-C asks, the next ones insist.
 
@@ -35,6 +38,7 @@ def supervise(
     once and through us, and holds the folder's lock with us.
     """
     caught: list[int] = []
+    stalled: str | None = None
     insist = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
     def forward(number: int, _: FrameType | None) -> None:
@@ -56,15 +60,27 @@ def supervise(
     try:
         while (code := _poll(child)) is None:
             progress.update()
+            if watch and not stalled and (stalled := watch.stalled()):
+                _end(child)
     finally:
         progress.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+    if stalled:
+        return CODE, stalled
     if caught:
         return 128 + caught[0], f"interrupted by {signal.Signals(caught[0]).name}"
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"
     return code, last_error(progress.log) if code else None
+
+
+def _end(child: subprocess.Popen) -> None:
+    """What does not hear, or is stopped, is killed."""
+    child.terminate()
+    child.send_signal(signal.SIGCONT)
+    if _poll(child, PATIENCE) is None:
+        child.kill()
 
 
 def _poll(child: subprocess.Popen, seconds: float = 0.5) -> int | None:

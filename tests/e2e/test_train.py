@@ -13,6 +13,11 @@ def test_real_starts_no_critic_no_reference_and_no_reward_model(real):
     assert not {"CriticModelActor", "ReferenceModelActor", "RewardModelActor"} & real.actors
 
 
+def test_only_this_machine_can_reach_a_run(real):
+    """Ray, vLLM, gloo and torch's stores, of a run alone and of one in a session."""
+    assert real.listening == set()
+
+
 def test_real_weights_are_bounded_and_a_step_weighs_what_it_scored(real):
     assert all(0 < value < 1 for value in real.values("real/weight_bound"))
     assert max(real.values("real/score_drift")) < 1e-2

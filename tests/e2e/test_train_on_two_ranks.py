@@ -17,6 +17,10 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
     assert before < 0.55 < after  # at temperature 0.6: 0.46 and 0.67 when this was written
 
 
+def test_only_this_machine_can_reach_a_run_on_two_ranks(grpo):
+    assert grpo.listening == set()
+
+
 def test_vllm_draws_from_the_packed_policy(grpo):
     assert 0 < min(grpo.values("mismatch/mean")) and max(grpo.values("mismatch/mean")) < 1 / 16
 

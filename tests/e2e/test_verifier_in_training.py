@@ -1,22 +1,28 @@
-"""A vLLM rollout actor whose verifier hangs, dies and runs out of memory goes on, and counts what had no verdict."""
+"""A rollout actor goes on whose verifier hangs, dies and runs out of memory, and whose reward function returns text or
+exits: what had no verdict is counted."""
 
 import json
 
+import pytest
+
 # boxed_reward.py has the verifier judge these; each fault is for one of the eight, as every fault costs a worker
-PROMPTS = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7890="]
+JUDGED = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7890="]
 
 
 def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_path):
     data = tmp_path / "prompts.jsonl"
-    rows = ({"prompt": prompt, "label": prompt[3::-1], "datasource": "reverse"} for prompt in PROMPTS)
+    prompts = [*JUDGED, "8901=", "9012="]
+    rows = ({"prompt": prompt, "label": prompt[3::-1], "datasource": "reverse"} for prompt in prompts)
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = train_on_two(
         "faults", "--recipe", "cpu-like-gpu", "--algo", "real", "--max-steps", "1", "--data", str(data),
-        "--rollout.batch_size", "8", "--train.batch_size", "32", "--no-eval.at_start", "--no-eval.at_end",
+        "--rollout.batch_size", "10", "--train.batch_size", "40", "--no-eval.at_start", "--no-eval.at_end",
     )  # fmt: skip
     (step,) = run.lines("train")
     assert run.finite and step["actor_grad_norm"] > 0
-    assert sorted(boxed_calls.read_text().split()) == sorted(prompt for prompt in PROMPTS for _ in range(8))
-    assert step["rollout/ignored"] == 3 / 8 and step["real/ignored"] == 3 / 8
+    assert sorted(boxed_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(8))
+    assert step["rollout/ignored"] == 5 / 10 and step["real/ignored"] == 5 / 10
     for reason in ("timeout", "out_of_memory", "worker_died"):
-        assert step[f"verifier/ignored_{reason}"] == 1 / 8, reason
+        assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 10), reason
+    for fault in ("no_number", "exits"):
+        assert step[f"reward/failed_{fault}"] == pytest.approx(1 / 10), fault

@@ -44,7 +44,8 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
 def record(folder, **changes):
     folder.mkdir(parents=True)
     flags = {"--train.max_steps": 4, "--train.run_dir": str(folder)}
-    (folder / "run.json").write_text(json.dumps({"status": "finished", "flags": flags, **changes}))
+    about = {"recipe": "cpu", "algo": "real", "seed": 1, "status": "finished"}
+    (folder / "run.json").write_text(json.dumps({**about, "flags": flags, **changes}))
     return folder
 
 

@@ -15,6 +15,7 @@ from real_openrlhf import cli
 from real_openrlhf.algorithm.formulas import SETTINGS
 from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, RATIO_METRICS
 from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
+from real_openrlhf.hooks.reward_calls import KINDS
 from real_openrlhf.rewards.verifier.verdict import FAILED
 from real_openrlhf.training.command import Request
 from real_openrlhf.training.command import configure as configure_train
@@ -224,6 +225,7 @@ def in_code() -> set[str]:
     """Keys in the package's text, and those that the verifier makes."""
     text = "\n".join(text for path, text in files(".py").items() if "real_openrlhf" in path.parts)
     keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label|mismatch)/\w+)["']""", text))
+    keys |= {f"reward/failed_{kind}" for kind in KINDS}
     return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED, "prompt_not_found")}
 
 

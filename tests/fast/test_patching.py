@@ -105,7 +105,7 @@ def world(tmp_path_factory):
         git(upstream, "commit", "-qm", f"change {number}\n\n@@ -1,1 +1,1 @@ in a header is no hunk")
     git(upstream, "format-patch", "-q", "--zero-commit", "--full-index", "-o", f"../patches/{SERIES}", "release")
     ours = REPOSITORY / "real_openrlhf"
-    names = ["__init__.py", "cli.py", "errors.py", "patching.py"]
+    names = ["__init__.py", "cli.py", "errors.py", "patching.py", "terminal.py"]
     for path in [*(ours / name for name in names), *ours.glob("patch_tool/*.py")]:
         write(base, {str(path.relative_to(REPOSITORY)): path.read_text()})
     recorded = tool(base, "record", "--root", make_site(base / "pristine"))

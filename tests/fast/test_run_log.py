@@ -272,3 +272,23 @@ def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
     steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 5, 0.5, -3, 0.1), (3, 8, 7, 0.25, -1, 0.3)]]
     assert over_steps(steps) == dict(zip(names, (2, 8, 7, 0.5, -3, 0.3), strict=True))
     assert over_steps(steps[:1]) == steps[0]
+
+
+def test_a_reward_function_cannot_rename_a_step(tmp_path):
+    """Its `extra_logs` may have any keys."""
+    run_log(tmp_path).log_train(3, {"phase": 9.0, "step": 7.0, "time": -1.0, "reward/x": 2.0})
+    (line,) = lines(tmp_path)
+    assert (line["phase"], line["step"], line["reward/x"]) == ("train", 3, 2.0) and line["time"] > 0
+    assert list(line)[:3] == ["phase", "step", "time"]
+
+
+@pytest.mark.parametrize("bad", ["[1]", "7", "null", '{"step": 1}', '{"phase": "train", "step": "2"}', "[" * 100_000])
+def test_a_resume_cuts_off_what_is_no_line_of_the_log(tmp_path, bad):
+    log = run_log(tmp_path)
+    log.log_train(1, {"loss": 1.0})
+    log.log_train(2, {"loss": 1.0})
+    good = (tmp_path / "metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text(good + bad + "\n")
+    log.resume({"global_step": 2}, evaluates=True)
+    assert (tmp_path / "metrics.jsonl").read_text() == good
+    assert (tmp_path / "metrics.discarded.jsonl").read_text() == bad + "\n"

@@ -15,7 +15,7 @@ import pytest
 
 from real_openrlhf import cli
 from real_openrlhf.errors import UserError
-from real_openrlhf.training import command, preflight, process
+from real_openrlhf.training import command, model_check, preflight, process, reward_check
 from real_openrlhf.training.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
@@ -182,15 +182,15 @@ def test_each_wrong_flag_is_told_with_its_fix(parser, flag, words, expected):
 def test_a_hub_id_is_allowed_and_a_path_must_exist(tmp_path, monkeypatch):
     for wrong in ("/not/there", "./not/there", "~/nope", "plainname", "a/b/c"):
         findings = preflight.Findings()
-        preflight.model_findings(wrong, findings, must_reach=False)
+        model_check.model_findings(wrong, findings, must_reach=False)
         assert "does not exist" in findings.problems[0]
 
 
 def test_a_reward_file_that_is_missing_is_told(tmp_path):
     there = tmp_path / "reward.py"
-    there.touch()
+    there.write_text("def reward_func(queries, prompts, labels): ...")
     urls = f"{there},{tmp_path / 'gone.py'},http://host/score"
-    (problem,) = preflight.reward_problems(plan(user={"--reward.remote_url": (urls,)}))
+    (problem,) = reward_check.reward_problems(plan(user={"--reward.remote_url": (urls,)}))
     assert "gone.py does not exist" in problem
 
 

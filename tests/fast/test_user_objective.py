@@ -186,7 +186,7 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(request_for, tmp_pa
     plan = request_for(*words, "mine.py:hinge").plan()
     record = {"recipe": "cpu", "algo": "real", "seed": 42, "flags": command.recorded_flags(plan)}
     record |= run_folder.provenance([], run_inputs.objective_files(plan.flags))
-    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "run.json").write_text(json.dumps({"status": "failed", **record}))
     assert problems("mine.py:hinge") == []
     (tmp_path / "moved.py").write_text(EXAMPLE.read_text())
     assert problems("moved.py:hinge") == []  # the same file, elsewhere

@@ -1,0 +1,60 @@
+"""Text of others, for as long as you like: tests/data/untrusted_text.py and the verifier's own properties.
+
+    python benchmarks/fuzz.py [--minutes 5] [--seed 0]
+
+Prints how often each property was tried and for how long and, smallest first, an input for which it does not hold.
+"""
+
+import argparse
+import importlib.util
+import logging
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+from verifier_fuzz import run
+
+SHOWN = 3000  # letters of a failing input
+DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=0, help="of the first batch; the next has the next")
+    args = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    properties = {**loaded("untrusted_text").PROPERTIES, **loaded("verifier_properties").PROPERTIES}
+    tried: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    failures: set[str] = set()
+    start, batch = time.monotonic(), args.seed
+    while time.monotonic() - start < 60 * args.minutes:
+        # whatever had the least time so far
+        holds = min(properties, key=lambda one: spent[one.__name__])
+        begun = time.monotonic()
+        failure = run(holds, properties[holds], batch, tried)
+        spent[holds.__name__] += time.monotonic() - begun
+        if failure and failure not in failures:
+            failures.add(failure)
+            print(f"\n{holds.__name__}, seed {batch}:\n{failure[:SHOWN]}", flush=True)
+        batch += 1
+    minutes = (time.monotonic() - start) / 60
+    print(f"\n{sum(tried.values()):,} executions in {minutes:.1f} minutes, {len(failures)} failures")
+    for name, count in tried.items():
+        print(f"{count:>9,}  {spent[name]:5.0f} s  {name}")
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DATA / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""A user's reward function, called so that a fault of it costs one response its verdict, and never the run.
+
+In the rollout actors, where every response's reward is a call. `REAL_REWARD_SECONDS` is how long one may take.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+logger = logging.getLogger(__name__)
+
+SECONDS = 300.0
+AT_ONCE = min(32, (os.cpu_count() or 1) + 4)  # threads, as upstream
+PRINTED = 4000  # letters that one call may print
+FAILED = "reward/failed_"  # in extra_logs, so that metrics.jsonl has the share of each kind of fault
+KINDS = ("no_reward", "no_number", "wrong_length", "not_finite", "raises", "exits", "hangs", "no_answer")
+
+
+class Fault(Exception):
+    """What a reward function did instead of giving a reward; `kind` is a short name for counting."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class RewardCalls:
+    """Of one rollout actor. A call that hangs keeps its thread, which nobody waits for."""
+
+    def __init__(self, function: Callable, seconds: float | None = None) -> None:
+        self.function = function
+        self.seconds = float(os.environ.get("REAL_REWARD_SECONDS", SECONDS)) if seconds is None else seconds
+        self.turns = asyncio.Semaphore(AT_ONCE)
+        self.faults: Counter[str] = Counter()
+        print_little()
+
+    async def reward(self, query: str, prompt: str, label: Any) -> dict:
+        """As OpenRLHF wants it; after a fault the score is nan, which says that there is no verdict."""
+        try:
+            async with self.turns:
+                return checked(await self._call(query, prompt, label))
+        except Fault as fault:
+            return self.failed(fault, prompt)
+
+    def failed(self, fault: Fault, prompt: str) -> dict:
+        self.faults[fault.kind] += 1
+        count = self.faults[fault.kind]
+        if str(count).strip("0") == "1":  # the 1st, 10th, 100th
+            logger.warning(
+                "the reward function failed (%s), %d times so far: %.500s; prompt %.80r; its responses are ignored",
+                *(fault.kind, count, repr(str(fault)), prompt),
+            )
+        return {"rewards": 0.0, "scores": math.nan, "extra_logs": {FAILED + fault.kind: 1.0}}
+
+    async def _call(self, *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future = loop.create_future()
+        threading.Thread(target=self._run, args=(loop, answer, arguments), name="reward", daemon=True).start()
+        try:
+            return await asyncio.wait_for(answer, self.seconds)
+        except TimeoutError:
+            raise Fault("hangs", f"no reward in {self.seconds:g} s; REAL_REWARD_SECONDS is the limit") from None
+
+    def _run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future, arguments: tuple) -> None:
+        process, value, fault = os.getpid(), None, None
+        _printed.left = PRINTED
+        try:
+            value = self.function(*([argument] for argument in arguments))
+        except SystemExit as end:
+            fault = Fault("exits", f"it called exit({end.code!r})")
+        except BaseException as error:
+            fault = Fault("raises", f"{type(error).__name__}: {error}")
+        if os.getpid() != process:  # a fork that the function forgot, with a copy of this thread
+            os._exit(0)
+
+        def tell() -> None:
+            if not answer.done():
+                answer.set_exception(fault) if fault else answer.set_result(value)
+
+        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
+            loop.call_soon_threadsafe(tell)
+
+
+def checked(value: Any) -> dict:
+    """What a reward function returned, as numbers; `Fault` where it is none of what is asked for."""
+    if not isinstance(value, dict) or "rewards" not in value:
+        raise Fault("no_reward", f"it returned {_kind(value)}, not a dict with rewards, scores and extra_logs")
+    reward = number("rewards", value["rewards"])
+    score = reward if value.get("scores") is None else number("scores", value["scores"])
+    logs = value.get("extra_logs")
+    if not math.isfinite(reward) or math.isinf(score):
+        raise Fault("not_finite", f"rewards {reward}, scores {score}; a score of nan alone says: no verdict")
+    return {"rewards": reward, "scores": score, "extra_logs": dict(_logged(logs if isinstance(logs, dict) else {}))}
+
+
+def number(name: str, value: Any) -> float:
+    """A number, or one in a list, array or tensor: a function is asked about one response."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    while isinstance(value, list | tuple):
+        if len(value) != 1:
+            raise Fault("wrong_length", f"{name} has {len(value)} values for one response")
+        value = value[0]
+    if not isinstance(value, bool | int | float):
+        raise Fault("no_number", f"{name} is {_kind(value)}, not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _logged(logs: dict) -> Iterator[tuple[str, float]]:
+    for key, value in logs.items():
+        with contextlib.suppress(Fault):
+            yield str(key), number(str(key), value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"a dict with {', '.join(sorted(map(str, value)))[:200] or 'nothing'}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+_printed = threading.local()  # left: of a thread that calls a reward function
+
+
+class Bounded:
+    """A stream that takes so much of a call and no more: what a run's processes print is kept in files."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        left = getattr(_printed, "left", None)
+        if left is None:
+            return self._stream.write(text)
+        _printed.left = max(left - len(text), 0)
+        if left:
+            self._stream.write(text if len(text) <= left else f"{text[:left]} ... (cut)\n")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def print_little() -> None:
+    for name in ("stdout", "stderr"):
+        if not isinstance(getattr(sys, name), Bounded):
+            setattr(sys, name, Bounded(getattr(sys, name)))

@@ -1,0 +1,106 @@
+"""What a run's processes leave for whoever watches them: the phase that it is in, and their stacks when asked.
+
+The phase is a file in the run's folder. Stacks are written by faulthandler, which needs no lock of the interpreter's:
+also a process that hangs in C has some.
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+PHASE = ".phase"
+ASK = signal.SIGUSR1
+OFTEN = 5.0  # seconds between two notes of one phase
+
+_noted: tuple[str, float] = ("", 0.0)
+
+
+def enter(run_dir: str | None, phase: str) -> None:
+    """Note that the run is in this phase now; nothing for a run without a folder."""
+    global _noted
+    if not run_dir or (_noted[0] == f"{run_dir} {phase}" and time.monotonic() - _noted[1] < OFTEN):
+        return
+    _noted = f"{run_dir} {phase}", time.monotonic()
+    note = {"phase": phase, "since": time.time(), "process": os.getpid(), "node": socket.gethostname()}
+    draft = Path(run_dir) / f"{PHASE}.{os.getpid()}"
+    with contextlib.suppress(OSError):  # a disk that is full is told by what needs it
+        draft.write_text(json.dumps(note))
+        draft.replace(draft.with_name(PHASE))
+
+
+def offer_stacks() -> None:
+    """From now on this process writes its threads' stacks when it is asked."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        _place().mkdir(mode=0o700, exist_ok=True)
+        file = open(_place() / str(os.getpid()), "w")  # for as long as the process lives
+        faulthandler.register(ASK, file=file, all_threads=True)
+
+
+def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
+    """Of all processes below one: a file for each that answers, and a list of all; how many answered."""
+    processes = below(above)
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = {}
+    for pid in processes:
+        written = _place() / str(pid)
+        if written.exists():
+            asked[pid] = written, _size(written)
+            with contextlib.suppress(OSError):
+                os.kill(pid, ASK)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(_size(written) == before for written, before in asked.values()):
+        time.sleep(0.05)
+    time.sleep(0.2)  # for the end of what has begun
+    answered = 0
+    for pid, (written, before) in asked.items():
+        with contextlib.suppress(OSError):
+            said = written.read_bytes()[before:]
+            if said:
+                (folder / f"{pid}.txt").write_bytes(f"{_title(pid)}\n".encode() + said)
+                answered += 1
+    (folder / "processes.txt").write_text(
+        "".join(f"{pid}  {_state(pid)}  {_title(pid)}\n" for pid in processes), errors="backslashreplace"
+    )
+    return answered
+
+
+def below(above: int) -> list[int]:
+    """The processes that this one started, and those that they started."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = [above]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid and child not in found]
+    return found[1:]
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _place() -> Path:
+    return Path(tempfile.gettempdir()) / f"real_openrlhf_stacks_{os.getuid()}"
+
+
+def _title(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+    return "gone"
+
+
+def _state(pid: int) -> str:
+    """R running, S asleep, D waiting for a disk, T stopped, Z dead."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "-"

@@ -1,0 +1,170 @@
+"""Reward functions that fail in every way, called as a rollout actor calls them: OpenRLHF's executor, our limits."""
+
+import asyncio
+import math
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.training import tiny_task
+
+PROMPT, RESPONSE = "3758=", ".8573"
+
+# name -> (body of reward_func, label, the fault's name in the log)
+FAULTS = {
+    "none": ("return None", IGNORED, "no_reward"),
+    "nothing in it": ("return {}", IGNORED, "no_reward"),
+    "a bare number": ("return 1.0", IGNORED, "no_reward"),
+    "a list of dicts": ("return [{'rewards': 1.0}]", IGNORED, "no_reward"),
+    "nan": ("return {'rewards': float('nan')}", IGNORED, "not_finite"),
+    "inf": ("return {'rewards': float('inf')}", IGNORED, "not_finite"),
+    "minus inf for a score": ("return {'rewards': 0, 'scores': float('-inf')}", IGNORED, "not_finite"),
+    "10**400": ("return {'rewards': 10**400}", IGNORED, "not_finite"),
+    "text": ("return {'rewards': '1'}", IGNORED, "no_number"),
+    "a complex number": ("return {'rewards': 1j}", IGNORED, "no_number"),
+    "none within": ("return {'rewards': None, 'scores': 1.0}", IGNORED, "no_number"),
+    "two values": ("return {'rewards': [1.0, 0.0]}", IGNORED, "wrong_length"),
+    "no values": ("return {'rewards': [], 'scores': []}", IGNORED, "wrong_length"),
+    "raising": ("raise ValueError('the judge is out')", IGNORED, "raises"),
+    "raising without end": ("return reward_func(queries, prompts, labels)", IGNORED, "raises"),
+    "out of memory": ("raise MemoryError", IGNORED, "raises"),
+    "Ctrl-C": ("raise KeyboardInterrupt", IGNORED, "raises"),
+    "exit": ("sys.exit(3)", IGNORED, "exits"),
+    "hanging": ("time.sleep(1000)", IGNORED, "hangs"),
+    "a score of nan": ("return {'rewards': 0.0, 'scores': float('nan')}", IGNORED, None),
+    "text in the logs": ("return {'rewards': 1, 'extra_logs': {'why': 'good', 'size': 3}}", POSITIVE, None),
+    "a list for logs": ("return {'rewards': 1, 'extra_logs': [1]}", POSITIVE, None),
+    "logs that name our columns": ("return {'rewards': 1, 'extra_logs': {'step': 9, 'phase': 3}}", POSITIVE, None),
+    "a tensor": ("return {'rewards': torch.tensor([0.0]), 'scores': torch.tensor(1)}", POSITIVE, None),
+    "a list of one": ("return {'rewards': [[0]], 'scores': [0.0]}", NEGATIVE, None),
+    "true": ("return {'rewards': True}", POSITIVE, None),
+    "gigabytes of words": (
+        "for _ in range(3000): print('x' * 1_000_000); print('x' * 1000, file=sys.stderr)\n"
+        "    return {'rewards': 1.0}",
+        POSITIVE,
+        None,
+    ),
+    "a fork": ("os.fork()\n    return {'rewards': 1.0}", POSITIVE, None),
+    "a fork that raises": ("if os.fork() == 0: raise ValueError\n    return {'rewards': 1.0}", POSITIVE, None),
+}  # fmt: skip
+HEADER = "import os, sys, time, torch\ndef reward_func(queries, prompts, labels):\n    "
+
+
+@pytest.fixture(scope="module")
+def rolled(tmp_path_factory):
+    """rolled(body) -> (the sample as the controller gets it, its label, what was printed)."""
+    from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+
+    from real_openrlhf.hooks.labels import label_rollouts
+    from real_openrlhf.hooks.requests import executor
+
+    tokenizer = tiny_task.make_tokenizer()
+    tokens = tokenizer(RESPONSE)["input_ids"] + [tokenizer.eos_token_id]
+    folder = tmp_path_factory.mktemp("rewards")
+
+    class Engine:
+        async def generate(self, *_, **__):
+            answer = SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=None)
+            return SimpleNamespace(outputs=[answer])
+
+    real = SimpleNamespace(label_threshold=None, truncated="negative")
+    args = SimpleNamespace(
+        rollout=SimpleNamespace(n_samples_per_prompt=2), algo=SimpleNamespace(real=real), train=SimpleNamespace()
+    )
+
+    def roll(body: str):
+        path = folder / f"{abs(hash(body))}.py"
+        path.write_text(HEADER + body + "\n")
+        mine = executor([str(path)])
+        params = SimpleNamespace(max_tokens=None, logprobs=None)
+
+        async def both():
+            one = [mine.execute(PROMPT, "8573", params, 32, tokenizer, Engine()) for _ in range(2)]
+            return await asyncio.gather(*one)
+
+        responses = asyncio.run(both())
+        generator = SamplesGenerator.__new__(SamplesGenerator)
+        samples = [generator._process_response_into_experience(response, max_len=32) for response in responses]
+        infos = [dict(sample.info) for sample in samples]
+        return infos, samples, label_rollouts(samples, args).tolist()
+
+    return roll
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_costs_its_response_and_nothing_else(rolled, monkeypatch, capfd, name):
+    monkeypatch.setenv("REAL_REWARD_SECONDS", "1" if name == "hanging" else "60")
+    body, label, fault = FAULTS[name]
+    start = time.monotonic()
+    infos, samples, labels = rolled(body)
+    assert labels == [label] * 2
+    failed = [key for key in infos[0] if key.startswith("reward/failed_")]
+    assert failed == ([f"reward/failed_{fault}"] if fault else [])
+    assert all(math.isfinite(float(sample.rewards[0])) for sample in samples)
+    assert time.monotonic() - start < 50
+    printed = capfd.readouterr()
+    assert len(printed.out) + len(printed.err) < 20_000
+
+
+def test_a_fork_leaves_no_process(rolled):
+    before = _children()
+    rolled(FAULTS["a fork"][0])
+    deadline = time.monotonic() + 20
+    while _children() - before and time.monotonic() < deadline:
+        for child in _children() - before:
+            os.waitpid(child, os.WNOHANG)
+        time.sleep(0.1)
+    assert _children() == before
+
+
+def _children() -> set[int]:
+    import psutil
+
+    return {child.pid for child in psutil.Process().children()}
+
+
+def test_a_process_that_ends_itself_ends_with_a_code(tmp_path):
+    """os._exit ends the actor: nothing in it can hinder that, and Ray tells the run, which ends."""
+    (tmp_path / "reward.py").write_text("import os\ndef reward_func(queries, prompts, labels):\n    os._exit(9)\n")
+    program = (
+        "import asyncio, importlib.util, sys\n"
+        "from real_openrlhf.hooks.reward_calls import RewardCalls\n"
+        "spec = importlib.util.spec_from_file_location('reward', sys.argv[1])\n"
+        "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)\n"
+        "asyncio.run(RewardCalls(module.reward_func).reward('q', 'p', 'l'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "reward.py")], timeout=60)
+    assert done.returncode == 9
+
+
+def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
+    from real_openrlhf.hooks.requests import executor
+
+    async def ask(payload):
+        from aiohttp import web
+
+        async def answer(_):
+            return web.json_response(payload)
+
+        app = web.Application()
+        app.router.add_post("/score", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]
+        try:
+            return await executor([f"http://127.0.0.1:{port}/score"])._fetch_rewards_via_http(["q"], ["p"], ["l"])
+        finally:
+            await runner.cleanup()
+
+    (good,) = asyncio.run(ask({"rewards": [1.0], "scores": [1.0]}))
+    assert good == {"rewards": 1.0, "scores": 1.0, "extra_logs": {}}
+    for payload in ({"rewards": ["1"]}, [], {"error": "busy"}, {"rewards": [1, 2]}):
+        (bad,) = asyncio.run(ask(payload))
+        assert math.isnan(bad["scores"]) and len(bad["extra_logs"]) == 1

@@ -1,0 +1,38 @@
+"""A whole report of runs whose names are markup, controls and paths: it shows them, and writes where it was told."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import invented_runs as invented
+
+from real_openrlhf.cli import main
+from real_openrlhf.terminal import OBEYED
+
+SPEC = importlib.util.spec_from_file_location("untrusted_text", Path(__file__).parents[1] / "data/untrusted_text.py")
+untrusted = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(untrusted)
+
+HOSTILE = "<script>alert(1)</script>\x1b[2J../../$\\frac{\u202e|' onload='x"
+
+
+def test_a_whole_report_of_hostile_runs(tmp_path, capsys):
+    """Figures, tables and page, with the names where a run folder has some."""
+    for number in (1, 2):
+        flags = {"--algo.real.tau": HOSTILE, f"--actor.{HOSTILE}": HOSTILE}
+        record = {"recipe": f"{HOSTILE}{number}", "reason": HOSTILE, "status": "finished"}
+        folder = invented.write_run(tmp_path / "runs", "real", number, flags=flags, name=f"run{number}", **record)
+        meta = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(meta | {"name": HOSTILE, "algo": HOSTILE}))
+    before = set(tmp_path.rglob("*"))
+    out = tmp_path / "report"
+    assert main(["report", str(tmp_path / "runs"), "--out", str(out)]) == 0
+    assert {path for path in tmp_path.rglob("*") if out not in path.parents and path != out} == before
+    assert {path.parent.name for path in out.rglob("*.*")} == {"report", "figures", "tables"}
+    assert not OBEYED.search(capsys.readouterr().out)
+    page = untrusted.Page()
+    text = (out / "index.html").read_text()
+    page.feed(text)
+    assert page.wrong == [] and not OBEYED.search(text)
+    assert not re.search("<script", text, re.IGNORECASE) and "&lt;script&gt;alert(1)" in text
