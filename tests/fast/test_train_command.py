@@ -15,7 +15,7 @@ import pytest
 
 from real_openrlhf import cli
 from real_openrlhf.errors import UserError
-from real_openrlhf.training import command, model_check, preflight, process, reward_check
+from real_openrlhf.training import command, forked_workers, model_check, preflight, process, reward_check
 from real_openrlhf.training.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
@@ -201,6 +201,7 @@ def test_a_reward_file_that_is_missing_is_told(tmp_path):
 def request_for(tmp_path, monkeypatch):
     """A request whose files are all there, on the `cpu` recipe."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(forked_workers.WANTED, "0")  # what is started here needs no stack
     rows = "".join(json.dumps({"prompt": str(i), "label": "1"}) + "\n" for i in range(32))
     (tmp_path / "rows.jsonl").write_text(rows)
 

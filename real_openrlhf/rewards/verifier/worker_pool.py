@@ -120,7 +120,7 @@ class WorkerPool:
         threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
 
     def ask(self, request: dict) -> dict:
-        """A worker's reply, or NoVerdict. One that dies at work may have been killed from outside: another is asked."""
+        """A worker's reply, or NoVerdict. One that dies may have been killed from outside: another is asked."""
         try:
             return self._ask_one(request)
         except NoVerdict as verdict:
