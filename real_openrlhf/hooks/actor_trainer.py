@@ -15,6 +15,7 @@ from torch import Tensor
 from real_openrlhf import patching
 from real_openrlhf.algorithm.metrics import (
     RATIO_TABLE_SHAPE,
+    clipped_share,
     group_metrics,
     over_steps,
     ratio_metrics,
@@ -297,9 +298,11 @@ class RealActorTrainer(ActorPPOTrainer):
             [RATIO_TABLE_SHAPE.numel(), GAP_SUMS, 1, GAP_MAXIMA]
         )
         values, sampled = fetched.tolist(), self.replay_buffer.items[0].rollout_log_probs is not None
+        norm = self.strategy.get_grad_norm(self.actor)
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
-            "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
+            "actor_grad_norm": norm,
+            "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
             **{name: value / step.tokens for name, value in zip(SUMS, values, strict=False)},
             **self.step_metrics(step, totals.scores, table, values[-1 - GAP_MAXIMA]),
             **(self.mismatch.metrics(gap_sums, gap_maxima, self.engine.global_steps) if sampled else {}),

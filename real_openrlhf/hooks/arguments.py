@@ -9,9 +9,13 @@ from typing import Any
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED, write_text
-from real_openrlhf.hooks.refusals import deal_problems, problems
+from real_openrlhf.hooks.refusals import deal_problems, problems, weighted_problems
+
+# --actor.policy_loss_type: upstream's own two, ours that take their place in its loop, and REAL's trainer.
+POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -269,8 +273,9 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         scored_against_reference = find(args.algo.real.objective).needs_reference
         # OpenRLHF then keeps the reference's log-probabilities.
         kl.use_loss = kl.use_loss or scored_against_reference
-    elif args.train.deal == "groups":
-        wrong = list(deal_problems(args))
+    else:
+        wrong = list(weighted_problems(args)) if args.actor.policy_loss_type in TOKEN_WEIGHTS else []
+        wrong += deal_problems(args) if args.train.deal == "groups" else []
         if wrong:
             raise UserError(*wrong)
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
