@@ -17,14 +17,14 @@ from real_openrlhf.comparison.publish import publish
 from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.parsing import PassThrough, positive
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_task
+from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_model
 from real_openrlhf.training.ending import settle
 from real_openrlhf.training.place import Place
 from real_openrlhf.training.progress import duration
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
+from real_openrlhf.training.recipes import ALGORITHMS
 from real_openrlhf.training.records import PLACES, recorded_flags
+from real_openrlhf.training.tasks import RECIPES_OF, TASKS
 
-RECIPE = "cpu"
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 INTERRUPTED = (129, 130, 143)
 REFUSED = 2
@@ -70,11 +70,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds 1 to N (default: %(default)s)")
     parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
+    parser.add_argument("--task", choices=TASKS, default="reverse", help="what is learned (default: %(default)s)")
     parser.add_argument(
         "--skill",
         type=float,
         metavar="P",
-        help=f"pass rate to start from; lower is harder (default: {tiny_task.TinyConfig.skill})",
+        help="how often the model was right in its pre-training; lower is harder (default: the task's)",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("comparison"), metavar="DIR", help="runs and report (%(default)s)"
@@ -95,7 +96,14 @@ def run(args: argparse.Namespace) -> int:
     folder = (args.out / "runs").resolve()
     # A method that breaks down is a result here, and comparable with others only to its end.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
-    common += [*_task(args.skill), "--max-steps", str(args.steps), "--runs-dir", str(folder), *args.openrlhf]
+    common += [
+        *_task(args.task, args.skill),
+        "--max-steps",
+        str(args.steps),
+        "--runs-dir",
+        str(folder),
+        *args.openrlhf,
+    ]
     for unseen in filter(None, (settle(folder / entry.name) for entry in every)):
         print(unseen)
     todo = [entry for entry in every if not finished(folder / entry.name, args.steps)]
@@ -120,11 +128,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _task(skill: float | None) -> list[str]:
+def _task(name: str, skill: float | None) -> list[str]:
+    recipe = ["--recipe", RECIPES_OF[name]]
     if skill is None:
-        return []
-    folder = tiny_task.prepare(tiny_task.TinyConfig(skill=skill))
+        return recipe
+    folder = tiny_model.prepare(TASKS[name](skill=skill))  # type: ignore[call-arg]
     return [
+        *recipe,
         *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl")),
         *(run_inputs.VALIDATION, str(folder / "eval.jsonl")),
     ]
@@ -177,7 +187,7 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) 
 
 
 def _words(entry: Entry, common: Sequence[str]) -> list[str]:
-    run = ["--recipe", RECIPE, "--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
+    run = ["--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
     return [*run, *common, *entry.flags]
 
 
@@ -191,7 +201,8 @@ def _left(seconds: Sequence[float], count: int) -> str:
 
 
 def environment_of(words: Sequence[str]) -> dict[str, str]:
-    place = Place.of(RECIPES[RECIPE], None)
+    request = train_command.request_of(words)
+    place = Place.of(request.recipe, None)
     if place.job_address:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
-    return place.environment(train_command.request_of(["--recipe", RECIPE, *words]).plan())
+    return place.environment(request.plan())

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from real_openrlhf.files import write_json, write_jsonl
-from real_openrlhf.training import tiny_task
+from real_openrlhf.training.tiny_model import cache_folder
 
 DIGITS = 6  # significant ones of a logged number
 
@@ -21,7 +21,7 @@ def publish(folders: Iterable[Path], out: Path) -> None:
 
 
 def _portable(text: str, folder: Path) -> str:
-    cache = str(tiny_task.folder_of().parent)
+    cache = str(cache_folder())
     for here, there in ((str(folder.parent), "runs"), (cache, "CACHE"), (f"{Path.cwd()}/", "")):
         text = text.replace(here, there)
     return text

@@ -24,6 +24,8 @@ from real_openrlhf.hooks.weighted_policy_loss import loss_of
 class LoggedActorTrainer(ActorPPOTrainer):
     """Tokens and gradient magnitudes add up on the device; ranks exchange them once a rollout batch."""
 
+    actor_loss_fn: torch.nn.Module
+
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         add_up_as_told(self.actor.model)

@@ -34,6 +34,7 @@ from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 from real_openrlhf.training.records import HIDDEN, SECRET, is_finished, recorded_flags, typed
+from real_openrlhf.training.tasks import RECIPES_OF, TASKS
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -45,7 +46,9 @@ SHORTHANDS = {
     "gpus": "--actor.num_gpus_per_node",
     "nodes": "--actor.num_nodes",
 }
-OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
+OPTIONS = [
+    f"--{name}" for name in (*SHORTHANDS, "recipe", "task", "algo", "dry-run", "resume", "run-name", "runs-dir")
+]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
     parser.epilog = _epilog()
     parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--task", choices=TASKS, help="of the recipe cpu: reverse (its own), or sums, with thinking")
     parser.add_argument("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--dry-run", action="store_true", help="print and check everything, start nothing")
     parser.add_argument("--model", help="a folder or a hub id, instead of the recipe's model")
@@ -99,7 +103,7 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
-        recipe = RECIPES[args.recipe]
+        recipe = RECIPES[_recipe(args.recipe, args.task)]
         flags, removed = preflight.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -134,6 +138,15 @@ class Request:
 
     def missing(self) -> list[run_inputs.Prepared]:
         return run_inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
+
+
+def _recipe(name: str, task: str | None) -> str:
+    """A task is a recipe for machines without a GPU; its name says it shorter."""
+    if task is None or name == RECIPES_OF[task]:
+        return name
+    if name != "cpu":
+        raise UserError(f"--recipe {name} has its own task. Leave --task {task} out, or --recipe.")
+    return RECIPES_OF[task]
 
 
 def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
@@ -348,7 +361,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         record = {
             "name": path.name,
             "algo": args.algo,
-            "recipe": args.recipe,
+            "recipe": request.recipe.name,
             "seed": plan.number("--train.seed"),
             "status": "running",
             "reason": None,

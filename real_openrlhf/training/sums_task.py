@@ -1,0 +1,65 @@
+r"""The task `sums`: add several two-digit numbers with the running sums written out, as one thinks aloud.
+
+`a37b58c24=` asks for 37 + 58 + 24. A response copies number after number with the sum so far behind each, units first
+as one adds on paper, and boxes the last sum as it is read: `a37b58:59c24:911\boxed{119}`. Now and then it writes a
+step once more, so that there is length to lose; more numbers are more steps. The verifier for mathematics reads the
+box.
+"""
+
+import random
+from dataclasses import dataclass
+
+from real_openrlhf.training.tiny_model import TinyTask
+
+NAMES = "abcdefgh"  # of the numbers, so that it is clear which is next
+AGAIN = 0.15  # how often a step is written once more
+BOX = r"\boxed{"
+
+
+@dataclass(frozen=True)
+class SumsTask(TinyTask):
+    skill: float = 0.5
+    seed: int = 0
+    train_prompts: int = 8000
+    eval_prompts: int = 128
+    sure_steps: int = 450
+    unsure_steps: int = 50
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    fewest: int = 3
+    most: int = 6  # numbers to add
+
+    name = "sums"
+    tokens = (*"0123456789", *NAMES, "=", ":", BOX, "}")
+    split = r"\\boxed\{|."
+    positions = 160
+
+    def rows(self) -> tuple[list[dict], list[dict]]:
+        rng = random.Random(self.seed)
+        every: dict[str, int] = {}
+        while len(every) < self.train_prompts + self.eval_prompts:
+            numbers = self._numbers(rng)
+            every[prompt(numbers)] = sum(numbers)
+        rows = [{"prompt": asked, "label": str(total), "datasource": "sums"} for asked, total in every.items()]
+        return rows[: self.train_prompts], rows[self.train_prompts :]
+
+    def line(self, rng: random.Random, skill: float) -> tuple[str, str]:
+        """Each step is right with the same probability; what follows a wrong one goes on from it."""
+        numbers = self._numbers(rng)
+        return prompt(numbers), response(numbers, rng, skill ** (1 / (len(numbers) - 1)))
+
+    def _numbers(self, rng: random.Random) -> list[int]:
+        return [rng.randrange(10, 100) for _ in range(rng.randint(self.fewest, self.most))]
+
+
+def prompt(numbers: list[int]) -> str:
+    return "".join(f"{name}{number}" for name, number in zip(NAMES, numbers, strict=False)) + "="
+
+
+def response(numbers: list[int], rng: random.Random, sure: float) -> str:
+    total, said = numbers[0], [f"{NAMES[0]}{numbers[0]}"]
+    for name, number in zip(NAMES[1:], numbers[1:], strict=False):
+        total += number if rng.random() < sure else rng.choice([n for n in range(10, 100) if n != number])
+        step = f"{name}{number}:{str(total)[::-1]}"
+        said += [step] * (2 if rng.random() < AGAIN else 1)
+    return "".join(said) + f"{BOX}{total}}}"

@@ -1,0 +1,13 @@
+"""The tasks for machines without a GPU by name, and the recipe, files and reward of each."""
+
+from real_openrlhf.training.reverse_task import ReverseTask
+from real_openrlhf.training.sums_task import SumsTask
+from real_openrlhf.training.tiny_model import TinyTask
+
+TASKS: dict[str, type[TinyTask]] = {"reverse": ReverseTask, "sums": SumsTask}
+RECIPES_OF = {"reverse": "cpu", "sums": "cpu-sums"}
+
+
+def default(name: str) -> TinyTask:
+    """A task as its kind has it."""
+    return TASKS[name]()  # type: ignore[call-arg]  # every kind has its own defaults
