@@ -1,9 +1,10 @@
-r"""The task `sums`: add several two-digit numbers with the running sums written out, as one thinks aloud.
+r"""The task `sums`: add several two-digit numbers with every step written out, as one thinks aloud.
 
-`a37b58c24=` asks for 37 + 58 + 24. A response copies number after number with the sum so far behind each, units first
-as one adds on paper, and boxes the last sum as it is read: `a37b58:59c24:911\boxed{119}`. Now and then it writes a
-step once more, so that there is length to lose; more numbers are more steps. The verifier for mathematics reads the
-box.
+`a37b58c24=` asks for 37 + 58 + 24. A response takes number after number: how many units that makes, how many tens with
+what is carried, and the sum so far. Then it boxes the last sum: `a37b58:(15)(9)95c24:(9)(11)119\boxed{119}`. Now and
+then it writes a step once more, so that there is length to lose; more numbers are more steps. Counts in brackets are
+one token each, since each number alone says something about a count, and nothing about a sum's last digit: without
+them a minute is too short to learn to add. The verifier for mathematics reads the box.
 """
 
 import random
@@ -14,6 +15,7 @@ from real_openrlhf.training.tiny_model import TinyTask
 NAMES = "abcdefgh"  # of the numbers, so that it is clear which is next
 AGAIN = 0.15  # how often a step is written once more
 BOX = r"\boxed{"
+COUNTS = 80  # of tens, all that eight numbers can have
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class SumsTask(TinyTask):
     most: int = 6  # numbers to add
 
     name = "sums"
-    tokens = (*"0123456789", *NAMES, "=", ":", BOX, "}")
-    split = r"\\boxed\{|."
+    tokens = (*"0123456789", *NAMES, "=", ":", *(f"({count})" for count in range(COUNTS)), BOX, "}")
+    split = r"\\boxed\{|\(\d+\)|."
     positions = 160
 
     def rows(self) -> tuple[list[dict], list[dict]]:
@@ -59,7 +61,12 @@ def prompt(numbers: list[int]) -> str:
 def response(numbers: list[int], rng: random.Random, sure: float) -> str:
     total, said = numbers[0], [f"{NAMES[0]}{numbers[0]}"]
     for name, number in zip(NAMES[1:], numbers[1:], strict=False):
-        total += number if rng.random() < sure else rng.choice([n for n in range(10, 100) if n != number])
-        step = f"{name}{number}:{str(total)[::-1]}"
+        units = total % 10 + number % 10
+        tens = total // 10 + number // 10 + units // 10
+        if rng.random() >= sure:  # one count too many or too few, of either
+            units, tens = rng.choice([(units + 1, tens), (units - 1, tens), (units, tens + 1), (units, tens - 1)])
+        units = max(units, 0)
+        total = 10 * tens + units % 10
+        step = f"{name}{number}:({units})({tens}){total}"
         said += [step] * (2 if rng.random() < AGAIN else 1)
     return "".join(said) + f"{BOX}{total}}}"
