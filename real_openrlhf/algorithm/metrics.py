@@ -235,6 +235,7 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
 # name -> meaning, of the updates of any method.
 UPDATE_METRICS = {
     "update/clipped_share": "share of the step's updates whose gradient was scaled down to `--actor.max_norm`",
+    "update/ratio_max": "largest pi/pi_old of a token",
 }
 
 
@@ -243,9 +244,16 @@ def clipped_share(norms: Sequence[float], max_norm: float) -> float:
     return sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1)
 
 
+def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
+    """() of a micro-batch, 0 where nothing is visible; `update/ratio_max` is its exponential."""
+    return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
+
+
 # How a key is merged over the optimizer steps of a rollout batch; all others by their mean.
 _LAST = {"actor_lr", "actor_grad_norm"}
-_LARGEST = {name for name in (*GROUP_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))}
+_LARGEST = {
+    name for name in (*GROUP_METRICS, *UPDATE_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))
+}
 _SMALLEST = {name for name in GROUP_METRICS if name.endswith("_min")}
 
 

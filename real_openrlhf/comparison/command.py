@@ -4,6 +4,7 @@ All runs share one session (training/shared_ray.py), so that Ray and the vLLM en
 """
 
 import argparse
+import itertools
 import re
 import shlex
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from real_openrlhf.comparison.publish import publish
 from real_openrlhf.errors import UserError, exit_code
-from real_openrlhf.parsing import PassThrough, positive
+from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_model
 from real_openrlhf.training.ending import settle
@@ -45,15 +46,21 @@ class Entry:
         return "-".join([self.algo, *(re.sub(r"[^\w.+=-]+", "_", word) for word in words), f"s{self.seed}"])
 
 
-def entries(algos: Iterable[str], seeds: int) -> list[Entry]:
-    """Seed by seed, so that a comparison that ends early has every algorithm."""
+def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
+    """Seed by seed, so that a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(shlex.split(text)) for text in algos]
+    cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
             raise UserError(f"--algos {algo}: not an algorithm. These are: {', '.join(ALGORITHMS)}.")
-    runs = [Entry(algo, tuple(flags), seed) for seed in range(1, seeds + 1) for algo, *flags in methods]
+    runs = [
+        Entry(algo, (*flags, *itertools.chain(*cell)), seed)
+        for seed in range(first_seed, first_seed + seeds)
+        for cell in cells
+        for algo, *flags in methods
+    ]
     if len({entry.name for entry in runs}) < len(runs):
-        raise UserError("--algos names the same thing twice.")
+        raise UserError("--algos or --grid names the same thing twice.")
     return runs
 
 
@@ -68,7 +75,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"with flags of its own in quotes: 'real --algo.real.tau 0.1' (default: {' '.join(DEFAULT_ALGOS)})",
     )
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds 1 to N (default: %(default)s)")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of each (default: %(default)s)")
+    parser.add_argument(
+        "--first-seed", type=whole, default=1, metavar="N", help="seeds from N on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--grid",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("FLAG", "VALUE"),
+        help="run every algorithm at each of these values, like --grid actor.adam.lr 1e-4 1e-3; given twice, at each "
+        "pair of both, and the report is their map",
+    )
     parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
     parser.add_argument("--task", choices=TASKS, default="reverse", help="what is learned (default: %(default)s)")
     parser.add_argument(
@@ -86,13 +105,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also a copy that is small enough to commit: no weights, no logs, no paths of this machine",
     )
+    parser.add_argument("--compact", action="store_true", help="of such a copy: only what maps and predictions read")
 
 
 def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report.command import write
     from real_openrlhf.report.read_runs import read_runs
 
-    every = entries(args.algos, args.seeds)
+    every = entries(args.algos, args.seeds, args.first_seed, args.grid)
+    across = [flag for flag, *_ in args.grid] if len(args.grid) == 2 else None
     folder = (args.out / "runs").resolve()
     # A method that breaks down is a result here, and comparable with others only to its end.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
@@ -116,9 +137,9 @@ def run(args: argparse.Namespace) -> int:
         return REFUSED
     runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
     if runs:
-        print(f"report: {write(runs, skipped, args.out / 'report')}")
+        print(f"report: {write(runs, skipped, args.out / 'report', across)}")
         if args.publish:
-            publish([run.path for run in runs], args.publish)
+            publish([run.path for run in runs], args.publish, args.compact)
             print(f"published: {args.publish}")
     for entry, code in failures:
         print(f"{entry.name} ended with exit code {code}: {folder / entry.name / 'train.log'}", file=sys.stderr)

@@ -186,6 +186,13 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "them (default: 20; 0: never)",
     )
     group.add_argument(
+        "--train.hopeless",
+        default="fail",
+        choices=["fail", "end"],
+        help="how such a run ends: fail, so that it is seen and can go on from its checkpoint; end, as after its last "
+        "step, for sweeps that go where runs break (default: fail)",
+    )
+    group.add_argument(
         "--ds.logit_free",
         action="store_true",
         help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
@@ -247,6 +254,11 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if args.train.hopeless_steps < 0:
         raise UserError(
             f"--train.hopeless_steps {args.train.hopeless_steps} is negative. Use a number of steps, or 0 for never"
+        )
+    if args.train.hopeless == "end" and args.train.async_enable:
+        raise UserError(
+            "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
+            "process. Use --train.hopeless fail"
         )
     if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
         raise UserError(

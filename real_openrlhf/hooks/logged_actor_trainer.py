@@ -11,7 +11,13 @@ from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
-from real_openrlhf.algorithm.metrics import RATIO_TABLE_SHAPE, clipped_share, ratio_metrics, scored_ratio_table
+from real_openrlhf.algorithm.metrics import (
+    RATIO_TABLE_SHAPE,
+    clipped_share,
+    largest_log_ratio,
+    ratio_metrics,
+    scored_ratio_table,
+)
 from real_openrlhf.algorithm.mismatch import gaps, no_gaps
 from real_openrlhf.algorithm.score_table import sum_over_ranks
 from real_openrlhf.hooks.dropout_seeds import reseed
@@ -40,6 +46,7 @@ class LoggedActorTrainer(ActorPPOTrainer):
         self.ratios = torch.zeros(RATIO_TABLE_SHAPE, dtype=torch.float64, device=device)
         self.gap_sums, self.gap_maxima = no_gaps(device)
         self.norms: list[float] = []
+        self.furthest = self.gap_maxima.new_zeros(())
         status = super().ppo_train(kl_ctl)
         ratios, gap_sums = sum_over_ranks(self.ratios).cpu(), sum_over_ranks(self.gap_sums).cpu()
         dist.all_reduce(self.gap_maxima, op=dist.ReduceOp.MAX)
@@ -48,6 +55,8 @@ class LoggedActorTrainer(ActorPPOTrainer):
         if gap_sums.any():  # nor a gap without a sampler's log-probabilities
             status |= self.mismatch.metrics(gap_sums, self.gap_maxima.cpu(), self.actor.model.global_steps)
         if self.args.train.run_dir:
+            dist.all_reduce(self.furthest, op=dist.ReduceOp.MAX)
+            status["update/ratio_max"] = float(self.furthest.exp())
             status["update/clipped_share"] = clipped_share(self.norms, self.args.actor.max_norm)
         return status
 
@@ -63,6 +72,7 @@ class LoggedActorTrainer(ActorPPOTrainer):
     def watch(self, loss_fn, inputs: tuple, named: dict) -> None:
         """Before each call of the loss, whose first two arguments are the new and the old log-probabilities."""
         new, old, mask, sampler = *inputs[:2], named["action_mask"], named["rollout_log_probs"]
+        self.furthest = torch.maximum(self.furthest, largest_log_ratio(new, old, mask))
         if self.scores is not None:
             loss = self.args.actor.policy_loss_type
             family = "grpo" if loss == "ppo" else loss

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.errors import UserError
+from real_openrlhf.parsing import flag_name
 
 if TYPE_CHECKING:
     from real_openrlhf.report.drawing import Picture
@@ -57,7 +58,7 @@ def write(
     runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path, across: Sequence[str] | None = None
 ) -> Path:
     """Everything under `out`: index.html, figures/ and tables/. `across` are the two flags of a map."""
-    from real_openrlhf.report import figures, maps, page, tables
+    from real_openrlhf.report import figures, page, tables
     from real_openrlhf.report.settings import compare
     from real_openrlhf.report.weights import proposition_5_1
 
@@ -66,7 +67,7 @@ def write(
             (out / folder).mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
-    flags = [maps.flag_name(text) for text in across or ()]
+    flags = [flag_name(text) for text in across or ()]
     comparisons = compare(runs, flags)
     sections = []
     for comparison in comparisons:

@@ -71,11 +71,6 @@ class MapCell:
 Grid = dict[tuple[str, str], MapCell]  # (value of the one flag, value of the other)
 
 
-def flag_name(text: str) -> str:
-    """`actor.adam.lr` and `--actor.adam.lr` are one flag."""
-    return f"--{text.removeprefix('--')}"
-
-
 def grids(comparison: Comparison, across: Sequence[str]) -> dict[Setting, Grid]:
     """Every setting's cells; a setting whose runs logged no validation has none."""
     sets = sets_of(comparison.runs)
