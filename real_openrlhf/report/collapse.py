@@ -3,7 +3,7 @@
 A run has collapsed if its validation ended below half of its own best. Its step is the first one from which on the
 training pass rate, as a mean of three steps, stays below half of its best so far. A number gives an alarm at the first
 step at which it crosses a threshold. In a run that collapses an alarm three steps or more before that is a hit (later
-ones see the fall itself); in any other run an alarm is a false one. The threshold is chosen on some seeds, and all that
+ones see the fall itself); in any other run an alarm is a false one. Thresholds are chosen on some seeds, and all that
 is said is of the others.
 """
 
