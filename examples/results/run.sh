@@ -31,14 +31,14 @@ deal) # the same updates of whole prompts for every method, beside OpenRLHF's ow
         'grpo --train.deal upstream' 'dapo --train.deal upstream' 'gspo --train.deal upstream' "$@"
     ;;
 tune | tune-hard | tune-sums) # every method at four rates on seeds 1 and 2, then at its best one on five other seeds
-    # No update is clipped: at a norm of 1 REAL's nearly all are. Other methods: REAL_TUNE_METHODS="real grpo".
-    read -ra methods <<<"${REAL_TUNE_METHODS:-real real_constant real_balanced grpo dapo cispo reinforce gspo}"
+    # No update is clipped: at a norm of 1 nearly all of REAL's are.
     flags=(--steps 40 --actor.max_norm 100 --train.hopeless_steps 8 --train.hopeless end)
     [ "$name" = tune-hard ] && flags+=(--steps 60 --skill 0.05)
     [ "$name" = tune-sums ] && flags+=(--task sums)
-    compare "${flags[@]}" --seeds 2 --algos "${methods[@]}" --grid actor.adam.lr 5e-5 1e-4 2e-4 4e-4 "$@"
+    compare "${flags[@]}" --seeds 2 --algos real real_constant real_balanced grpo dapo cispo reinforce gspo \
+        --grid actor.adam.lr 5e-5 1e-4 2e-4 4e-4 "$@"
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py "comparison/$name/runs")
-    compare "${flags[@]}" --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
+    compare "${flags[@]}" "$@" --first-seed 11 --seeds 5 --algos "${best[@]}"
     ;;
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     # one session for all; a run that is dead ends at once; the same command goes on after an interrupt
