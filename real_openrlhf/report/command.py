@@ -85,10 +85,11 @@ def write(
 
 
 def _curves(comparison: "Comparison") -> "list[Picture | Table]":
-    from real_openrlhf.report import figures, tables
+    from real_openrlhf.report import figures, pairs, tables
 
     parts: list[Picture | Table | None] = [
         tables.results(comparison),
+        pairs.pairs(comparison),
         figures.dynamics(comparison),
         figures.ablation(comparison),
         tables.ablations(comparison),
