@@ -49,6 +49,9 @@ class Entry:
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """Seed by seed, so that a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(shlex.split(text)) for text in algos]
+    for flag, *values in grid:
+        if not values:
+            raise UserError(f"--grid {flag}: give the values that it is to have, like --grid {flag} 1 2.")
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
@@ -75,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"with flags of its own in quotes: 'real --algo.real.tau 0.1' (default: {' '.join(DEFAULT_ALGOS)})",
     )
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="of each (default: %(default)s)")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each, one a seed (default: %(default)s)")
     parser.add_argument(
         "--first-seed", type=whole, default=1, metavar="N", help="seeds from N on (default: %(default)s)"
     )
@@ -117,14 +120,8 @@ def run(args: argparse.Namespace) -> int:
     folder = (args.out / "runs").resolve()
     # A method that breaks down is a result here, and comparable with others only to its end.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
-    common += [
-        *_task(args.task, args.skill),
-        "--max-steps",
-        str(args.steps),
-        "--runs-dir",
-        str(folder),
-        *args.openrlhf,
-    ]
+    common += [*_task(args.task, args.skill), "--max-steps", str(args.steps)]
+    common += ["--runs-dir", str(folder), *args.openrlhf]
     for unseen in filter(None, (settle(folder / entry.name) for entry in every)):
         print(unseen)
     todo = [entry for entry in every if not finished(folder / entry.name, args.steps)]

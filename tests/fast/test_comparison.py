@@ -30,6 +30,11 @@ def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
     assert made[0].flags == ("--actor.adam.lr", "1e-4", "--train.batch_size", "16")
 
 
+def test_a_grid_without_values_is_refused():
+    with pytest.raises(UserError, match="--grid actor.adam.lr: give the values"):
+        command.entries(["real"], 1, 1, [["actor.adam.lr"]])
+
+
 @pytest.mark.parametrize("algos, said", [(["reel"], "not an algorithm"), (["real", "real"], "twice")])
 def test_what_cannot_be_compared_is_refused(algos, said):
     with pytest.raises(UserError, match=said):
