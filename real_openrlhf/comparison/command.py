@@ -78,7 +78,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"with flags of its own in quotes: 'real --algo.real.tau 0.1' (default: {' '.join(DEFAULT_ALGOS)})",
     )
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each, one a seed (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=positive, default=3, metavar="N", help="runs of each, one a seed (default: %(default)s)"
+    )
     parser.add_argument(
         "--first-seed", type=whole, default=1, metavar="N", help="seeds from N on (default: %(default)s)"
     )
@@ -115,8 +117,9 @@ def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report.command import write
     from real_openrlhf.report.read_runs import read_runs
 
-    every = entries(args.algos, args.seeds, args.first_seed, args.grid)
-    across = [flag for flag, *_ in args.grid] if len(args.grid) == 2 else None
+    grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
+    every = entries(args.algos, args.seeds, args.first_seed, [*grid.values()])
+    across = [*grid] if len(grid) == 2 else None
     folder = (args.out / "runs").resolve()
     # A method that breaks down is a result here, and comparable with others only to its end.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
