@@ -34,7 +34,7 @@ from real_openrlhf.training.process import drop_stale_locks, supervise
 from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, USER, Plan, Recipe, Setting, compose
 from real_openrlhf.training.records import HIDDEN, SECRET, is_finished, recorded_flags, typed
-from real_openrlhf.training.tasks import RECIPES_OF, TASKS
+from real_openrlhf.training.tasks import TASKS, recipe_of
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -103,7 +103,7 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
-        recipe = RECIPES[_recipe(args.recipe, args.task)]
+        recipe = RECIPES[recipe_of(args.recipe, args.task)]
         flags, removed = preflight.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -138,15 +138,6 @@ class Request:
 
     def missing(self) -> list[run_inputs.Prepared]:
         return run_inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
-
-
-def _recipe(name: str, task: str | None) -> str:
-    """A task is a recipe for machines without a GPU; its name says it shorter."""
-    if task is None or name == RECIPES_OF[task]:
-        return name
-    if name != "cpu":
-        raise UserError(f"--recipe {name} has its own task. Leave --task {task} out, or --recipe.")
-    return RECIPES_OF[task]
 
 
 def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
