@@ -32,7 +32,7 @@ deal) # the same updates of whole prompts for every method, beside OpenRLHF's ow
     ;;
 tune | tune-hard | tune-sums) # every method at four rates on seeds 1 and 2, then at its best one on five other seeds
     # No update is clipped: at a norm of 1 nearly all of REAL's are.
-    flags=(--steps 40 --actor.max_norm 100 --train.hopeless_steps 8 --train.hopeless end)
+    flags=(--compact --steps 40 --actor.max_norm 100 --train.hopeless_steps 8 --train.hopeless end)
     [ "$name" = tune-hard ] && flags+=(--steps 60 --skill 0.05)
     [ "$name" = tune-sums ] && flags+=(--task sums)
     compare "${flags[@]}" --seeds 2 --algos real real_constant real_balanced grpo dapo cispo reinforce gspo \
