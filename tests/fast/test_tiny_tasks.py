@@ -124,7 +124,7 @@ def test_the_verifier_for_mathematics_grades_the_box():
 
 
 @pytest.mark.parametrize("skill", [1.0, 0.4])
-def test_lines_are_right_as_often_as_skill_says_and_steps_follow_from_each_other(skill):
+def test_lines_are_right_about_as_often_as_skill_says_and_steps_follow_from_each_other(skill):
     task, rng, right = SumsTask(), random.Random(0), 0
     for _ in range(3000):
         prompt, said = task.line(rng, skill)
@@ -134,7 +134,8 @@ def test_lines_are_right_as_often_as_skill_says_and_steps_follow_from_each_other
         assert list(dict.fromkeys(name for name, *_ in steps)) == list("bcdefgh"[: len(numbers_of(prompt)) - 1])
         assert int(steps[-1][-1]) == total
         assert all(int(sum_) == 10 * int(tens) + int(units) % 10 for _, _, units, tens, sum_ in steps)
-    assert right / 3000 == pytest.approx(skill, abs=0.035)
+    # a little more often: one too many and one too few cancel
+    assert skill - 0.025 < right / 3000 < skill + 0.075
 
 
 def test_lengths_are_those_of_thinking():
