@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -295,7 +296,7 @@ class RealActorTrainer(ActorPPOTrainer):
         """What is logged of an optimizer step, the same on every rank."""
         dist.all_reduce(totals.largest, op=dist.ReduceOp.MAX, group=self.dp_group)
         fetched = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.largest]))
-        table, gap_sums, (drift, furthest), gap_maxima = fetched[len(SUMS) :].split(
+        table, gap_sums, _, gap_maxima = fetched[len(SUMS) :].split(
             [RATIO_TABLE_SHAPE.numel(), GAP_SUMS, 2, GAP_MAXIMA]
         )
         values, sampled = fetched.tolist(), self.replay_buffer.items[0].rollout_log_probs is not None
@@ -304,9 +305,9 @@ class RealActorTrainer(ActorPPOTrainer):
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": norm,
             "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
-            "update/ratio_max": float(furthest.exp()),
+            "update/ratio_max": math.exp(values[-1 - GAP_MAXIMA]),
             **{name: value / step.tokens for name, value in zip(SUMS, values, strict=False)},
-            **self.step_metrics(step, totals.scores, table, float(drift)),
+            **self.step_metrics(step, totals.scores, table, values[-2 - GAP_MAXIMA]),
             **(self.mismatch.metrics(gap_sums, gap_maxima, self.engine.global_steps) if sampled else {}),
         }
 
