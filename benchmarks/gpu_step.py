@@ -66,26 +66,28 @@ def run(args: argparse.Namespace, algo: str) -> dict:
 
 def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
     """What config.json would say of the recipe's model."""
-    from real_openrlhf.training import memory_estimate, tiny_task
+    from real_openrlhf.training import memory_estimate, tiny_model
     from real_openrlhf.training.recipes import RECIPES
+    from real_openrlhf.training.reverse_task import ReverseTask
 
     model = RECIPES[args.recipe].model
-    if model != "tiny":
+    if model != "reverse":
         return memory_estimate.KNOWN_CONFIGS[model]
-    return tiny_task.make_model(tiny_task.make_tokenizer(), 0).config.to_dict()
+    return tiny_model.make_model(ReverseTask, tiny_model.make_tokenizer(ReverseTask), 0).config.to_dict()
 
 
 def save_model(args: argparse.Namespace) -> None:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from real_openrlhf.training import tiny_task
+    from real_openrlhf.training import tiny_model
+    from real_openrlhf.training.reverse_task import ReverseTask
 
     config = {**shape_config(args), "max_position_embeddings": 16_384}
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = Qwen2ForCausalLM(Qwen2Config(**config)).to(torch.bfloat16)
     model.save_pretrained(args.folder)
-    tiny_task.make_tokenizer().save_pretrained(args.folder)  # its tokens are not looked at
+    tiny_model.make_tokenizer(ReverseTask).save_pretrained(args.folder)  # its tokens are not looked at
 
 
 def plan_of(args: argparse.Namespace):

@@ -72,14 +72,15 @@ def arguments(variant: str, model: str, updates: int, ranks: int):
 def make_model(folder: str) -> None:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from real_openrlhf.training.tiny_task import make_tokenizer
+    from real_openrlhf.training.reverse_task import ReverseTask
+    from real_openrlhf.training.tiny_model import make_tokenizer
 
     config = Qwen2Config(
         hidden_size=256, num_hidden_layers=4, vocab_size=8000, intermediate_size=1024, num_attention_heads=4,
         num_key_value_heads=4, max_position_embeddings=256, tie_word_embeddings=False,
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
+    make_tokenizer(ReverseTask).save_pretrained(folder)
 
 
 def work(rank: int, ranks: int, folder: str, args, pipe) -> None:

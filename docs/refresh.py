@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
-from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS
+from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, UPDATE_METRICS
 from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
 from real_openrlhf.training.algorithms import ALGORITHMS
 from real_openrlhf.training.command import ASSUMED_GPU_GB
@@ -81,6 +81,7 @@ MADE: dict[str, Callable[[str], str]] = {
     "objectives": objectives,
     "group_metrics": partial(metrics, GROUP_METRICS),
     "plan_metrics": partial(metrics, PLAN_METRICS),
+    "update_metrics": partial(metrics, UPDATE_METRICS),
     "mismatch_metrics": partial(metrics, MISMATCH_METRICS),
     "memory": memory,
 }

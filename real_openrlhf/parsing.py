@@ -19,6 +19,11 @@ def positive(text: str) -> int:
     return whole(text)
 
 
+def flag_name(text: str) -> str:
+    """`actor.adam.lr` and `--actor.adam.lr` are one flag."""
+    return f"--{text.removeprefix('--')}"
+
+
 class PassThrough(argparse.ArgumentParser):
     """Whatever is not ours is OpenRLHF's: kept in order under `openrlhf` instead of refused."""
 

@@ -518,7 +518,7 @@ COMMANDS = [
         "7",
     ),
     (*REQUIRED, "--rollout.batch_size", "4", "--rollout.micro_batch_size", "1"),  # refused: fewer than actors
-    (*REQUIRED, "--actor.policy_loss_type", "reinforce"),  # refused: no such loss
+    (*REQUIRED, "--actor.policy_loss_type", "policy_gradient"),  # refused: no such loss
     (*REQUIRED, "--no.such_flag", "1"),
     (*REQUIRED, "--train.micro", "2", "--algo.kl.init", "0.5"),  # abbreviated
 ]

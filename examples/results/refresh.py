@@ -9,10 +9,10 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from real_openrlhf.report import tables
+from real_openrlhf.report import maps, pairs, tables
 from real_openrlhf.report.command import write
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Comparison, compare
@@ -28,7 +28,11 @@ REPORTS = {
     "hard": ["hard/runs"],
     "more": ["more/runs"],
     "deal": ["deal/runs"],
+    **{
+        name: [f"{name}/runs"] for name in ("tune", "tune-hard", "tune-sums", "map") if (HERE / name / "runs").is_dir()
+    },
 }
+ACROSS = {"map": ("--actor.adam.lr", "--train.batch_size")}  # the flags of a map
 # `columns 1,2,5` takes these of the report's table; without it a page shows all.
 BLOCK = re.compile(r"(<!-- table: (?P<path>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -51,7 +55,7 @@ def refresh() -> None:
         shutil.rmtree(HERE / name / "report", ignore_errors=True)
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder)
-            write(runs_of(name), [], report)
+            write(runs_of(name), [], report, ACROSS.get(name))
             for file in shown(name):
                 target = HERE / name / "report" / file
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -67,9 +71,11 @@ def problems() -> Iterator[str]:
         there = {str(path.relative_to(report)) for path in report.rglob("*.*")}
         yield from (f"{report / file} is shown by a page and missing" for file in files - there)
         yield from (f"{report / file} is shown by no page" for file in there - files)
-        (comparison,) = compare(runs_of(name))
+        (comparison,) = compare(runs_of(name), ACROSS.get(name, ()))
         for file in there:
-            if file.endswith(".md") and (report / file).read_text() != table(Path(file).stem, comparison):
+            if file.endswith(".md") and (report / file).read_text() != table(
+                Path(file).stem, comparison, ACROSS.get(name, ())
+            ):
                 yield f"{report / file} is not what the runs say"
     yield from (f"{page} is not what {HERE} says" for page in PAGES if page.read_text() != filled(page))
 
@@ -87,8 +93,11 @@ def shown(name: str) -> set[str]:
     return {file for page in PAGES for file in pattern.findall(page.read_text())}
 
 
-def table(stem: str, comparison: Comparison) -> str:
-    return tables.to_markdown(getattr(tables, stem)(comparison))
+def table(stem: str, comparison: Comparison, across: Sequence[str]) -> str:
+    if stem == "map":
+        return tables.to_markdown(maps.cells(comparison, across))
+    made = pairs.pairs(comparison) if stem == "pairs" else getattr(tables, stem)(comparison)
+    return tables.to_markdown(made) if made else ""
 
 
 def filled(page: Path) -> str:

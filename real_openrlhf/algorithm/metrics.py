@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, ObjectiveSettings, WeighedLoss
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
@@ -158,21 +159,25 @@ def token_gradients(
 ) -> Tensor:
     """(B, T) |W| of each token, where the loss's gradient is sum_t W_t grad log pi(o_t) over a rollout's mean.
 
-    `grpo` and `gspo` take the advantage as 1, as in the paper's Table 1, and are 0 where clipping is active: by token,
-    or by the sequence's mean log-ratio. `rollout` is REAL and whatever else has one weight a rollout (`weights`, the
+    Baselines take the advantage as 1, as in the paper's Table 1. `grpo` and `gspo` are 0 where clipping is active: by
+    token, or by the sequence's mean log-ratio; `cispo` and `reinforce` have the token's weight.
+    `rollout` is REAL and whatever else has one weight a rollout (`weights`, the
     `rollout_weights` of its step); `rollout_ratio` is that for scores that are means of ratios.
     """
-    ratio = _log_ratio(log_probs, old_log_probs, action_mask).exp()
+    log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
+    if family in TOKEN_WEIGHTS:
+        return token_weights(family, log_ratio, clip)
+    ratio = log_ratio.exp()
     if family in ("rollout", "rollout_ratio"):
         if weights is None:
             raise ValueError(f"family {family} needs the weights of its rollouts")
         each = weights.abs().to(ratio)[:, None]
         return each * ratio if family == "rollout_ratio" else each.expand_as(ratio)
     if family == "gspo":
-        mean = ratio.log().sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
+        mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
         ratio = mean.exp().expand_as(ratio)
     elif family != "grpo":
-        raise ValueError(f"unknown family {family!r}: choose grpo, gspo, rollout or rollout_ratio")
+        raise ValueError(f"unknown family {family!r}: choose grpo, gspo, cispo, reinforce, rollout or rollout_ratio")
     positive = (labels == POSITIVE)[:, None]
     clipped = torch.where(positive, ratio > 1 + clip[1], ratio < 1 - clip[0])
     return torch.where(clipped, 0.0, ratio)
@@ -227,9 +232,28 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
     return metrics
 
 
+# name -> meaning, of the updates of any method.
+UPDATE_METRICS = {
+    "update/clipped_share": "share of the step's updates whose gradient was scaled down to `--actor.max_norm`",
+    "update/ratio_max": "largest pi/pi_old of a token",
+}
+
+
+def clipped_share(norms: Sequence[float], max_norm: float) -> float:
+    """Of updates with these gradient norms; a bound of 0 is none."""
+    return sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1)
+
+
+def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
+    """() of a micro-batch, 0 where nothing is visible; `update/ratio_max` is its exponential."""
+    return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
+
+
 # How a key is merged over the optimizer steps of a rollout batch; all others by their mean.
 _LAST = {"actor_lr", "actor_grad_norm"}
-_LARGEST = {name for name in (*GROUP_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))}
+_LARGEST = {
+    name for name in (*GROUP_METRICS, *UPDATE_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))
+}
 _SMALLEST = {name for name in GROUP_METRICS if name.endswith("_min")}
 
 

@@ -4,6 +4,7 @@ All runs share one session (training/shared_ray.py), so that Ray and the vLLM en
 """
 
 import argparse
+import itertools
 import re
 import shlex
 import sys
@@ -15,16 +16,16 @@ from pathlib import Path
 
 from real_openrlhf.comparison.publish import publish
 from real_openrlhf.errors import UserError, exit_code
-from real_openrlhf.parsing import PassThrough, positive
+from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_task
+from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_model
 from real_openrlhf.training.ending import settle
 from real_openrlhf.training.place import Place
 from real_openrlhf.training.progress import duration
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
+from real_openrlhf.training.recipes import ALGORITHMS
 from real_openrlhf.training.records import PLACES, flags_of, recorded_flags
+from real_openrlhf.training.tasks import RECIPES_OF, TASKS
 
-RECIPE = "cpu"
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 INTERRUPTED = (129, 130, 143)
 REFUSED = 2
@@ -45,15 +46,24 @@ class Entry:
         return "-".join([self.algo, *(re.sub(r"[^\w.+=-]+", "_", word) for word in words), f"s{self.seed}"])
 
 
-def entries(algos: Iterable[str], seeds: int) -> list[Entry]:
-    """Seed by seed, so that a comparison that ends early has every algorithm."""
+def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
+    """Seed by seed, so that a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(shlex.split(text)) for text in algos]
+    for flag, *values in grid:
+        if not values:
+            raise UserError(f"--grid {flag}: give the values that it is to have, like --grid {flag} 1 2.")
+    cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
             raise UserError(f"--algos {algo}: not an algorithm. These are: {', '.join(ALGORITHMS)}.")
-    runs = [Entry(algo, tuple(flags), seed) for seed in range(1, seeds + 1) for algo, *flags in methods]
+    runs = [
+        Entry(algo, (*flags, *itertools.chain(*cell)), seed)
+        for seed in range(first_seed, first_seed + seeds)
+        for cell in cells
+        for algo, *flags in methods
+    ]
     if len({entry.name for entry in runs}) < len(runs):
-        raise UserError("--algos names the same thing twice.")
+        raise UserError("--algos or --grid names the same thing twice.")
     return runs
 
 
@@ -68,13 +78,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"with flags of its own in quotes: 'real --algo.real.tau 0.1' (default: {' '.join(DEFAULT_ALGOS)})",
     )
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="seeds 1 to N (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=positive, default=3, metavar="N", help="runs of each, one a seed (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--first-seed", type=whole, default=1, metavar="N", help="seeds from N on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--grid",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("FLAG", "VALUE"),
+        help="run every algorithm at each of these values, like --grid actor.adam.lr 1e-4 1e-3; given twice, at each "
+        "pair of both, and the report is their map",
+    )
     parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
+    parser.add_argument("--task", choices=TASKS, default="reverse", help="what is learned (default: %(default)s)")
     parser.add_argument(
         "--skill",
         type=float,
         metavar="P",
-        help=f"pass rate to start from; lower is harder (default: {tiny_task.TinyConfig.skill})",
+        help="how often the model was right in its pre-training; lower is harder (default: the task's)",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("comparison"), metavar="DIR", help="runs and report (%(default)s)"
@@ -85,17 +110,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also a copy that is small enough to commit: no weights, no logs, no paths of this machine",
     )
+    parser.add_argument("--compact", action="store_true", help="of such a copy: only what maps and predictions read")
 
 
 def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report.command import write
     from real_openrlhf.report.read_runs import read_runs
 
-    every = entries(args.algos, args.seeds)
+    grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
+    every = entries(args.algos, args.seeds, args.first_seed, [*grid.values()])
+    across = [*grid] if len(grid) == 2 else None
     folder = (args.out / "runs").resolve()
     # A method that breaks down is a result here, and comparable with others only to its end.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
-    common += [*_task(args.skill), "--max-steps", str(args.steps), "--runs-dir", str(folder), *args.openrlhf]
+    common += [*_task(args.task, args.skill), "--max-steps", str(args.steps)]
+    common += ["--runs-dir", str(folder), *args.openrlhf]
     for unseen in filter(None, (settle(folder / entry.name) for entry in every)):
         print(unseen)
     todo = [entry for entry in every if not finished(folder / entry.name, args.steps)]
@@ -108,9 +137,9 @@ def run(args: argparse.Namespace) -> int:
         return REFUSED
     runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
     if runs:
-        print(f"report: {write(runs, skipped, args.out / 'report')}")
+        print(f"report: {write(runs, skipped, args.out / 'report', across)}")
         if args.publish:
-            publish([run.path for run in runs], args.publish)
+            publish([run.path for run in runs], args.publish, args.compact)
             print(f"published: {args.publish}")
     for entry, code in failures:
         print(f"{entry.name} ended with exit code {code}: {folder / entry.name / 'train.log'}", file=sys.stderr)
@@ -120,11 +149,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _task(skill: float | None) -> list[str]:
+def _task(name: str, skill: float | None) -> list[str]:
+    recipe = ["--recipe", RECIPES_OF[name]]
     if skill is None:
-        return []
-    folder = tiny_task.prepare(tiny_task.TinyConfig(skill=skill))
+        return recipe
+    folder = tiny_model.prepare(TASKS[name](skill=skill))  # type: ignore[call-arg]
     return [
+        *recipe,
         *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl")),
         *(run_inputs.VALIDATION, str(folder / "eval.jsonl")),
     ]
@@ -177,7 +208,7 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) 
 
 
 def _words(entry: Entry, common: Sequence[str]) -> list[str]:
-    run = ["--recipe", RECIPE, "--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
+    run = ["--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
     return [*run, *common, *entry.flags]
 
 
@@ -191,7 +222,8 @@ def _left(seconds: Sequence[float], count: int) -> str:
 
 
 def environment_of(words: Sequence[str]) -> dict[str, str]:
-    place = Place.of(RECIPES[RECIPE], None)
+    request = train_command.request_of(words)
+    place = Place.of(request.recipe, None)
     if place.job_address:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
-    return place.environment(train_command.request_of(["--recipe", RECIPE, *words]).plan())
+    return place.environment(request.plan())

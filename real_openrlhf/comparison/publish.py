@@ -5,27 +5,43 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from real_openrlhf.files import write_json, write_jsonl
-from real_openrlhf.training import tiny_task
+from real_openrlhf.training.tiny_model import cache_folder
 
 DIGITS = 6  # significant ones of a logged number
+COMPACT_DIGITS = 4
+# What maps and predictions read, by the beginning of a name.
+COMPACT = (
+    *("phase", "step", "eval_", "entropy_loss", "ppo_kl", "ppo_clip_ratio", "actor_grad_norm"),
+    *("update/clipped_share", "update/ratio_max"),
+    *(
+        "rollout/pass_rate",
+        "rollout/solve_all",
+        "rollout/solve_none",
+        "rollout/reward_mean",
+        "rollout/response_length_mean",
+    ),
+    *("real/loss", "real/score_std", "real/score_abs_max", "real/weight_", "real/mixed_groups"),
+)
 
 
-def publish(folders: Iterable[Path], out: Path) -> None:
-    """run.json and metrics.jsonl of every run, with paths that mean something elsewhere."""
+def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
+    """run.json and metrics.jsonl of every run, with paths that mean something elsewhere; compact, the most of it."""
     for folder in folders:
         path = out / "runs" / folder.name
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / "run.json", json.loads(_portable((folder / "run.json").read_text(), folder)))
         lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-        write_jsonl(path / "metrics.jsonl", ({key: _short(value) for key, value in line.items()} for line in lines))
+        write_jsonl(path / "metrics.jsonl", (_line(line, compact) for line in lines))
 
 
 def _portable(text: str, folder: Path) -> str:
-    cache = str(tiny_task.folder_of().parent)
+    cache = str(cache_folder())
     for here, there in ((str(folder.parent), "runs"), (cache, "CACHE"), (f"{Path.cwd()}/", "")):
         text = text.replace(here, there)
     return text
 
 
-def _short(value: object) -> object:
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+def _line(line: dict, compact: bool) -> dict:
+    kept = {key: value for key, value in line.items() if key.startswith(COMPACT)} if compact else line
+    digits = COMPACT_DIGITS if compact else DIGITS
+    return {key: float(f"{value:.{digits}g}") if isinstance(value, float) else value for key, value in kept.items()}

@@ -8,7 +8,7 @@ from tqdm import tqdm
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.prompts import load_tokenizer
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation import result_tables
+from real_openrlhf.evaluation import paired, result_tables
 from real_openrlhf.evaluation.engines import EngineSettings, Request, generate, sample_seed
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.model import context_length, find_model, fingerprint
@@ -21,13 +21,20 @@ from real_openrlhf.training.run_folder import code_version, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a folder with a Hugging Face model, or its name on the hub")
+    parser.add_argument("--model", help="a folder with a Hugging Face model, or its name on the hub")
     parser.add_argument(
         "--benchmarks",
         default="all",
         help=f"all, or a list like aime24,minerva of {', '.join(BENCHMARKS)}, or JSONL files (default %(default)s)",
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for the samples, results and tables")
+    parser.add_argument("--out", type=Path, help="folder for the samples, results and tables")
+    parser.add_argument(
+        "--compare",
+        nargs=2,
+        type=Path,
+        metavar="OUT",
+        help="evaluate nothing: two such folders of the same problems and settings, by pairs of problems",
+    )
     parser.add_argument("--data-dir", type=Path, help="folder with the benchmarks (default: the hub's)")
     parser.add_argument("--name", help="of the model in the tables (default: the last part of --model)")
     sampling = parser.add_argument_group("sampling (the defaults are the paper's protocol)")
@@ -57,6 +64,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.compare:
+        if args.model:
+            raise UserError("--compare reads two evaluations that are there. Leave --model out")
+        first, second = args.compare
+        print(paired.compare(first, second, args.out))
+        return 0
+    if not args.model or not args.out:
+        raise UserError("give --model and --out, or --compare with two folders that were such an --out")
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must not be negative, --top-p must lie above 0 and not above 1")
     grader = find_grader(args.grader, args.think)

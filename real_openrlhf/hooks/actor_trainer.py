@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,9 @@ from torch import Tensor
 from real_openrlhf import patching
 from real_openrlhf.algorithm.metrics import (
     RATIO_TABLE_SHAPE,
+    clipped_share,
     group_metrics,
+    largest_log_ratio,
     over_steps,
     ratio_metrics,
     ratio_table,
@@ -83,7 +86,7 @@ class Totals:
     scores: Tensor  # (K,): what the weights were made from
     weights: Tensor  # (K,)
     sums: Tensor
-    largest: Tensor  # the scores' drift, then the gaps to the sampler
+    largest: Tensor  # the scores' drift, the tokens' log-ratio, then the gaps to the sampler
     hinge: float = 0.0  # coefficient of DisCO's KL constraint
 
 
@@ -161,7 +164,7 @@ class RealActorTrainer(ActorPPOTrainer):
         if step.known:
             scores += KNOWN_AT_OLD[self.settings.objective.score]
         weights = self.weigh(step, scores).weights if step.known else torch.zeros_like(scores)
-        return Totals(kl_ctl, scores, weights, sums, largest=sums.new_zeros(1 + GAP_MAXIMA))
+        return Totals(kl_ctl, scores, weights, sums, largest=sums.new_zeros(2 + GAP_MAXIMA))
 
     def forward(self, batch: Batch, step: RankStep, differentiable: bool = True) -> Forward:
         experience = batch.experience
@@ -283,7 +286,7 @@ class RealActorTrainer(ActorPPOTrainer):
         columns = (now.log_probs[:count], batch.old[:count], batch.mask[:count])
         gradients = token_gradients(family, *columns, batch.labels, weights=weights * max(denominator, 1))
         totals.sums[len(SUMS) : -GAP_SUMS] += ratio_table(*columns, batch.labels, gradients).flatten()
-        largest = [(now.scores[:count].double() - used).abs().max()[None]]
+        largest = [(now.scores[:count].double() - used).abs().max()[None], largest_log_ratio(*columns)[None]]
         if batch.sampler is not None:
             sums, maxima = gaps(batch.old[:count], batch.sampler[:count], batch.mask[:count])
             totals.sums[-GAP_SUMS:] += sums
@@ -296,14 +299,17 @@ class RealActorTrainer(ActorPPOTrainer):
         dist.all_reduce(totals.largest, op=dist.ReduceOp.MAX, group=self.dp_group)
         fetched = fetch(torch.cat([sum_over_ranks(totals.sums, self.dp_group), totals.largest]))
         table, gap_sums, _, gap_maxima = fetched[len(SUMS) :].split(
-            [RATIO_TABLE_SHAPE.numel(), GAP_SUMS, 1, GAP_MAXIMA]
+            [RATIO_TABLE_SHAPE.numel(), GAP_SUMS, 2, GAP_MAXIMA]
         )
         values, sampled = fetched.tolist(), self.replay_buffer.items[0].rollout_log_probs is not None
+        norm = self.strategy.get_grad_norm(self.actor)
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
-            "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
+            "actor_grad_norm": norm,
+            "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
+            "update/ratio_max": math.exp(values[-1 - GAP_MAXIMA]),
             **{name: value / step.tokens for name, value in zip(SUMS, values, strict=False)},
-            **self.step_metrics(step, totals.scores, table, values[-1 - GAP_MAXIMA]),
+            **self.step_metrics(step, totals.scores, table, values[-2 - GAP_MAXIMA]),
             **(self.mismatch.metrics(gap_sums, gap_maxima, self.engine.global_steps) if sampled else {}),
         }
 

@@ -9,10 +9,14 @@ from typing import Any
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED, write_text
-from real_openrlhf.hooks.refusals import deal_problems, problems
+from real_openrlhf.hooks.refusals import deal_problems, problems, weighted_problems
 from real_openrlhf.signs_of_life import offer_stacks
+
+# --actor.policy_loss_type: upstream's own two, ours that take their place in its loop, and REAL's trainer.
+POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -192,6 +196,13 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "(default: 120; 0: never)",
     )
     group.add_argument(
+        "--train.hopeless",
+        default="fail",
+        choices=["fail", "end"],
+        help="how such a run ends: fail, so that it is seen and can go on from its checkpoint; end, as after its last "
+        "step, for sweeps that go where runs break (default: fail)",
+    )
+    group.add_argument(
         "--ds.logit_free",
         action="store_true",
         help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
@@ -254,6 +265,11 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--train.hopeless_steps {args.train.hopeless_steps} is negative. Use a number of steps, or 0 for never"
         )
+    if args.train.hopeless == "end" and args.train.async_enable:
+        raise UserError(
+            "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
+            "process. Use --train.hopeless fail"
+        )
     if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
         raise UserError(
             "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
@@ -279,8 +295,9 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         scored_against_reference = find(args.algo.real.objective).needs_reference
         # OpenRLHF then keeps the reference's log-probabilities.
         kl.use_loss = kl.use_loss or scored_against_reference
-    elif args.train.deal == "groups":
-        wrong = list(deal_problems(args))
+    else:
+        wrong = list(weighted_problems(args)) if args.actor.policy_loss_type in TOKEN_WEIGHTS else []
+        wrong += deal_problems(args) if args.train.deal == "groups" else []
         if wrong:
             raise UserError(*wrong)
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.

@@ -47,6 +47,7 @@ class Hope:
 
     def __init__(self, args: SimpleNamespace) -> None:
         self.limit = args.train.hopeless_steps
+        self.ends_well = args.train.hopeless == "end"
         self.reasons = reasons(args)
         self.rows = dict.fromkeys(self.reasons, 0)
 
@@ -61,7 +62,14 @@ class Hope:
                 )
         return warning
 
+    @property
+    def gone(self) -> bool:
+        """The run ends here as if it had no more steps, so that the next one of its session can begin."""
+        return self.ends_well and bool(self.limit) and max(self.rows.values()) >= self.limit
+
     def check(self) -> None:
+        if self.ends_well:
+            return
         for reason, count in self.rows.items():
             if self.limit and count >= self.limit:
                 raise HopelessRunError(

@@ -30,6 +30,18 @@ def deal_problems(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
+def weighted_problems(args: SimpleNamespace) -> Iterator[str]:
+    """Parts of upstream's loss that `cispo` and `reinforce` have not."""
+    loss, level = args.actor.policy_loss_type, args.algo.advantage.is_correction_level
+    if args.actor.dual_clip is not None:
+        yield f"--actor.dual_clip clips PPO's surrogate; --actor.policy_loss_type {loss} has none. Leave it out"
+    if level != "off":
+        yield (
+            f"--algo.advantage.is_correction_level {level} is not made with --actor.policy_loss_type {loss}. Use "
+            "--algo.advantage.is_correction_level off"
+        )
+
+
 def _labels(args: SimpleNamespace) -> Iterator[str]:
     reward, threshold = args.reward, args.algo.real.label_threshold
     if not reward.remote_url and not args.train.agent_func_path:

@@ -21,6 +21,7 @@ class RunLog:
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
         self.hope = Hope(args)
+        self.train = args.train
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
@@ -44,6 +45,9 @@ class RunLog:
         if warning := self.hope.see(values):
             self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
         self.hope.check()
+        if self.hope.gone:
+            self._line("notes.jsonl", {"step": step, "say": "nothing is left to learn from: the run ends here"})
+            self.train.max_steps = step
 
     def log_eval(self, step: int, values: dict) -> None:
         self._write("eval", step, values)

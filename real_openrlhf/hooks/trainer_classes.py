@@ -1,5 +1,7 @@
 """The classes that OpenRLHF constructs for a run: its own or ours, chosen here and nowhere in its files."""
 
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+
 
 def deals_itself(args) -> bool:
     """Whether the experience maker gives each rank its rollouts: OpenRLHF must not sort them by length again."""
@@ -29,7 +31,7 @@ def actor_trainer_class(args) -> type:
         from real_openrlhf.hooks.dealt_actor_trainer import DealtActorTrainer
 
         return DealtActorTrainer
-    if args.train.run_dir:
+    if args.train.run_dir or args.actor.policy_loss_type in TOKEN_WEIGHTS:
         from real_openrlhf.hooks.logged_actor_trainer import LoggedActorTrainer
 
         return LoggedActorTrainer

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf.errors import UserError
+from real_openrlhf.parsing import flag_name
 
 if TYPE_CHECKING:
     from real_openrlhf.report.drawing import Picture
     from real_openrlhf.report.read_runs import Run
+    from real_openrlhf.report.settings import Comparison
     from real_openrlhf.report.tables import Table
 
 
@@ -25,6 +27,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run folders, TensorBoard logs of stock OpenRLHF, or a folder of such",
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where figures, tables and page go")
+    parser.add_argument(
+        "--map",
+        nargs=2,
+        metavar="FLAG",
+        help="two flags that the runs vary, like actor.adam.lr train.batch_size: heat maps of where each method works "
+        "and where it breaks, and a table of the cells, in place of curves",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,14 +48,16 @@ def run(args: argparse.Namespace) -> int:
         print(unseen)
     for path, reason in skipped:
         print(f"skipped {path}: {reason}")
-    page = write(runs, skipped, args.out)
+    page = write(runs, skipped, args.out, args.map)
     print(f"{len(runs)} run{'s' * (len(runs) != 1)} reported, {len(skipped)} skipped")
     print(page)
     return 0
 
 
-def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path) -> Path:
-    """Everything under `out`: index.html, figures/ and tables/."""
+def write(
+    runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path, across: Sequence[str] | None = None
+) -> Path:
+    """Everything under `out`: index.html, figures/ and tables/. `across` are the two flags of a map."""
     from real_openrlhf.report import figures, page, tables
     from real_openrlhf.report.settings import compare
     from real_openrlhf.report.weights import proposition_5_1
@@ -56,19 +67,11 @@ def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path)
             (out / folder).mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
-    comparisons = compare(runs)
+    flags = [flag_name(text) for text in across or ()]
+    comparisons = compare(runs, flags)
     sections = []
     for comparison in comparisons:
-        parts: list[Picture | Table | None] = [
-            tables.results(comparison),
-            figures.dynamics(comparison),
-            figures.ablation(comparison),
-            tables.ablations(comparison),
-            figures.knobs(comparison),
-            figures.distributions(comparison),
-            tables.ratios(comparison),
-        ]
-        section = page.Section(comparison, [part for part in parts if part is not None])
+        section = page.Section(comparison, _map(comparison, flags) if flags else _curves(comparison))
         slug = _slug(comparison.name)
         same = [other for other in comparisons if _slug(other.name) == slug]
         slug += f"-{same.index(comparison) + 1}" if len(same) > 1 or not slug else ""
@@ -82,6 +85,28 @@ def write(runs: "Sequence[Run]", skipped: Sequence[tuple[Path, str]], out: Path)
     index = out / "index.html"
     index.write_text(page.render(sections, gradient, proposition_5_1(), benchmarks, skipped))
     return index
+
+
+def _curves(comparison: "Comparison") -> "list[Picture | Table]":
+    from real_openrlhf.report import figures, pairs, tables
+
+    parts: list[Picture | Table | None] = [
+        tables.results(comparison),
+        pairs.pairs(comparison),
+        figures.dynamics(comparison),
+        figures.ablation(comparison),
+        tables.ablations(comparison),
+        figures.knobs(comparison),
+        figures.distributions(comparison),
+        tables.ratios(comparison),
+    ]
+    return [part for part in parts if part is not None]
+
+
+def _map(comparison: "Comparison", flags: Sequence[str]) -> "list[Picture | Table]":
+    from real_openrlhf.report import maps
+
+    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags)]
 
 
 def _save(part: "Picture | Table", out: Path) -> None:

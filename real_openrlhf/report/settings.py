@@ -74,8 +74,8 @@ class Comparison:
         return [run for setting in self.settings for run in setting.runs]
 
 
-def compare(runs: Sequence[Run]) -> list[Comparison]:
-    """Runs by task (recipe and training data), then by method and knobs.
+def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]:
+    """Runs by task (recipe and training data), then by method and knobs; a setting may vary `across` these flags.
 
     A plain log does not say its task: it joins the others if they have one task in common, else it stands apart.
     """
@@ -88,7 +88,7 @@ def compare(runs: Sequence[Run]) -> list[Comparison]:
     elif plain:
         tasks[()] = plain
     named = zip(_task_names(list(tasks)), tasks.values(), strict=True)
-    return [Comparison(name, _settings(members)) for name, members in named]
+    return [Comparison(name, _settings(members, across)) for name, members in named]
 
 
 def _task(run: Run) -> tuple:
@@ -97,7 +97,7 @@ def _task(run: Run) -> tuple:
     data = run.meta.get("data")
     data = tuple(sorted(map(str, data.values()))) if isinstance(data, dict) else ()
     # the last two parts: a local model's folder is often just called model
-    model = "/".join(PurePath(str(_flags(run).get("--actor.model_name_or_path", ""))).parts[-2:])
+    model = "/".join(PurePath(str(flags_of(run).get("--actor.model_name_or_path", ""))).parts[-2:])
     return str(run.meta.get("recipe")), model, data
 
 
@@ -111,14 +111,14 @@ def _task_names(tasks: Sequence[tuple]) -> list[str]:
     ]
 
 
-def _settings(runs: list[Run]) -> tuple[Setting, ...]:
+def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
     alike: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
-        alike[run.algo, _deviation(run), bool(run.meta)].append(run)
+        alike[run.algo, _deviation(run, across), bool(run.meta)].append(run)
     settings = []
     for (algo, deviation, told), members in alike.items():
         knobs = [_knobs(run) for run in members]
-        flags = sorted({flag for knobs_of_run in knobs for flag in knobs_of_run})
+        flags = sorted({flag for knobs_of_run in knobs for flag in knobs_of_run} - {*across})
         varied = [flag for flag in flags if len({str(knobs_of_run.get(flag)) for knobs_of_run in knobs}) > 1]
         plain = () if told or (algo, deviation, True) not in alike else ("plain log",)
         seeds: dict[tuple, list[Run]] = defaultdict(list)
@@ -132,7 +132,7 @@ def _settings(runs: list[Run]) -> tuple[Setting, ...]:
     return tuple(sorted(settings, key=lambda s: (order.get(s.algo, len(order)), s.algo, s.deviation, s.distinction)))
 
 
-def _flags(run: Run) -> dict[str, Any]:
+def flags_of(run: Run) -> dict[str, Any]:
     flags = run.meta.get("flags")
     return flags if isinstance(flags, dict) else {}
 
@@ -140,17 +140,17 @@ def _flags(run: Run) -> dict[str, Any]:
 def _knobs(run: Run) -> dict[str, Any]:
     """The flags that can change what is learned, without seeds and places."""
     knobs = {}
-    for flag, value in _flags(run).items():
+    for flag, value in flags_of(run).items():
         own_place = isinstance(value, str) and (run.name in value or run.path.name in value)
         if flag.startswith(LEARNING) and flag not in NOT_LEARNING and not own_place:
             knobs[flag] = PurePath(value).name if isinstance(value, str) and "/" in value else value
     return knobs
 
 
-def _deviation(run: Run) -> tuple[str, ...]:
+def _deviation(run: Run, across: Sequence[str]) -> tuple[str, ...]:
     """Where a run leaves its method's own flags."""
     usual = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
-    flags = _flags(run)
+    flags = {flag: value for flag, value in flags_of(run).items() if flag not in across}
     changes = [flag for flag, setting in usual.items() if flag in flags and flags[flag] != json_value(setting.words)]
     additions = [flag for flag in WORDS if flag not in usual and flags.get(flag)] if usual else []
     return tuple(

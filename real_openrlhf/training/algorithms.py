@@ -66,6 +66,8 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
     )
 
 
+_NO_MORE_KL = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
+
 _BASELINES = (
     Algorithm(
         "grpo",
@@ -106,6 +108,32 @@ _BASELINES = (
                 "3e-4 4e-4", "“thresholds are set to ε_low=3 × 10^-4 and ε_high=4 × 10^-4”"
             ),
             **_NO_KL,
+        },
+    ),
+    Algorithm(
+        "cispo",
+        "CISPO",
+        "baseline: clipped importance weights, constants of the loss, so that no token loses its gradient",
+        "MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5; not in the paper",
+        {
+            "--actor.policy_loss_type": own("cispo", "advantages as GRPO's"),
+            "--actor.eps_clip_low_high": own(
+                "1.0 4.0",
+                "weights in [0, 5]: no lower bound, as in its paper, which names no upper one; TRL advises 5",
+            ),
+            "--actor.loss_agg_mode": Setting.of("MiniMax-M1", "token-mean", "Eq. 4: one mean over all tokens"),
+            **_NO_MORE_KL,
+        },
+    ),
+    Algorithm(
+        "reinforce",
+        "REINFORCE",
+        "control: CISPO with no clipping at all; beside `dapo` and `cispo`, what clipping does",
+        "MiniMax-M1 (arXiv 2506.13585), what CISPO starts from; not in the paper",
+        {
+            "--actor.policy_loss_type": own("reinforce", "advantages as GRPO's, importance weights unclipped"),
+            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`, from which only clipping tells it"),
+            **_NO_MORE_KL,
         },
     ),
 )

@@ -40,6 +40,7 @@ from real_openrlhf.training.progress import Progress
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, Plan, Recipe, Setting, compose
 from real_openrlhf.training.records import flags_of, is_finished, recorded_flags, typed
 from real_openrlhf.training.stalled import FLAG, MINUTES, Watch
+from real_openrlhf.training.tasks import TASKS, recipe_of
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -51,7 +52,9 @@ SHORTHANDS = {
     "gpus": "--actor.num_gpus_per_node",
     "nodes": "--actor.num_nodes",
 }
-OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
+OPTIONS = [
+    f"--{name}" for name in (*SHORTHANDS, "recipe", "task", "algo", "dry-run", "resume", "run-name", "runs-dir")
+]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
     parser.epilog = _epilog()
     parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--task", choices=TASKS, help="of the recipe cpu: reverse (its own), or sums, with thinking")
     parser.add_argument("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--dry-run", action="store_true", help="print and check everything, start nothing")
     parser.add_argument("--model", help="a folder or a hub id, instead of the recipe's model")
@@ -105,7 +109,7 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
-        recipe = RECIPES[args.recipe]
+        recipe = RECIPES[recipe_of(args.recipe, args.task)]
         flags, removed = preflight.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -338,7 +342,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         record = {
             "name": path.name,
             "algo": args.algo,
-            "recipe": args.recipe,
+            "recipe": request.recipe.name,
             "seed": plan.number("--train.seed"),
             "status": "running",
             "reason": None,

@@ -154,9 +154,9 @@ _LORA = {
 _CPU = Recipe(
     name="cpu",
     about="the whole stack on a tiny model and task, on two cores without a GPU",
-    model="tiny",
-    train_data="tiny",
-    eval_data="tiny",
+    model="reverse",
+    train_data="reverse",
+    eval_data="reverse",
     gpus=1,
     on_cpu=True,
     settings={
@@ -200,6 +200,12 @@ _CPU = Recipe(
 )
 
 
+# What its longer responses ask for.
+_SUMS = {
+    "--rollout.max_new_tokens": own("100", "twice a usual answer"),
+    "--data.max_len": own("128"),
+}
+
 # The 7B recipe in the cpu recipe's sizes. A flag that one uses and the other does not is told by a test.
 _NOT_ON_CPU = {"--vllm.enable_sleep"}
 _CPU_SIZES = {
@@ -234,6 +240,15 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         _CPU,
+        _variant(
+            _CPU,
+            "cpu-sums",
+            "the cpu recipe on another task: sums with the steps written out, graded by the verifier for mathematics",
+            _SUMS,
+            model="sums",
+            train_data="sums",
+            eval_data="sums",
+        ),
         _CPU_LIKE_GPU,
         _QWEN_1_5B,
         _QWEN_7B,

@@ -1,4 +1,4 @@
-"""The files that a run reads: sets prepared by name, the tiny task, or the user's own; and making what is missing."""
+"""The files that a run reads: sets prepared by name, a tiny task, or the user's own; and making what is missing."""
 
 import argparse
 import contextlib
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import file_of
-from real_openrlhf.training import tiny_task
+from real_openrlhf.training import tiny_model
 from real_openrlhf.training.plan import OBJECTIVE
 from real_openrlhf.training.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
+from real_openrlhf.training.tasks import TASKS, default
 
 MODEL, TRAINING, VALIDATION, REWARD = (
     "--actor.model_name_or_path",
@@ -18,7 +19,6 @@ MODEL, TRAINING, VALIDATION, REWARD = (
     "--eval.dataset",
     "--reward.remote_url",
 )
-TINY = "tiny"
 
 
 @dataclass(frozen=True)
@@ -29,31 +29,28 @@ class Prepared:
     path: Path
 
     def make(self, model: str) -> None:
-        if self.name == TINY:
-            tiny_task.prepare()
+        if self.name in TASKS:
+            tiny_model.prepare(default(self.name))
         else:
             _prepare_set(self.name, self.path, model)
 
 
 def training_set(name: str, data_dir: Path) -> Path:
     """A set by name, or any other path as it is."""
-    if name == TINY:
-        return tiny_task.folder_of() / "train.jsonl"
+    if name in TASKS:
+        return default(name).folder() / "train.jsonl"
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
 def validation_set(name: str, data_dir: Path) -> Path:
-    return tiny_task.folder_of() / "eval.jsonl" if name == TINY else (data_dir / f"{name}.jsonl").resolve()
+    return default(name).folder() / "eval.jsonl" if name in TASKS else (data_dir / f"{name}.jsonl").resolve()
 
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
-    reward = (
-        Path(__file__).resolve().parents[1]
-        / "rewards"
-        / f"{'tiny' if recipe.train_data == TINY else 'math'}_reward.py"
-    )
-    model = str(tiny_task.folder_of() / "model") if recipe.model == TINY else recipe.model
+    own_reward = recipe.train_data == "reverse"  # what every other task is graded by is the maths verifier
+    reward = Path(__file__).resolve().parents[1] / "rewards" / f"{'tiny' if own_reward else 'math'}_reward.py"
+    model = str(default(recipe.model).folder() / "model") if recipe.model in TASKS else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
         TRAINING: Setting((str(training_set(recipe.train_data, data_dir)),), RECIPE, recipe.train_data),
@@ -64,8 +61,11 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
 
 def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
     """What these flags read, is not there, and can be made."""
-    files = [Prepared(TINY, tiny_task.folder_of() / "model"), Prepared(TINY, tiny_task.folder_of() / "train.jsonl")]
-    files += [Prepared(TINY, tiny_task.folder_of() / "eval.jsonl")]
+    files = [
+        Prepared(name, default(name).folder() / part)
+        for name in TASKS
+        for part in ("model", "train.jsonl", "eval.jsonl")
+    ]
     files += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
     files += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
@@ -78,7 +78,8 @@ def rows(flags: Mapping[str, Setting]) -> int | None:
     if os.path.isfile(path):
         with contextlib.suppress(OSError), open(path, "rb") as lines:
             return sum(1 for _ in lines)
-    return tiny_task.TinyConfig().train_prompts if path == training_set(TINY, Path()) else TRAINING_ROWS.get(path.stem)
+    prompts = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
+    return prompts.get(path) or TRAINING_ROWS.get(path.stem)
 
 
 def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:

@@ -58,3 +58,16 @@ def test_trpa_trains_with_a_reference_on_the_prompts_and_first_rollouts_of_real(
     assert run.values("rollout/prompts_crc") == real.values("rollout/prompts_crc")[:3]
     assert len(set(run.values("rollout/prompts_crc"))) == 3  # other prompts in every step
     assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]
+
+
+def test_cispo_trains_on_the_prompts_updates_and_first_rollouts_of_real(train, real):
+    run = train(
+        "cispo", "--algo", "cispo", "--seed", "1", "--max-steps", "2", "--no-eval.at_start", "--no-eval.at_end"
+    )
+    assert run.finite
+    for name in ("rollout/prompts_crc", "update/rollouts_crc"):
+        assert run.values(name) == real.values(name)[:2]
+    assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]
+    for other in (run, real):
+        assert all(ratio >= 1 for ratio in other.values("update/ratio_max"))
+        assert all(share in (0, 0.25, 0.5, 0.75, 1) for share in other.values("update/clipped_share"))

@@ -26,7 +26,7 @@ def loaded_by(module: str) -> set[str]:
         "real_openrlhf.patching",
         "real_openrlhf.training.recipes",
         "real_openrlhf.algorithm.schedule",
-        "real_openrlhf.training.tiny_task",
+        "real_openrlhf.training.tasks",
     ],
 )
 def test_these_import_nothing_heavy(module):

@@ -20,6 +20,21 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
     assert made[1].flags == ("--algo.real.tau", "0.1")
 
 
+def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
+    grid = [["actor.adam.lr", "1e-4", "1e-3"], ["--train.batch_size", "16", "64"]]
+    made = command.entries(["real", "grpo"], 2, 11, grid)
+    assert len(made) == 2 * 2 * 2 * 2 and [entry.seed for entry in made] == [11] * 8 + [12] * 8
+    assert [entry.name for entry in made[:3]] == [
+        *("real-lr-1e-4-batch_size-16-s11", "grpo-lr-1e-4-batch_size-16-s11", "real-lr-1e-4-batch_size-64-s11"),
+    ]
+    assert made[0].flags == ("--actor.adam.lr", "1e-4", "--train.batch_size", "16")
+
+
+def test_a_grid_without_values_is_refused():
+    with pytest.raises(UserError, match="--grid actor.adam.lr: give the values"):
+        command.entries(["real"], 1, 1, [["actor.adam.lr"]])
+
+
 @pytest.mark.parametrize("algos, said", [(["reel"], "not an algorithm"), (["real", "real"], "twice")])
 def test_what_cannot_be_compared_is_refused(algos, said):
     with pytest.raises(UserError, match=said):
@@ -78,3 +93,19 @@ def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, mo
     assert str(tmp_path) not in (published / "run.json").read_text()
     assert json.loads((published / "run.json").read_text())["data"] == {"data/mine.jsonl": "abc"}
     assert json.loads((published / "metrics.jsonl").read_text()) == {"phase": "train", "step": 1, "loss": 0.123457}
+
+
+def test_a_compact_copy_has_what_maps_and_predictions_read(tmp_path, monkeypatch):
+    from real_openrlhf.report import collapse, maps
+
+    monkeypatch.chdir(tmp_path)
+    run = record(tmp_path / "comparison" / "runs" / "real-s1")
+    read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_cv", "real/weight_pos", "real/weight_neg"]
+    read += ["real/score_std", "real/score_abs_max", "actor_grad_norm", "entropy_loss", "ppo_kl"]
+    read += [key for key, _ in maps.COLUMNS.values()]
+    line = dict.fromkeys([*read, "ratio/pos/low/share", "timing/generation", "update/rollouts_crc"], 0.123456789)
+    (run / "metrics.jsonl").write_text(json.dumps({"phase": "train", "step": 1, "time": 1.5, **line}) + "\n")
+    publish([run], tmp_path / "shared", compact=True)
+    kept = json.loads((tmp_path / "shared" / "runs" / "real-s1" / "metrics.jsonl").read_text())
+    assert kept == {"phase": "train", "step": 1, **dict.fromkeys(read, 0.1235)}
+    assert all(value(kept) is not None for value, _ in collapse.SIGNALS.values())

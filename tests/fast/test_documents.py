@@ -13,7 +13,7 @@ import pytest
 
 from real_openrlhf import cli
 from real_openrlhf.algorithm.formulas import SETTINGS
-from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, RATIO_METRICS
+from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, RATIO_METRICS, UPDATE_METRICS
 from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
 from real_openrlhf.hooks.reward_calls import KINDS
 from real_openrlhf.rewards.verifier.verdict import FAILED
@@ -247,7 +247,7 @@ def rows_of(name: str) -> list[list[str]]:
 def test_every_logged_number_has_a_row_and_every_row_a_number():
     rows = [row for row in rows_of("metrics.md") if len(row) == 3 and re.fullmatch(r"`[^` ]+`", row[0])]
     described = set().union(*(named(row[0].strip("`")) for row in rows))
-    of_code = {*GROUP_METRICS, *PLAN_METRICS, *RATIO_METRICS, *MISMATCH_METRICS}
+    of_code = {*GROUP_METRICS, *PLAN_METRICS, *UPDATE_METRICS, *RATIO_METRICS, *MISMATCH_METRICS}
     everywhere = of_code | logged() | {key for key in in_code() if not key.startswith("label/")}
     patterns = {re.sub(r"<\w+>", r"\\w+", name) for name in described if "<" in name}
     lines = {"phase", "step", "time"}
@@ -264,7 +264,7 @@ def test_every_logged_number_has_a_row_and_every_row_a_number():
 
 @every_page
 def test_every_metric_exists(page):
-    known = {*GROUP_METRICS, *PLAN_METRICS, *RATIO_METRICS, *logged(), *in_code()}
+    known = {*GROUP_METRICS, *PLAN_METRICS, *UPDATE_METRICS, *RATIO_METRICS, *logged(), *in_code()}
     for text in code(page):
         for name in re.findall(r"^(?:real|ratio|rollout|update|timing|verifier|mismatch)/[\w/]*\w$", text):
             assert name in known, name

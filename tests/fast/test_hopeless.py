@@ -15,10 +15,10 @@ HOPELESS = {
 }
 
 
-def hope(limit=4, loss="real", uniform="drop") -> Hope:
+def hope(limit=4, loss="real", uniform="drop", hopeless="fail") -> Hope:
     return Hope(
         SimpleNamespace(
-            train=SimpleNamespace(hopeless_steps=limit),
+            train=SimpleNamespace(hopeless_steps=limit, hopeless=hopeless),
             actor=SimpleNamespace(policy_loss_type=loss),
             algo=SimpleNamespace(real=SimpleNamespace(uniform_groups=uniform)),
         )
@@ -65,3 +65,14 @@ def test_uniform_groups_that_are_trained_on_are_no_reason():
 def test_different_reasons_do_not_add_up():
     first, second = (FINE | HOPELESS[reason] for reason in list(HOPELESS)[:2])
     assert ends_after(hope(), [first, first, second, second, first, second])[0] is None
+
+
+def test_a_sweep_ends_such_a_run_as_if_it_were_over():
+    watch, bad = hope(hopeless="end"), HOPELESS["all responses are cut"]
+    seen = []
+    for step in (FINE, bad, bad, bad, bad):
+        watch.see(step)
+        watch.check()  # no error
+        seen.append(watch.gone)
+    assert seen == [False] * 4 + [True]
+    assert not hope(0, hopeless="end").gone and not hope().gone

@@ -19,7 +19,10 @@ from real_openrlhf.training.recipes import (
 )
 from real_openrlhf.training.run_folder import json_value
 
-NAMES = "real real_bce real_no_anchor real_constant real_balanced grpo dapo gspo trpa disco_logl disco_lratio".split()
+NAMES = """
+    real real_bce real_no_anchor real_constant real_balanced grpo dapo gspo cispo reinforce trpa disco_logl
+    disco_lratio
+""".split()
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from invented_runs import write_run
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "results"
@@ -58,3 +59,19 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
         record = json.loads(path.read_text())
         assert record["status"] == "finished" and record["code_version"] and record["seed"] >= 1
         assert not re.search(r'"/(?!dev)', path.read_text()), path  # no absolute path
+
+
+def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
+    """By the mean of the last validations; seeds that are kept for later, and runs that failed, do not decide."""
+    ends = {("real", 1e-4): [0.5, 0.7], ("real", 2e-4): [0.9, 0.1], ("real", 4e-4): [0.6, 0.6]}
+    ends |= {("grpo", 1e-4): [0.2, 0.2], ("grpo", 2e-4): [0.8, 0.9, 0.0], ("grpo", 4e-4): [1.0]}
+    for (algo, rate), values in ends.items():
+        for seed, end in enumerate(values, 1):
+            status = "failed" if rate == 4e-4 and algo == "grpo" else "finished"
+            name = f"{algo}-{rate}-s{seed}"
+            folder = write_run(tmp_path, algo, seed, 2, {"--actor.adam.lr": rate}, name, status=status)
+            lines = [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)]
+            (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = subprocess.run([sys.executable, RESULTS / "best_rates.py", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]

@@ -15,7 +15,7 @@ from real_openrlhf.hooks.run_log import RunLog
 def settings(folder, group_size=4, threshold=None) -> SimpleNamespace:
     return SimpleNamespace(
         algo=SimpleNamespace(real=SimpleNamespace(label_threshold=threshold, uniform_groups="drop")),
-        train=SimpleNamespace(run_dir=str(folder), hopeless_steps=20),
+        train=SimpleNamespace(run_dir=str(folder), hopeless_steps=20, hopeless="fail"),
         actor=SimpleNamespace(policy_loss_type="real"),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),
     )

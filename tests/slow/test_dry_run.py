@@ -47,6 +47,9 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     assert os.listdir() == []  # nothing was written either
 
 
+POLICY_LOSSES = {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo", "cispo": "cispo", "reinforce": "reinforce"}
+
+
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     from openrlhf.cli.train_ppo_ray import parse_args
@@ -60,7 +63,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     assert tuple(args.actor.adam.betas) == (0.9, 0.999)
     assert args.critic.model_name_or_path is None
     assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
-    assert args.actor.policy_loss_type == {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo"}.get(algo, "real")
+    assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
 
 
 def test_each_value_is_printed_with_its_origin(capsys):
@@ -89,7 +92,7 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
         "unknown flag --ds.zero_stag. Did you mean --ds.zero_stage?",
         "--actor.adam.lr fast: invalid float value: 'fast'. Give it a number.",
         "--ds.packing_samples yes: unrecognized arguments: yes. It is a switch",
-        "--actor.policy_loss_type reel: invalid choice: 'reel'. Choose one of ppo, gspo, real.",
+        "--actor.policy_loss_type reel: invalid choice: 'reel'. Choose one of ppo, gspo, cispo, reinforce, real.",
         "--train.batch_size 100 (samples) does not hold whole groups of",
         "--actor.dual_clip clips a PPO ratio",
         "--rollout.max_tokens_per_gpu 100 cannot hold one sample of --data.max_len 9216",

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.mark.parametrize("loss", ["ppo", "gspo"])
+@pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo"])
 def test_each_rank_logs_the_tokens_of_both(two_ranks, random_model, tmp_path, loss):
     reports = two_ranks(
         "logged_ratios", model=random_model, loss=loss, groups_per_step=4, zero_stage=2, run_dir=str(tmp_path)

@@ -14,7 +14,8 @@ def model_of(tmp_path_factory):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from real_openrlhf.training import tiny_task
+    from real_openrlhf.training import tiny_model
+    from real_openrlhf.training.reverse_task import ReverseTask
 
     def make(vocabulary: int, tied: bool) -> str:
         torch.manual_seed(0)
@@ -27,7 +28,7 @@ def model_of(tmp_path_factory):
             torch.nn.init.normal_(parameter, 0, 0.3)
         folder = tmp_path_factory.mktemp("model")
         model.save_pretrained(folder)
-        tiny_task.make_tokenizer().save_pretrained(folder)
+        tiny_model.make_tokenizer(ReverseTask).save_pretrained(folder)
         return str(folder)
 
     return make

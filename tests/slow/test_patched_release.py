@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from real_openrlhf import patching
+from real_openrlhf.algorithm.metrics import UPDATE_METRICS
 from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
 
 LAB = Path(__file__).parents[1] / "upstream_numbers.py"
@@ -108,14 +109,14 @@ def test_training_with_the_real_engine(found):
     for run in runs:
         gradients = [value for key, value in release.items() if key.startswith(f"{run}/") and "/gradient/" in key]
         assert len(gradients) >= 4 * 20 and any(gradient.any() for gradient in gradients)
-    # With --train.run_dir, and only then, the paper's Table 1 and the sampler's gap are logged beside all else.
+    # With --train.run_dir, and only then, the paper's Table 1, clipped updates and the sampler's gap are logged too.
     table = {step: shares(patched[f"logged ppo/loss inputs {step}"]) for step in range(2)}
     assert patched.keys() - release.keys() == {
         f"logged ppo/status {step}/ratio/{where}/{kind}"
         for step, found in table.items()
         for where in found
         for kind in ("share", "grad")
-    } | {f"logged ppo/status {step}/{name}" for step in table for name in MISMATCH_METRICS}
+    } | {f"logged ppo/status {step}/{name}" for step in table for name in (*MISMATCH_METRICS, *UPDATE_METRICS)}
     for step, found in table.items():
         assert all(found.values())
         logged = {where: patched[f"logged ppo/status {step}/ratio/{where}/share"] for where in found}

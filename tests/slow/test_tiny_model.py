@@ -2,22 +2,25 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
-from real_openrlhf.training import tiny_task
+from real_openrlhf.training import tiny_model
+from real_openrlhf.training.tasks import TASKS, default
 
 
-def test_the_model_is_a_function_of_the_seed(tmp_path):
+@pytest.mark.parametrize("task", TASKS)
+def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     """Two optimizer steps instead of hundreds: the same weights for one seed, others for another."""
-    short = replace(tiny_task.TinyConfig(), sure_steps=1, unsure_steps=1, batch_size=4)
+    short = replace(default(task), sure_steps=1, unsure_steps=1, batch_size=4)
     weights = {}
     for name, config in (("one", short), ("two", short), ("other", replace(short, seed=1))):
-        folder = tiny_task.prepare(config, tmp_path / name, progress=False)
+        folder = tiny_model.prepare(config, tmp_path / name, progress=False)
         assert {path.name for path in folder.iterdir()} == {"model", "train.jsonl", "eval.jsonl", "config.json"}
         weights[name] = load_file(folder / "model" / "model.safetensors")
     assert all(torch.equal(value, weights["two"][name]) for name, value in weights["one"].items())
     assert not all(torch.equal(value, weights["other"][name]) for name, value in weights["one"].items())
-    made = tiny_task.prepare(short, tmp_path / "one", progress=False)
-    assert made == tmp_path / "one" / f"tiny-{short.key}"  # from the cache
+    made = tiny_model.prepare(short, tmp_path / "one", progress=False)
+    assert made == tmp_path / "one" / f"{short.name}-{short.key}"  # from the cache
     assert [path.name for path in (tmp_path / "one").iterdir()] == [made.name]  # no draft is left

@@ -1,0 +1,41 @@
+"""Losses that put a constant weight on each token's log-probability, beside OpenRLHF's own clipped surrogates.
+
+Where GRPO's surrogate stops the gradient of a token whose ratio has gone far, CISPO (MiniMax-M1, arXiv 2506.13585,
+Eq. 4 and 5) clips the ratio and lets the token train with that; `reinforce` is the objective that it starts from, with
+a ratio that is not clipped at all. No torch at the top: flags are made of these names too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Clip = tuple[float, float]  # (low, high): how far below and above 1 a ratio may be
+MAX_LOG_RATIO = 20.0  # OpenRLHF's bound for its own ratios: exp stays finite
+
+TOKEN_WEIGHTS: dict[str, Callable[[Tensor, Clip], Tensor]] = {
+    "cispo": lambda ratio, clip: ratio.clamp(1 - clip[0], 1 + clip[1]),
+    "reinforce": lambda ratio, clip: ratio,
+}
+
+
+def token_weights(name: str, log_ratio: Tensor, clip: Clip) -> Tensor:
+    """What an advantage is multiplied by for each token, as a constant."""
+    return TOKEN_WEIGHTS[name](_ratio(log_ratio), clip)
+
+
+def weighted_loss(name: str, log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip: Clip) -> Tensor:
+    """The loss of each token, before any mean: its gradient is -weight * advantage * d log pi."""
+    return -token_weights(name, log_probs - old_log_probs, clip) * advantages * log_probs
+
+
+def clipped(name: str, log_ratio: Tensor, clip: Clip) -> Tensor:
+    """Which tokens have another weight than their ratio."""
+    return token_weights(name, log_ratio, clip) != _ratio(log_ratio)
+
+
+def _ratio(log_ratio: Tensor) -> Tensor:
+    return log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()

@@ -1,0 +1,146 @@
+"""Two evaluations of the same problems under the same settings: what changed, problem by problem."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.errors import UserError
+from real_openrlhf.evaluation.pass_rates import bootstrap
+from real_openrlhf.files import write_json, write_text
+
+LEVEL = 95  # percent of an interval
+AVERAGE = "Avg."
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A folder that `real-openrlhf eval --out` left."""
+
+    name: str
+    settings: dict
+    problems: dict[tuple[str, str], dict]  # (benchmark, id) -> its line
+
+    @classmethod
+    def read(cls, folder: Path) -> "Evaluated":
+        try:
+            results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+            lines = (folder / "per_problem.jsonl").read_text(encoding="utf-8").splitlines()
+            problems = {(line["benchmark"], line["id"]): line for line in map(json.loads, lines)}
+            return cls(results["name"], results["settings"], problems)
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{folder} has no {Path(error.filename).name}. Name a folder that real-openrlhf eval --out has filled"
+            ) from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{folder} is no evaluation that can be read: {error!r}. Make it again") from error
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B's pass@1 less A's, on average over problems, and how far it may be from that on other problems."""
+
+    title: str
+    problems: int
+    a: float
+    b: float
+    low: float
+    high: float
+    better: int  # problems on which B is right more often
+    worse: int
+
+    @property
+    def mean(self) -> float:
+        return self.b - self.a
+
+    @property
+    def clear(self) -> bool:
+        """The interval leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+
+def refuse_unlike(a: Evaluated, b: Evaluated) -> None:
+    """What is no pair cannot be compared by pairs."""
+    unlike = [
+        f"{name} {a.settings.get(name)} and {b.settings.get(name)}"
+        for name in sorted({*a.settings, *b.settings})
+        if a.settings.get(name) != b.settings.get(name)
+    ]
+    if unlike:
+        raise UserError(f"the two were evaluated with {'; '.join(unlike)}. Evaluate one of them again, like the other")
+    if a.problems.keys() != b.problems.keys():
+        alone = sorted(a.problems.keys() ^ b.problems.keys())
+        raise UserError(
+            f"{len(alone)} problems are in one evaluation only, such as {' '.join(alone[0])}. Evaluate both on the "
+            "same benchmarks"
+        )
+    other = [key for key, line in a.problems.items() if line["label"] != b.problems[key]["label"]]
+    if other:
+        raise UserError(f"{' '.join(other[0])} has another answer in each: the benchmark's file has changed")
+
+
+def differences(a: Evaluated, b: Evaluated) -> list[Difference]:
+    """Each benchmark, and their unweighted average where there are several."""
+    refuse_unlike(a, b)
+    found, resampled = [], []
+    for benchmark in dict.fromkeys(benchmark for benchmark, _ in a.problems):
+        keys = [key for key in a.problems if key[0] == benchmark]
+        first, second = (np.array([side.problems[key]["pass@1"] for key in keys]) for side in (a, b))
+        gaps = second - first
+        means = bootstrap(gaps, np.random.default_rng([a.settings["seed"], *benchmark.encode()]))
+        resampled.append(means)
+        title = BENCHMARKS[benchmark].title if benchmark in BENCHMARKS else benchmark
+        counts = len(keys), float(first.mean()), float(second.mean())
+        found.append(Difference(title, *counts, *_interval(means), int((gaps > 0).sum()), int((gaps < 0).sum())))
+    if len(found) > 1:
+        sums = (sum(one.problems for one in found), _mean([one.a for one in found]), _mean([one.b for one in found]))
+        ends = _interval(np.mean(resampled, axis=0))
+        found.append(
+            Difference(AVERAGE, *sums, *ends, sum(one.better for one in found), sum(one.worse for one in found))
+        )
+    return found
+
+
+def _interval(means: np.ndarray) -> tuple[float, float]:
+    tail = (100 - LEVEL) / 2
+    low, high = np.percentile(means, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def markdown(a: Evaluated, b: Evaluated, found: list[Difference]) -> str:
+    lines = [
+        f"| Benchmark | Problems | A: {a.name} | B: {b.name} | B less A | {LEVEL} % interval | B better, worse |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for one in found:
+        gap = f"{one.mean:+.3f}"
+        lines.append(
+            f"| {one.title} | {one.problems} | {one.a:.3f} | {one.b:.3f} | {f'**{gap}**' if one.clear else gap} | "
+            f"{one.low:+.3f} to {one.high:+.3f} | {one.better}, {one.worse} |"
+        )
+    settings = a.settings
+    note = (
+        f"pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
+        f"out 0. Of twenty such intervals over equal models one does so by chance. k = {settings['k']} samples each, "
+        f"T = {settings['temperature']}, top_p = {settings['top_p']}, max tokens = {settings['max_new_tokens']}, "
+        f"grader = {settings['grader']}, seed {settings['seed']}."
+    )
+    return "\n".join([*lines, "", note, ""])
+
+
+def compare(a: Path, b: Path, out: Path | None) -> str:
+    """The table; with `out`, also kept there with all digits."""
+    first, second = Evaluated.read(a), Evaluated.read(b)
+    found = differences(first, second)
+    table = markdown(first, second, found)
+    if out:
+        rows = [{**vars(one), "difference": one.mean} for one in found]
+        write_json(out / "comparison.json", {"a": first.name, "b": second.name, "level": LEVEL, "rows": rows})
+        write_text(out / "comparison.md", [table])
+    return table

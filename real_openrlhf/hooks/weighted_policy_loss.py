@@ -1,0 +1,49 @@
+"""CISPO and REINFORCE where OpenRLHF's trainer has its own policy loss: called and answering as that is."""
+
+from __future__ import annotations
+
+import torch
+from openrlhf.models.loss import PolicyLoss, aggregate_loss
+from openrlhf.models.utils import masked_mean
+
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, clipped, weighted_loss
+
+
+def loss_of(upstreams: PolicyLoss) -> PolicyLoss:
+    """Upstream's loss itself, or ours with its settings."""
+    if upstreams.policy_loss_type not in TOKEN_WEIGHTS:
+        return upstreams
+    return WeightedPolicyLoss(
+        clip_eps_low=upstreams.clip_eps_low,
+        clip_eps_high=upstreams.clip_eps_high,
+        token_level_loss=upstreams.token_level_loss,
+        policy_loss_type=upstreams.policy_loss_type,
+    )
+
+
+class WeightedPolicyLoss(PolicyLoss):
+    """`rollout_log_probs` are for upstream's correction of the sampler, which is refused with these losses."""
+
+    def forward(
+        self,
+        log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+        advantages: torch.Tensor,
+        action_mask: torch.Tensor | None = None,
+        rollout_log_probs: torch.Tensor | None = None,
+        dp_size: int = 1,
+        batch_num_tokens: float | None = None,
+        global_batch_size: float | None = None,
+    ) -> tuple:
+        clip = self.clip_eps_low, self.clip_eps_high
+        log_ratio = (log_probs - old_log_probs).detach()
+        loss = aggregate_loss(
+            weighted_loss(self.policy_loss_type, log_probs, old_log_probs, advantages, clip),
+            action_mask,
+            token_level_loss=self.token_level_loss,
+            dp_size=dp_size,
+            batch_num_tokens=batch_num_tokens,
+            global_batch_size=global_batch_size,
+        )
+        share = masked_mean(clipped(self.policy_loss_type, log_ratio, clip).float(), action_mask, dim=None)
+        return loss, share, masked_mean(-log_ratio, action_mask, dim=None), None, None

@@ -1,0 +1,201 @@
+"""Where methods work and where they break: heat maps over two flags, one a setting, on one scale, and their table."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.report.curves import VALIDATION, series
+from real_openrlhf.report.curves import validation_sets as sets_of
+from real_openrlhf.report.drawing import INK, Entry, Look, Panel, Picture
+from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.settings import Comparison, Setting, flags_of
+from real_openrlhf.report.statistics import Estimate, estimate
+from real_openrlhf.report.tables import SE_NOTE, Cell, Row, Table, words
+
+COLLAPSED = 0.5  # a run that ended below this share of its own best
+MISSING = "not set"
+# Beside each cell, where the runs logged it: a column's title, its key, and which of a run's values.
+COLUMNS: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
+    "Clipped updates": ("update/clipped_share", lambda values: sum(values) / len(values)),
+    "Entropy, last step": ("entropy_loss", lambda values: values[-1]),
+    "Largest ratio": ("update/ratio_max", max),
+    "Score deviation, largest": ("real/score_std", max),
+    "Spread of weights, largest": ("real/weight_cv", max),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run went, by the validation that it logged."""
+
+    run: Run
+    final: float
+    best: float
+
+    @property
+    def collapsed(self) -> bool:
+        return self.final < COLLAPSED * self.best
+
+
+@dataclass(frozen=True)
+class MapCell:
+    """The finished runs at one choice of both flags."""
+
+    outcomes: tuple[Outcome, ...]
+    unfinished: int
+
+    @property
+    def final(self) -> Estimate:
+        return estimate([one.final for one in self.outcomes])
+
+    @property
+    def collapsed(self) -> int:
+        return sum(one.collapsed for one in self.outcomes)
+
+    @property
+    def words(self) -> str:
+        """The mean, and how many of the runs collapsed if any did."""
+        if not self.outcomes:
+            return "failed"
+        marks = f"\n✕ {self.collapsed} of {len(self.outcomes)}" if self.collapsed else ""
+        return f"{self.final.mean:.2f}{marks}"
+
+
+Grid = dict[tuple[str, str], MapCell]  # (value of the one flag, value of the other)
+
+
+def grids(comparison: Comparison, across: Sequence[str]) -> dict[Setting, Grid]:
+    """Every setting's cells; a setting whose runs logged no validation has none."""
+    sets = sets_of(comparison.runs)
+    return {setting: grid for setting in comparison.settings if (grid := _grid(setting, across, sets))}
+
+
+def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
+    cells: dict[tuple[str, str], list[Outcome | None]] = defaultdict(list)
+    for run in setting.runs:
+        curve = series(run, VALIDATION, sets) if sets else None
+        ended = run.counted and curve is not None and len(curve) > 0
+        first, second = (_value(run, flag) for flag in across)
+        outcome = Outcome(run, float(curve.values[-1]), float(curve.values.max())) if ended and curve else None
+        cells[first, second].append(outcome)
+    return {
+        place: MapCell(tuple(one for one in found if one is not None), sum(one is None for one in found))
+        for place, found in cells.items()
+    }
+
+
+def _value(run: Run, flag: str) -> str:
+    value = flags_of(run).get(flag, MISSING)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _in_order(values: set[str]) -> list[str]:
+    """Numbers by size, then words."""
+
+    def key(text: str) -> tuple[bool, float, str]:
+        try:
+            return False, float(text), text
+        except ValueError:
+            return True, 0.0, text
+
+    return sorted(values, key=key)
+
+
+def axes_of(found: dict[Setting, Grid], across: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The values of both flags in all grids; `UserError` where one of them does not vary."""
+    both = [_in_order({place[side] for grid in found.values() for place in grid}) for side in (0, 1)]
+    for flag, values in zip(across, both, strict=True):
+        if len(values) < 2:
+            raise UserError(f"--map {flag.removeprefix('--')}: {flag} is {''.join(values) or 'missing'} in all runs.")
+    return both[0], both[1]
+
+
+def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
+    """A panel a setting: the first flag from left to right, the second upwards."""
+    found = grids(comparison, across)
+    columns, lines = axes_of(found, across)
+    every = [cell.final.mean for grid in found.values() for cell in grid.values() if cell.outcomes]
+    top = max(every, default=0.0) or 1.0
+    names = [flag.removeprefix("--") for flag in across]
+    panels = [
+        Panel(setting.label, partial(_draw, grid=grid, columns=columns, lines=lines, names=names, top=top))
+        for setting, grid in found.items()
+    ]
+    rows = [
+        (setting.label, f"{names[1]} {line}", column, len(cell.outcomes), cell.final.mean, cell.final.se)
+        for setting, grid in found.items()
+        for (column, line), cell in _by_place(grid, columns, lines)
+        if cell.outcomes
+    ]
+    caption = (
+        f"Validation pass@1 at the end of training, mean over runs; all panels have one scale, 0 to {top:.2f}, darker "
+        f"is better. ✕ and a frame: runs that collapsed, which ended below half of their own best. "
+        f"Left to right {names[0]}, upwards {names[1]}."
+    )
+    legend = [Entry("collapsed", Look(INK, "", "x")), Entry("empty: no run", None)]
+    return Picture("map", "Where methods work and where they break", caption, panels, legend, 3, rows, names[0])
+
+
+def _by_place(grid: Grid, columns: list[str], lines: list[str]) -> list[tuple[tuple[str, str], MapCell]]:
+    return [((x, y), grid[x, y]) for x in columns for y in lines if (x, y) in grid]
+
+
+def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: list[str], top: float) -> None:
+    shades = colormaps["Blues"]
+    size = 9 if len(columns) < 5 else 7
+    for (column, line), cell in _by_place(grid, columns, lines):
+        x, y = columns.index(column), lines.index(line)
+        share = cell.final.mean / top if cell.outcomes else 0.0
+        # from a tint to a dark blue, so that ink of either kind can be read
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shades(0.04 + 0.8 * share), edgecolor="white"))
+        ink = "white" if share > 0.6 else "#0a0a0a"
+        axes.text(x, y, cell.words, ha="center", va="center", fontsize=size, color=ink)
+        if cell.collapsed:
+            axes.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor=ink, linewidth=1.2))
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(lines)), lines)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(-0.5, len(lines) - 0.5)
+    axes.set_xlabel(names[0])
+    axes.set_ylabel(names[1])
+    axes.grid(visible=False)
+
+
+def cells(comparison: Comparison, across: Sequence[str]) -> Table:
+    """The numbers of the maps, and what the runs of each cell logged."""
+    found = grids(comparison, across)
+    columns, lines = axes_of(found, across)
+    logged = {run_key for setting in comparison.settings for run in setting.runs for run_key in run.logged["train"]}
+    extra = {title: pick for title, pick in COLUMNS.items() if pick[0] in logged}
+    blocks = []
+    for setting, grid in found.items():
+        rows = []
+        for (column, line), cell in _by_place(grid, columns, lines):
+            runs = f"{len(cell.outcomes)}" + (f", {cell.unfinished} failed or unfinished" if cell.unfinished else "")
+            best = estimate([one.best for one in cell.outcomes]) if cell.outcomes else None
+            numbers = [Cell(number=cell.final if cell.outcomes else None), Cell(number=best)]
+            numbers += [Cell(number=_mean(cell, *pick)) for pick in extra.values()]
+            share = f"{cell.collapsed} of {len(cell.outcomes)}"
+            rows.append(Row([words(column), words(line), *numbers, words(share), words(runs)]))
+        blocks.append((setting.label, rows))
+    names = [flag.removeprefix("--") for flag in across]
+    heads = [*names, "Final pass@1", "Best pass@1", *extra, "Collapsed", "Runs"]
+    notes = [
+        SE_NOTE,
+        "Collapsed: ended below half of the run's own best validation. Means over runs: of a run's largest value "
+        "where a column says so, of its steps' mean for clipped updates.",
+    ]
+    return Table("map", "The cells of the map", heads, blocks, notes)
+
+
+def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> Estimate | None:
+    logged = [one.run.logged["train"][key].values for one in cell.outcomes if key in one.run.logged.get("train", {})]
+    finite = [float(pick([float(value) for value in values])) for values in logged if len(values)]
+    return estimate(finite) if finite and not any(map(math.isnan, finite)) else None

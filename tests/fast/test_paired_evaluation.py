@@ -1,0 +1,103 @@
+"""`eval --compare`: differences by pairs of problems, their intervals, and what is no pair."""
+
+import json
+
+import numpy as np
+import pytest
+
+from real_openrlhf.cli import main
+from real_openrlhf.evaluation.paired import Evaluated, differences
+
+SETTINGS = {"k": 4, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 100, "seed": 7, "grader": "robust"}
+
+
+def folder(root, name, scores, settings=SETTINGS, labels=None):
+    """What `eval --out` leaves: scores by benchmark, one a problem."""
+    path = root / name
+    path.mkdir()
+    lines = [
+        {"benchmark": benchmark, "id": f"{benchmark}-{n}", "label": (labels or {}).get(n, "1"), "pass@1": float(score)}
+        for benchmark, row in scores.items()
+        for n, score in enumerate(row)
+    ]
+    (path / "per_problem.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (path / "results.json").write_text(json.dumps({"name": name, "settings": settings}))
+    return path
+
+
+def between(a, b):
+    return differences(Evaluated.read(a), Evaluated.read(b))
+
+
+def test_by_hand(tmp_path):
+    a = folder(tmp_path, "a", {"aime24": [0.0, 0.5, 1.0, 0.5], "mine": [0.0] * 10})
+    b = folder(tmp_path, "b", {"aime24": [0.5, 0.5, 0.75, 0.5], "mine": [0.5] * 10})
+    aime, mine, average = between(a, b)
+    assert (aime.title, aime.problems, aime.a, aime.b) == ("AIME24", 4, 0.5, 0.5625)
+    assert (aime.better, aime.worse) == (1, 1)
+    assert aime.mean == 0.0625 and aime.low < 0 < aime.high and not aime.clear
+    # the same gain everywhere: no other problems would change it
+    assert (mine.mean, mine.low, mine.high, mine.clear) == (0.5, 0.5, 0.5, True)
+    assert (average.title, average.problems) == ("Avg.", 14)
+    assert average.mean == pytest.approx((0.0625 + 0.5) / 2)  # of benchmarks, whatever their size
+    assert (average.low, average.high) == pytest.approx(((aime.low + 0.5) / 2, (aime.high + 0.5) / 2))
+
+
+def test_the_interval_is_of_pairs_and_covers_as_often_as_it_says(tmp_path):
+    """Problems differ a lot, models hardly: unpaired errors would hide the difference."""
+    dice, covered, widths = np.random.default_rng(0), 0, []
+    for trial in range(60):
+        hard = dice.uniform(0, 0.8, 150)
+        gain = dice.normal(0.05, 0.1, 150)
+        root = tmp_path / str(trial)
+        root.mkdir()
+        (one,) = between(folder(root, "a", {"x": hard}), folder(root, "b", {"x": hard + gain}))
+        covered += one.low <= 0.05 <= one.high
+        widths.append((one.high - one.low) / 2)
+    assert covered >= 52  # 57 are expected; fewer than 52 has probability 0.02 at a true 95 %
+    assert np.mean(widths) == pytest.approx(1.96 * 0.1 / np.sqrt(150), rel=0.1)  # hard's own spread is not in it
+
+
+def test_both_orders_say_the_same(tmp_path):
+    a = folder(tmp_path, "a", {"x": [0.0, 0.5, 0.25]})
+    b = folder(tmp_path, "b", {"x": [0.5, 0.25, 1.0]})
+    (there,), (back,) = between(a, b), between(b, a)
+    assert (there.mean, there.low, there.high) == pytest.approx((-back.mean, -back.high, -back.low))
+    assert (there.better, there.worse) == (back.worse, back.better)
+
+
+def test_the_command_prints_and_keeps_the_table(tmp_path, capsys):
+    a, b = folder(tmp_path, "a", {"x": [0.0, 0.5]}), folder(tmp_path, "b", {"x": [0.5, 1.0]})
+    assert main(["eval", "--compare", str(a), str(b), "--out", str(tmp_path / "out")]) == 0
+    assert "| x | 2 | 0.250 | 0.750 | **+0.500** | +0.500 to +0.500 | 2, 0 |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["difference"] == 0.5
+    assert "k = 4 samples each" in (tmp_path / "out" / "comparison.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"settings": {**SETTINGS, "k": 8, "seed": 1}}, "evaluated with k 4 and 8; seed 7 and 1"),
+        ({"scores": {"x": [0.0]}}, "1 problems are in one evaluation only, such as x x-1"),
+        ({"labels": {1: "2"}}, "x x-1 has another answer in each"),
+    ],
+)
+def test_what_is_no_pair_is_refused(tmp_path, capsys, options, said):
+    a = folder(tmp_path, "a", {"x": [0.0, 0.5]})
+    b = folder(tmp_path, "b", **{"scores": {"x": [0.0, 0.5]}, **options})
+    assert main(["eval", "--compare", str(a), str(b)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--compare", "none", "none"], "none has no results.json"),
+        (["--compare", "none", "none", "--model", "m"], "Leave --model out"),
+        (["--model", "m"], "give --model and --out"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", *words]) == 2
+    assert said in capsys.readouterr().err

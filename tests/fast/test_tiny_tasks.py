@@ -1,0 +1,145 @@
+"""The tiny tasks' data and tokenizers. Their models: tests/slow/test_tiny_model.py."""
+
+import json
+import random
+import re
+from dataclasses import replace
+
+import pytest
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.rewards import tiny_reward
+from real_openrlhf.training import sums_task, tiny_model
+from real_openrlhf.training.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer
+from real_openrlhf.training.sums_task import BOX, SumsTask
+from real_openrlhf.training.tasks import RECIPES_OF, TASKS, default
+
+every_task = pytest.mark.parametrize("name", TASKS)
+
+
+@every_task
+def test_training_and_held_out_prompts_are_disjoint_and_distinct(name):
+    task = default(name)
+    train, held_out = ([row["prompt"] for row in rows] for rows in task.rows())
+    assert (len(train), len(held_out)) == (task.train_prompts, task.eval_prompts)
+    assert len({*train, *held_out}) == len(train) + len(held_out)
+
+
+@every_task
+def test_the_data_is_a_function_of_the_seed(name, tmp_path):
+    for folder in ("one", "two", "other"):
+        (tmp_path / folder).mkdir()
+        tiny_model.write_data(replace(default(name), seed=int(folder == "other")), tmp_path / folder)
+    for part in ("train.jsonl", "eval.jsonl"):
+        one, two, other = ((tmp_path / folder / part).read_bytes() for folder in ("one", "two", "other"))
+        assert one == two != other
+    row = json.loads((tmp_path / "one" / "eval.jsonl").read_text().splitlines()[0])
+    assert row.keys() == {"prompt", "label", "datasource"} and row["datasource"] == name
+
+
+@every_task
+def test_a_line_to_pretrain_on_is_tokens_of_the_task_and_comes_back(name):
+    task, rng = default(name), random.Random(0)
+    tokenizer = tiny_model.make_tokenizer(task)
+    for _ in range(200):
+        prompt, said = task.line(rng, 0.5)
+        ids = tokenizer(prompt + said).input_ids
+        assert tokenizer.unk_token_id not in ids and len(ids) < task.positions
+        assert ids == tokenizer(prompt).input_ids + tokenizer(said).input_ids  # no token reaches over both
+        assert tokenizer.decode(ids + [tokenizer.eos_token_id], skip_special_tokens=True) == prompt + said
+        assert tokenizer(said + tiny_model.EOS).input_ids[-1] == tokenizer.eos_token_id
+    assert tokenizer("?").input_ids == [tokenizer.unk_token_id]
+
+
+@every_task
+def test_the_cache_is_named_by_all_that_makes_the_model(name):
+    task = default(name)
+    others = (replace(task, seed=1), replace(task, skill=0.2), replace(task, unsure_steps=1))
+    assert len({task.key, *(other.key for other in others)}) == 4 and default(name).key == task.key
+    assert default("reverse").key != default("sums").key
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write the tiny model .* Set REAL_CACHE to a folder with space"):
+        tiny_model.prepare(ReverseTask(), tmp_path / "file" / "cache", progress=False)
+
+
+def test_every_task_has_a_recipe():
+    from real_openrlhf.training.recipes import RECIPES
+
+    for name, recipe in RECIPES_OF.items():
+        assert RECIPES[recipe].model == RECIPES[recipe].train_data == RECIPES[recipe].eval_data == name
+
+
+# reverse
+
+
+def test_labels_are_the_number_backwards_and_the_reward_agrees():
+    row = ReverseTask().rows()[0][0]
+    assert row["label"] == "".join(row["prompt"][DIGITS - 1 - i] for i in range(DIGITS))
+    wrong = row["label"][:-1] + str((int(row["label"][-1]) + 1) % 10)
+    for said, score in ((row["label"], 1.0), ("..." + row["label"], 1.0), (wrong, 0.0), ("", 0.0)):
+        result = tiny_reward.reward_func([row["prompt"] + said], [row["prompt"]], [row["label"]])
+        assert float(result["scores"]) == float(result["rewards"]) == score, said
+
+
+@pytest.mark.parametrize("skill", [1.0, 0.15])
+def test_reversed_lines_are_right_as_often_as_skill_says(skill):
+    rng = random.Random(0)
+    lines = [ReverseTask().line(rng, skill) for _ in range(4000)]
+    right = sum(said.lstrip(".") == answer(prompt) for prompt, said in lines)
+    assert right / len(lines) == pytest.approx(skill, abs=0.02)  # 3.5 standard errors
+    assert all(len(said) + 1 <= RESPONSE_LENGTH for _, said in lines)
+    assert {len(said) - DIGITS for _, said in lines} == set(range(MAX_DOTS + 1))
+
+
+# sums
+
+
+def numbers_of(prompt: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[a-h](\d\d)", prompt)]
+
+
+def test_a_response_by_hand():
+    class Never(random.Random):
+        def random(self):
+            return 0.99
+
+    assert sums_task.prompt([37, 58, 24]) == "a37b58c24="
+    assert sums_task.response([37, 58, 24], Never(), 1.0) == rf"a37b58:(15)(9)95c24:(9)(11)119{BOX}119}}"
+
+
+def test_the_verifier_for_mathematics_grades_the_box():
+    from real_openrlhf.rewards.math_reward import reward_func
+
+    rng = random.Random(0)
+    for row in SumsTask().rows()[1][:20]:
+        numbers = numbers_of(row["prompt"])
+        assert row["label"] == str(sum(numbers))
+        said = sums_task.response(numbers, rng, 1.0)
+        wrong = said.replace(f"{BOX}{sum(numbers)}", f"{BOX}{sum(numbers) + 1}")
+        for response, score in ((said, 1.0), (wrong, 0.0), (said.partition(BOX)[0], 0.0)):
+            assert reward_func([row["prompt"] + response], [row["prompt"]], [row["label"]])["scores"] == score
+
+
+@pytest.mark.parametrize("skill", [1.0, 0.4])
+def test_lines_are_right_about_as_often_as_skill_says_and_steps_follow_from_each_other(skill):
+    task, rng, right = SumsTask(), random.Random(0), 0
+    for _ in range(3000):
+        prompt, said = task.line(rng, skill)
+        total = int(said.rpartition(BOX)[2].removesuffix("}"))
+        right += total == sum(numbers_of(prompt))
+        steps = re.findall(r"([b-h])(\d\d):\((\d+)\)\((\d+)\)(\d+)", said)
+        assert list(dict.fromkeys(name for name, *_ in steps)) == list("bcdefgh"[: len(numbers_of(prompt)) - 1])
+        assert int(steps[-1][-1]) == total
+        assert all(int(sum_) == 10 * int(tens) + int(units) % 10 for _, _, units, tens, sum_ in steps)
+    # a little more often: one too many and one too few cancel
+    assert skill - 0.025 < right / 3000 < skill + 0.075
+
+
+def test_lengths_are_those_of_thinking():
+    task, rng = SumsTask(), random.Random(0)
+    tokenizer = tiny_model.make_tokenizer(task)
+    lengths = [len(tokenizer(task.line(rng, 1.0)[1]).input_ids) + 1 for _ in range(500)]
+    assert min(lengths) >= 20 and max(lengths) <= 100 and max(lengths) - min(lengths) >= 40

@@ -1,0 +1,117 @@
+"""CISPO and REINFORCE through OpenRLHF's own means: in its trainer's place, in any cut, as loops say."""
+
+import math
+
+import pytest
+import torch
+
+NAMES = ("cispo", "reinforce")
+LENGTHS = (3, 1, 4, 0, 2, 4)
+
+
+@pytest.fixture(scope="module")
+def columns():
+    """New, old, advantages and mask of ragged rollouts, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    old = torch.randn(len(LENGTHS), 4, dtype=torch.float64, generator=generator) - 2
+    new = old + torch.randn(len(LENGTHS), 4, dtype=torch.float64, generator=generator)
+    advantages = torch.randn(len(LENGTHS), 1, dtype=torch.float64, generator=generator).expand_as(old)
+    return new, old, advantages, (torch.arange(4) < torch.tensor(LENGTHS)[:, None]).double()
+
+
+def loss_in_place_of(name: str, **settings):
+    from openrlhf.models.loss import PolicyLoss
+
+    from real_openrlhf.hooks.weighted_policy_loss import loss_of
+
+    return loss_of(PolicyLoss(policy_loss_type=name, clip_eps_low=0.3, clip_eps_high=0.5, **settings))
+
+
+def in_loops(name, columns, token_level: bool) -> torch.Tensor:
+    """The mean over all tokens, or over rollouts of their token means, weight by weight."""
+    new, old, advantages, _ = columns
+    gradient, rollouts = torch.zeros_like(new), sum(length > 0 for length in LENGTHS)
+    for row, length in enumerate(LENGTHS):
+        for t in range(length):
+            weight = math.exp(new[row, t] - old[row, t])
+            if name == "cispo":
+                weight = max(0.7, min(1.5, weight))
+            share = 1 / sum(LENGTHS) if token_level else 1 / length / rollouts
+            gradient[row, t] = -weight * advantages[row, t] * share
+    return gradient
+
+
+@pytest.mark.parametrize("token_level", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_is_that_of_loops_in_any_micro_batches(columns, name, token_level):
+    loss_fn = loss_in_place_of(name, token_level_loss=token_level)
+    counts = {"batch_num_tokens": float(sum(LENGTHS)), "global_batch_size": float(sum(map(bool, LENGTHS)))}
+    expected = in_loops(name, columns, token_level)
+    for cut in ([6], [1, 2, 3], [1] * 6):
+        new = columns[0].clone().requires_grad_()
+        for parts in zip(*(column.split(cut) for column in (new, *columns[1:])), strict=True):
+            loss_fn(*parts[:3], action_mask=parts[3], dp_size=1, **counts)[0].backward()
+        # upstream's mean over a rollout's tokens adds 1e-8 to their number
+        torch.testing.assert_close(new.grad, expected, rtol=1e-12 if token_level else 2e-8, atol=1e-14)
+
+
+def test_without_counts_and_with_ranks_it_is_scaled_as_upstreams_is(columns):
+    """REINFORCE beside PPO's surrogate without clipping: another value, one gradient."""
+    from openrlhf.models.loss import PolicyLoss
+
+    new, old, advantages, mask = columns
+    upstreams = PolicyLoss(clip_eps_low=1.0, clip_eps_high=1e9)
+    found = []
+    for loss_fn in (upstreams, loss_in_place_of("reinforce")):
+        for counts in ({}, {"dp_size": 4, "batch_num_tokens": 100.0}):
+            leaf = new.clone().requires_grad_()
+            loss, _, kl, *_ = loss_fn(leaf, old, advantages, action_mask=mask, **counts)
+            found.append((torch.autograd.grad(loss, leaf)[0], kl))
+    for one, two in zip(found[:2], found[2:], strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=0)
+
+
+def test_the_share_of_clipped_tokens_is_told(columns):
+    new, old, advantages, mask = columns
+    _, share, *_ = loss_in_place_of("cispo")(new, old, advantages, action_mask=mask)
+    ratios = [math.exp(new[row, t] - old[row, t]) for row, length in enumerate(LENGTHS) for t in range(length)]
+    assert share == pytest.approx(sum(not 0.7 <= ratio <= 1.5 for ratio in ratios) / len(ratios))
+    assert loss_in_place_of("reinforce")(new, old, advantages, action_mask=mask)[1] == 0
+
+
+def test_upstreams_own_losses_stay():
+    from openrlhf.models.loss import PolicyLoss
+
+    for name in ("ppo", "gspo"):
+        assert type(loss_in_place_of(name)) is PolicyLoss
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("deal", ["groups", "upstream"])
+def test_whoever_deals_the_trainer_has_the_loss(name, deal):
+    from openrlhf.cli.train_ppo_ray import parse_args
+
+    from real_openrlhf.hooks import trainer_classes
+    from real_openrlhf.hooks.logged_actor_trainer import LoggedActorTrainer
+
+    flags = ["--actor.policy_loss_type", name, "--algo.advantage.estimator", "group_norm", "--train.deal", deal]
+    flags += ["--reward.remote_url", "reward.py", "--actor.model_name_or_path", "model", "--algo.kl.init_coef", "0"]
+    args = parse_args([*flags, "--rollout.n_samples_per_prompt", "8", "--rollout.batch_size", "64"])
+    assert issubclass(trainer_classes.actor_trainer_class(args), LoggedActorTrainer)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--actor.dual_clip", "3"], "--actor.dual_clip clips PPO's surrogate"),
+        (["--algo.advantage.is_correction_level", "token"], "--algo.advantage.is_correction_level token is not made"),
+    ],
+)
+def test_parts_of_upstreams_loss_that_are_not_made_are_refused(flags, said):
+    from openrlhf.cli.train_ppo_ray import parse_args
+
+    from real_openrlhf.errors import UserError
+
+    words = ["--actor.policy_loss_type", "cispo", "--reward.remote_url", "r.py", "--actor.model_name_or_path", "model"]
+    with pytest.raises(UserError, match=said):
+        parse_args([*words, *flags])
