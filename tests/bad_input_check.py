@@ -11,13 +11,14 @@ import pytest
 from bad_inputs import GOOD, ROWS, Case, contents
 
 from real_openrlhf.errors import exit_code
-from real_openrlhf.training import command, tiny_task
+from real_openrlhf.training import command, tiny_model
+from real_openrlhf.training.reverse_task import ReverseTask
 
 
 def good_model(folder: Path) -> Path:
     """Small, whole and random."""
-    tokenizer = tiny_task.make_tokenizer()
-    tiny_task.make_model(tokenizer, seed=0).save_pretrained(folder)
+    tokenizer = tiny_model.make_tokenizer(ReverseTask)
+    tiny_model.make_model(ReverseTask, tokenizer, seed=0).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

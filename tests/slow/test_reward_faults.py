@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
-from real_openrlhf.training import tiny_task
+from real_openrlhf.training import tiny_model
+from real_openrlhf.training.reverse_task import ReverseTask
 
 PROMPT, RESPONSE = "3758=", ".8573"
 
@@ -63,7 +64,7 @@ def rolled(tmp_path_factory):
     from real_openrlhf.hooks.labels import label_rollouts
     from real_openrlhf.hooks.requests import executor
 
-    tokenizer = tiny_task.make_tokenizer()
+    tokenizer = tiny_model.make_tokenizer(ReverseTask)
     tokens = tokenizer(RESPONSE)["input_ids"] + [tokenizer.eos_token_id]
     folder = tmp_path_factory.mktemp("rewards")
 
