@@ -187,7 +187,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "them (default: 20; 0: never)",
     )
     group.add_argument(
-        "--train.stalled_minutes",
+        "--train.hung_minutes",
         type=float,
         default=120.0,
         metavar="N",

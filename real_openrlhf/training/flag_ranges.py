@@ -37,7 +37,7 @@ RANGES = {
     "--algo.advantage.lambd": SHARE,
     "--train.ema_beta": SHARE,
     "--ds.lora.dropout": SHARE,
-    "--train.stalled_minutes": (0.0, math.inf, True),
+    "--train.hung_minutes": (0.0, math.inf, True),
 }
 
 
