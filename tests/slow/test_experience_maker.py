@@ -60,6 +60,7 @@ def arguments(
             n_samples_per_prompt=group, batch_size=prompts, micro_batch_size=3, max_tokens_per_gpu=max_tokens
         ),
         train=SimpleNamespace(
+            run_dir=None,
             batch_size=batch,
             micro_batch_size=micro,
             max_epochs=epochs,

@@ -44,7 +44,9 @@ def test_every_figure_and_table_comes_in_all_its_forms(report):
     pictures = [f"{task}-{name}" for task in ("cpu", "hard") for name in ("dynamics", "ablation", "scores")]
     expected = {f"figures/{n}.{s}" for n in (*pictures, "hard-knobs", "gradient") for s in ("png", "pdf", "csv")}
     sheets = [f"{task}-{name}" for task in ("cpu", "hard") for name in ("results", "ablations")]
-    expected |= {f"tables/{n}.{s}" for n in (*sheets, "cpu-ratios", "benchmarks") for s in ("md", "tex", "csv")}
+    expected |= {
+        f"tables/{n}.{s}" for n in (*sheets, "cpu-pairs", "cpu-ratios", "benchmarks") for s in ("md", "tex", "csv")
+    }
     assert files == expected | {"index.html"}
     assert (report[2] / "figures/cpu-dynamics.png").read_bytes().startswith(b"\x89PNG")
     assert (report[2] / "figures/cpu-dynamics.pdf").read_bytes().startswith(b"%PDF")

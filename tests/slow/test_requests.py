@@ -11,7 +11,7 @@ from real_openrlhf.hooks.requests import Requests, Sent, held
 
 def requests(mismatch="off", seeded=False) -> Requests:
     rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded)
-    return Requests(SimpleNamespace(rollout=rollout, train=SimpleNamespace(seed=1)), tokenizer="itself")
+    return Requests(SimpleNamespace(rollout=rollout, train=SimpleNamespace(seed=1, run_dir=None)), tokenizer="itself")
 
 
 @pytest.mark.parametrize(
