@@ -29,6 +29,7 @@ from real_openrlhf.training.recipes import RECIPES
 HERE = Path(__file__).parent
 STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
+LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
 # What `cpu-like-gpu` needs; for any other recipe it is a package that nobody imports.
 STAND_IN = stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
 # The verifier fails on these, and boxed_reward.py asks it about them.
@@ -113,13 +114,13 @@ def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[tuple[set
     ended = threading.Event()
 
     def watch() -> None:
-        for _ in range(SECONDS):
+        for _ in range(SECONDS // LOOK_SECONDS):
             try:
                 actors.update(ray_actors(root))
                 listening.update(open_to_others(root))
             except psutil.Error:
                 return
-            if ended.wait(1):
+            if ended.wait(LOOK_SECONDS):
                 return
         child.kill()
 
