@@ -38,6 +38,8 @@ def offer_stacks() -> None:
     """From now on this process writes its threads' stacks when it is asked."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         _place().mkdir(mode=0o700, exist_ok=True)
+        if _place().is_symlink() or _place().stat().st_uid != os.getuid():
+            return  # somebody else's, who would choose where we write
         file = open(_place() / str(os.getpid()), "w")  # for as long as the process lives
         faulthandler.register(ASK, file=file, all_threads=True)
 

@@ -27,6 +27,7 @@ WANTED = "REAL_FORKED_WORKERS"  # 0: Python as it is
 PYTHON = "REAL_WORKER_PYTHON"
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.forked_workers.runtime_env"}
 LENGTH_BYTES = 8
+SOCKET_BYTES = 107  # of a socket's path, at most
 PR_SET_PDEATHSIG = 1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,6 +35,8 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextlib.contextmanager
 def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> Iterator[tuple[str, dict[str, str]]]:
     """(what to use as Python, with what environment). What was forked lives on after this, and the server with it."""
+    import shlex
+    import shutil
     import tempfile
 
     if environment.get(WANTED) != "1":
@@ -41,11 +44,14 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         return
     folder = tempfile.mkdtemp(prefix="forked_workers_")
     python = os.path.join(folder, "python")
+    asks = shlex.join([sys.executable, "-I", "-S", os.path.abspath(__file__), f"{folder}/socket"])
     with open(python, "w") as script:
-        script.write(
-            f'#!/bin/sh\nexec "{sys.executable}" -I -S "{os.path.abspath(__file__)}" "{folder}/socket" "$@"\n'
-        )
+        script.write(f'#!/bin/sh\nexec {asks} "$@"\n')
     os.chmod(python, 0o700)
+    if len(os.fsencode(f"{folder}/socket")) > SOCKET_BYTES or not os.access(python, os.X_OK):
+        shutil.rmtree(folder)
+        yield sys.executable, dict(environment)  # a TMPDIR with a long name, or one where nothing may be executed
+        return
     environment = {**environment, **HOOK, PYTHON: python}
     command = [sys.executable, "-m", "real_openrlhf.training.forked_workers", folder]
     with socket.socket(socket.AF_UNIX) as listener:
@@ -68,7 +74,10 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
 
 def runtime_env(given: dict | None) -> dict:
     """What `ray.init` asks about its workers' environment."""
-    return {**(given or {}), **({"py_executable": os.environ[PYTHON]} if PYTHON in os.environ else {})}
+    import shlex
+
+    python = {"py_executable": shlex.quote(os.environ[PYTHON])} if PYTHON in os.environ else {}
+    return {**(given or {}), **python}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -160,6 +161,18 @@ def test_without_the_server_it_is_python(start):
     os.kill(told(start("0"))["parent"], signal.SIGKILL)
     child = told(start("0"))
     assert not child["imported"] and child["environment"]["MARK"] == "of this one"
+
+
+@pytest.mark.parametrize("name", ["a folder with $signs 'and \"quotes", "x" * 100])
+def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name):
+    """A name that is too long for a socket's path leaves Python as it is."""
+    with tempfile.TemporaryDirectory() as short, monkeypatch.context() as patch:
+        (Path(short) / name).mkdir()
+        patch.setattr(tempfile, "tempdir", f"{short}/{name}")
+        with forked_workers.started(environment, ["colorsys"]) as (python, _):
+            said = subprocess.run([python, "-c", "import sys; print('colorsys' in sys.modules)"], capture_output=True)
+    assert (python == sys.executable) == (len(name) == 100)
+    assert said.stdout.split() == [str(len(name) < 100).encode()]
 
 
 def test_it_can_be_turned_off():
