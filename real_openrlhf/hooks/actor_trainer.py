@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -306,7 +307,7 @@ class RealActorTrainer(ActorPPOTrainer):
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": norm,
             "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
-            "update/ratio_max": float(fetched[-1 - GAP_MAXIMA].exp()),
+            "update/ratio_max": math.exp(min(values[-1 - GAP_MAXIMA], 700.0)),  # of more there is no float
             **{name: value / step.tokens for name, value in zip(SUMS, values, strict=False)},
             **self.step_metrics(step, totals.scores, table, values[-2 - GAP_MAXIMA]),
             **(self.mismatch.metrics(gap_sums, gap_maxima, self.engine.global_steps) if sampled else {}),
