@@ -1,9 +1,12 @@
 """Kills processes of small runs at random moments, resumes, and compares with the run that nobody killed.
 
-    python benchmarks/kill_campaign.py --out DIR [--trials 40] [--seed 0] [--victims trainer engine]
+    python benchmarks/kill_campaign.py --out DIR [--trials 40] [--seed 0] [--victims trainer engine] [--kinds real/1]
 
-Each trial is one line of DIR/trials.jsonl, and DIR/table.md is made anew after each; the same command goes on with the
-trials that are missing. A trial takes a minute and a half on two cores. Exit code 1 if anything was lost.
+The trials take the kinds of run in turn: algorithm, ranks, asynchronous or not. An asynchronous run, whose rollouts
+depend on who is faster, must have every line once, with the prompts of the run that nobody killed; any other must have
+all its numbers, bit for bit. Each trial is one line of DIR/trials.jsonl, and DIR/table.md is made anew after each; the
+same command goes on with the trials that are missing. A trial takes a minute and a half on two cores. Exit code 1 if
+anything was lost.
 """
 
 import argparse
@@ -28,9 +31,18 @@ from real_openrlhf.training import run_folder
 STEPS, EVERY, PATIENCE = 6, 2, 300.0
 REWARD = Path(__file__).resolve().with_name("kill_campaign_reward.py")
 FLAGS = (
-    *("--recipe", "cpu", "--algo", "real", "--seed", "1", "--max-steps", str(STEPS), "--eval.steps", "3"),
+    *("--recipe", "cpu", "--seed", "1", "--max-steps", str(STEPS), "--eval.steps", "3"),
     *("--ckpt.save_steps", str(EVERY), "--reward.remote_url", str(REWARD)),
 )
+ENGINE_APART = ("--no-train.colocate_all", "--vllm.num_engines", "1")
+TWO_RANKS, ASYNCHRONOUS = ("--gpus", "2", *ENGINE_APART), ("--train.async_enable",)
+ALGORITHMS = ("real", "grpo", "dapo", "trpa")
+KINDS: dict[str, tuple[str, ...]] = {
+    **{f"{algo}/1": ("--algo", algo) for algo in ALGORITHMS},
+    **{f"{algo}/2": ("--algo", algo, *TWO_RANKS) for algo in ALGORITHMS},
+    **{f"{algo}/1/async": ("--algo", algo, *ENGINE_APART, *ASYNCHRONOUS) for algo in ALGORITHMS[:2]},
+    **{f"{algo}/2/async": ("--algo", algo, *TWO_RANKS, *ASYNCHRONOUS) for algo in ALGORITHMS[2:]},
+}
 SIGNALS = ("SIGKILL", "SIGTERM")
 MOMENTS = ("any", "checkpoint", "sync")
 
@@ -57,6 +69,7 @@ VICTIMS: dict[str, Callable[[str], bool]] = {
 @dataclass
 class Trial:
     number: int
+    kind: str
     victim: str
     signal: str
     moment: str
@@ -71,7 +84,7 @@ class Trial:
     failures: list[str] = field(default_factory=list)
 
 
-def plan(seed: int, count: int, victims: list[str]) -> Iterator[Trial]:
+def plan(seed: int, count: int, victims: list[str], kinds: list[str]) -> Iterator[Trial]:
     """Every victim with every signal and moment before any comes again, in an order made of the seed."""
     combinations = list(itertools.product(victims, SIGNALS, MOMENTS))
     draw = random.Random(seed)
@@ -79,13 +92,23 @@ def plan(seed: int, count: int, victims: list[str]) -> Iterator[Trial]:
     while number < count:
         draw.shuffle(combinations)
         for victim, name, moment in combinations[: count - number]:
-            yield Trial(number, victim, name, moment, draw.randint(1, STEPS - 1), draw.uniform(0, 1.2))
+            kind = kinds[number % len(kinds)]
+            yield Trial(number, kind, victim, name, moment, draw.randint(1, STEPS - 1), draw.uniform(0, 1.2))
             number += 1
 
 
-def command(runs: Path, name: str, *more: str) -> list[str]:
+def command(runs: Path, name: str, kind: str, *more: str) -> list[str]:
     where = ("--runs-dir", str(runs), "--run-name", name)
-    return [sys.executable, "-m", "real_openrlhf.cli", "train", *FLAGS, *where, *more]
+    return [sys.executable, "-m", "real_openrlhf.cli", "train", *FLAGS, *KINDS[kind], *where, *more]
+
+
+def through(runs: Path, kind: str) -> Path:
+    """The run of this kind that nobody kills; made when it is first asked for."""
+    folder = runs / f"through-{kind.replace('/', '-')}"
+    if not folder.exists() or run_folder.read(folder)["status"] != "finished":
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run(command(runs, folder.name, kind), check=True)
+    return folder
 
 
 def lines(folder: Path) -> list[dict]:
@@ -98,11 +121,14 @@ def steps(folder: Path) -> int:
     return max((line["step"] for line in lines(folder) if line["phase"] == "train"), default=0)
 
 
-def numbers(line: dict) -> dict:
+def decided(line: dict, kind: str) -> dict:
+    """What the seed decides: all numbers but times, or only the prompts where the sampler runs ahead."""
+    if kind.endswith("async"):
+        return {key: value for key, value in line.items() if key == "rollout/prompts_crc"}
     return {key: value for key, value in line.items() if key != "time" and not key.startswith("timing/")}
 
 
-def differences(found: Path, expected: Path) -> list[str]:
+def differences(found: Path, expected: Path, kind: str) -> list[str]:
     """In words: lines that are missing or twice, and lines with other numbers."""
     here, there = lines(found), lines(expected)
     names = [(line["phase"], line["step"]) for line in here]
@@ -112,9 +138,8 @@ def differences(found: Path, expected: Path) -> list[str]:
         name = (line["phase"], line["step"])
         if name not in names:
             said.append(f"{name[0]} line of step {name[1]} is missing")
-        elif numbers(here[names.index(name)]) != numbers(line):
-            other = numbers(here[names.index(name)])
-            keys = [key for key in numbers(line) if other.get(key) != line[key]]
+        elif (other := decided(here[names.index(name)], kind)) != decided(line, kind):
+            keys = [key for key in {**decided(line, kind), **other} if other.get(key) != line.get(key)]
             said.append(f"{name[0]} line of step {name[1]} differs in {len(keys)} numbers: {' '.join(keys[:4])}")
     return said
 
@@ -164,12 +189,13 @@ def wait_for_moment(
 
 
 def run(trial: Trial, runs: Path) -> Trial:
+    expected = through(runs, trial.kind)
     name = f"trial-{trial.number}"
     folder = runs / name
     shutil.rmtree(folder, ignore_errors=True)
     output = runs / f"{name}.out"
     output.unlink(missing_ok=True)
-    with started(command(runs, name), output) as child:
+    with started(command(runs, name, trial.kind), output) as child:
         victim, everybody = wait_for_moment(trial, child, folder)
         if victim is None:
             trial.failures.append(f"the run ended before its moment: {last_line(output)}")
@@ -183,7 +209,7 @@ def run(trial: Trial, runs: Path) -> Trial:
     status = run_folder.read(folder)
     if status["status"] != "finished":
         resume(trial, runs, folder, output)
-    trial.failures += differences(folder, runs / "through")
+    trial.failures += differences(folder, expected, trial.kind)
     if run_folder.read(folder)["status"] != "finished":
         trial.failures.append("the run is not finished")
     return trial
@@ -218,7 +244,7 @@ def tell(trial: Trial, child: subprocess.Popen, folder: Path) -> None:
 
 
 def resume(trial: Trial, runs: Path, folder: Path, output: Path) -> None:
-    with started(command(runs, folder.name, "--resume"), output) as child:
+    with started(command(runs, folder.name, trial.kind, "--resume"), output) as child:
         try:
             code = child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -240,14 +266,14 @@ def table(trials: list[Trial]) -> str:
     rows = [
         f"{len(trials)} trials, {lost} with a loss.",
         "",
-        "| # | killed | with | when | told after | told as | checkpoint | went on after | lost or wrong |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| # | run | killed | with | when | told after | told as | checkpoint | went on after | lost or wrong |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for t in trials:
         when = f"{'step' if t.moment == 'any' else t.moment}, {t.killed_at} steps logged"
         on = "came to its end" if t.resumed_after is None else t.resumed_after
         wrong = "; ".join([*t.failures, *(f"still there: {left}" for left in t.left)]) or "nothing"
-        cells = (t.number, t.victim, t.signal, when, f"{t.told_after} s", t.told, t.checkpoint, on, wrong)
+        cells = (t.number, t.kind, t.victim, t.signal, when, f"{t.told_after} s", t.told, t.checkpoint, on, wrong)
         rows.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -258,15 +284,13 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=list(VICTIMS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     runs, log = (args.out / "runs").resolve(), args.out / "trials.jsonl"
     runs.mkdir(parents=True, exist_ok=True)
-    if not (runs / "through").exists() or run_folder.read(runs / "through")["status"] != "finished":
-        shutil.rmtree(runs / "through", ignore_errors=True)
-        subprocess.run(command(runs, "through"), check=True)
     done = [Trial(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
-    for trial in plan(args.seed, args.trials, args.victims):
+    for trial in plan(args.seed, args.trials, args.victims, args.kinds):
         if trial.number in {one.number for one in done}:
             continue
         done.append(run(trial, runs))

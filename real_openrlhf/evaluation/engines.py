@@ -76,9 +76,10 @@ def generate(requests: list[Request], settings: EngineSettings, data_parallel: i
     try:
         for _ in requests:
             yield _next(results, workers)
-    except BaseException:  # a failure, Ctrl-C, or nobody wants more samples
+    except BaseException as reason:  # a failure, Ctrl-C, or nobody wants more samples
         for worker in workers:
-            worker.terminate()
+            if not (isinstance(reason, EngineFailed) and worker.pid == reason.process):
+                worker.terminate()
         raise
     finally:
         for worker in workers:
@@ -94,12 +95,29 @@ def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
                 codes = ", ".join(str(worker.exitcode) for worker in workers)
                 raise UserError(f"a vLLM engine died (exit codes {codes}). {_CONTINUE}") from None
             continue
-        if isinstance(item, str):
-            raise UserError(f"vLLM failed: {item}. {_CONTINUE}")
+        if isinstance(item, Failure):
+            raise EngineFailed(item)
         return item
 
 
 _CONTINUE = "What was sampled is kept: the same command continues"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An engine's last word."""
+
+    process: int
+    message: str
+
+
+class EngineFailed(UserError):
+    """The process ends by itself: a signal in the middle of that leaves semaphores, and Python's tracker warns of them
+    after the error's line."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"vLLM failed: {failure.message}. {_CONTINUE}")
+        self.process = failure.process
 
 
 class _Stopped(BaseException):
@@ -129,7 +147,7 @@ def _engine(results: "Queue", requests: list[Request], settings: EngineSettings,
         return
     except Exception as error:
         traceback.print_exc()
-        results.put(first_line(error))
+        results.put(Failure(os.getpid(), first_line(error)))
 
 
 def _run_engine(results: "Queue", requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:
