@@ -55,3 +55,13 @@ def start_ranks():
     yield start
     for ranks in started.values():
         ranks.close()
+
+
+@pytest.fixture(scope="session")
+def forked():
+    """(what is used like Python, with what environment): forks of a process that has imported PyTorch, DeepSpeed and
+    vLLM. What they start by multiprocessing is forked too."""
+    from real_openrlhf.training import forked_workers
+
+    with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as found:
+        yield found

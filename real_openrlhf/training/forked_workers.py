@@ -299,7 +299,10 @@ def ask(path: str, words: list[str]) -> int:
             pid = int(answers.readline() or 0)
             for number in FORWARDED if pid else ():
                 signal.signal(number, lambda number, _: os.kill(pid, number))
-            code = int(answers.readline() or 1)
+            answer = answers.readline()
+    if not answer:
+        print("ChildProcessError: what this process was forked from was killed, and it with that", file=sys.stderr)
+    code = int(answer or 1)
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)

@@ -1,6 +1,7 @@
 """What a person sees while a run trains: one plain line a step and a bar, read from the run's metrics.jsonl."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from tqdm import tqdm
 from real_openrlhf.files import parsed
 
 LARGEST = 1 << 53
+BAR = re.compile(r"\d%\|")  # tqdm's, of a library
 # What a line says, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
@@ -130,4 +132,5 @@ def last_error(log: Path) -> str:
     """The line of a failed run's log that most likely says why: its last exception."""
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
-    return named[-1] if named else next((line.strip() for line in reversed(text) if line.strip()), "no output")
+    told = (line.strip() for line in reversed(text) if line.strip() and not BAR.search(line))
+    return named[-1] if named else next(told, "no output")

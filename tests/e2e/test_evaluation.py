@@ -62,27 +62,25 @@ def folder(tmp_path_factory):
     return folder
 
 
-def command(folder, out, *options):
+def command(folder, out, *options, python=sys.executable):
     return [
-        *(
-            sys.executable,
-            "-m",
-            "real_openrlhf.cli",
-            "eval",
-            "--model",
-            str(folder / "model"),
-            "--out",
-            str(folder / out),
-        ),
+        *(python, "-m", "real_openrlhf.cli", "eval", "--model", str(folder / "model"), "--out", str(folder / out)),
         *("--benchmarks", str(folder / "sums.jsonl"), "--k", str(K), "--max-new-tokens", "100"),
         *("--temperature", "1", "--think", "optional", *options),
     ]
 
 
-def evaluate(folder, out, *options):
-    done = subprocess.run(command(folder, out, *options), capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+@pytest.fixture(scope="module")
+def evaluate(folder, forked):
+    python, environment = forked
+
+    def run(out, *options):
+        words = command(folder, out, *options, python=python)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done
+
+    return run
 
 
 def outcome(folder, out):
@@ -98,9 +96,9 @@ def outcome(folder, out):
 
 
 @pytest.fixture(scope="module")
-def through(folder):
+def through(folder, evaluate):
     """A run that goes through, on two engines."""
-    evaluate(folder, "two", "--data-parallel", "2")
+    evaluate("two", "--data-parallel", "2")
     return outcome(folder, "two")
 
 
@@ -168,7 +166,7 @@ def test_an_interrupt_ends_every_process(folder):
 
 
 @pytest.fixture(scope="module")
-def continued(folder):
+def continued(folder, evaluate):
     """One engine, killed in the middle and continued: (samples that were kept, what the last run said)."""
     running = run_until(folder, "one", samples_so_far(folder, "one") + 2 * K)
     os.kill(running.pid, signal.SIGKILL)
@@ -178,7 +176,7 @@ def continued(folder):
     assert samples_so_far(folder, "one") == kept < 12 * K
     with (folder / "one" / "samples.jsonl").open("ab") as samples:
         samples.write(b'{"id": "sums-1", "sam')  # a line that the kill tore
-    return kept, evaluate(folder, "one").stderr
+    return kept, evaluate("one").stderr
 
 
 def test_a_killed_run_goes_on_where_it_was(continued):

@@ -255,6 +255,7 @@ def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypat
     [
         ("sys.exit('ValueError: the reason')", 1, "ValueError: the reason"),
         ("print('the last line'); sys.exit(3)", 3, "the last line"),
+        ("print('no more'); print('Generate: 6%|#  | 2/32'); raise SystemExit(1)", 1, "no more"),
         ("import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
     ],
 )

@@ -1,11 +1,6 @@
 """Two gloo ranks and one, shared by all tests of real ZeRO engines, and the models that they load."""
 
-import os
-from collections.abc import Iterator
-
 import pytest
-
-from real_openrlhf.training import forked_workers
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +14,9 @@ def one_rank(start_ranks):
 
 
 @pytest.fixture(scope="session")
-def python() -> Iterator[str]:
-    """Used like Python: its processes are forks of one that has imported PyTorch, DeepSpeed and vLLM."""
-    with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as (python, _):
-        yield python
+def python(forked) -> str:
+    """Used like Python, with the stack imported."""
+    return forked[0]
 
 
 @pytest.fixture(scope="session")
