@@ -1,12 +1,29 @@
-"""What DeepSpeed compiles on CPU when a run first needs it: as little as training takes."""
+"""What DeepSpeed compiles on CPU when a run first needs it, and what it asks before: as little as training takes."""
 
+import functools
+import platform
+from pathlib import Path
+
+import cpuinfo
 import deepspeed
+from deepspeed.ops.adam import cpu_adam
 from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
 
-_arguments = CPUOpBuilder.cxx_args
+_arguments, _asked = CPUOpBuilder.cxx_args, cpuinfo.get_cpu_info
 
 
 def compile_less() -> None:
     """No collective over shared memory, which only DeepSpeed's inference calls, and no debugging symbols."""
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     CPUOpBuilder.cxx_args = lambda self: [word for word in _arguments(self) if word != "-g"]
+    cpuinfo.get_cpu_info = cpu_adam.get_cpu_info = cpu_info
+
+
+@functools.cache
+def cpu_info() -> dict:
+    """What DeepSpeed asks py-cpuinfo two or three times an operator, which starts a process of a second each time."""
+    listed = Path("/proc/cpuinfo").read_text().partition("\n\n")[0] if platform.machine() == "x86_64" else ""
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in listed.splitlines())}
+    if not {"flags", "vendor_id"} <= fields.keys():
+        return _asked()
+    return {"arch": "X86_64", "flags": fields["flags"].split(), "vendor_id_raw": fields["vendor_id"]}

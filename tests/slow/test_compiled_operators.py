@@ -1,0 +1,19 @@
+"""What DeepSpeed is told about the processor when it compiles: what py-cpuinfo says, without its process."""
+
+
+def test_the_processor_is_py_cpuinfos():
+    from real_openrlhf.hooks import compiled_operators
+
+    found, expected = compiled_operators.cpu_info(), compiled_operators._asked()
+    for name in ("arch", "vendor_id_raw"):
+        assert found.get(name) == expected.get(name)
+    for flag in ("avx2", "avx512f", "avx512"):  # what an operator's instructions are chosen by
+        assert (flag in found.get("flags", [])) == (flag in expected.get("flags", []))
+
+
+def test_where_the_kernel_lists_no_flags_py_cpuinfo_is_asked(monkeypatch):
+    from real_openrlhf.hooks import compiled_operators
+
+    monkeypatch.setattr(compiled_operators.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(compiled_operators, "_asked", lambda: {"arch": "ARM_8"})
+    assert compiled_operators.cpu_info.__wrapped__() == {"arch": "ARM_8"}
