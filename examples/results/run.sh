@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs one of the experiments of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh mixed|knobs|hard|more|deal|tune|tune-hard|tune-sums|map [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh mixed|knobs|hard|more|deal|tune|tune-hard|tune-sums|map|stale [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. Interrupted, the same command goes on. A run is the same, bit for bit, on one machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-name="${1:?which experiment? mixed, knobs, hard, more, deal, tune, tune-hard, tune-sums or map}"
+name="${1:?which experiment? mixed, knobs, hard, more, deal, tune, tune-hard, tune-sums, map or stale}"
 shift
 compare() {
     bash examples/scripts/compare_cpu.sh --out "comparison/$name" --publish "examples/results/$name" --eval.steps 10 "$@"
@@ -32,7 +32,7 @@ deal) # the same updates of whole prompts for every method, beside OpenRLHF's ow
     ;;
 tune | tune-hard | tune-sums) # every method at four rates on seeds 1 and 2, then at its best one on five other seeds
     # No update is clipped: at a norm of 1 nearly all of REAL's are.
-    flags=(--compact --steps 40 --actor.max_norm 100 --train.hopeless_steps 8 --train.hopeless end)
+    flags=(--compact --jobs 2 --steps 40 --actor.max_norm 100 --train.hopeless_steps 8 --train.hopeless end)
     [ "$name" = tune-hard ] && flags+=(--steps 60 --skill 0.05)
     [ "$name" = tune-sums ] && flags+=(--task sums)
     compare "${flags[@]}" --seeds 2 --algos real real_constant real_balanced grpo dapo cispo reinforce gspo \
@@ -41,13 +41,18 @@ tune | tune-hard | tune-sums) # every method at four rates on seeds 1 and 2, the
     compare "${flags[@]}" "$@" --first-seed 11 --seeds 5 --algos "${best[@]}"
     ;;
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
-    # one session for all; a run that is dead ends at once; the same command goes on after an interrupt
-    compare --compact --steps 40 --seeds 2 --algos real real_constant real_balanced grpo cispo gspo \
+    # two sessions for all; a run that is dead ends at once; the same command goes on after an interrupt
+    compare --compact --jobs 2 --steps 40 --seeds 2 --algos real real_constant real_balanced grpo cispo gspo \
         --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end \
         --grid actor.adam.lr 3e-5 1e-4 3e-4 1e-3 3e-3 --grid train.batch_size 256 64 16 "$@"
     ;;
+stale) # how old the policy may be that rollouts are drawn by: batches that wait in the asynchronous trainer's queue
+    compare --compact --jobs 2 --steps 40 --seeds 2 --algos real grpo cispo \
+        --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
+        --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
+    ;;
 *)
-    echo "no experiment $name: mixed, knobs, hard, more, deal, tune, tune-hard, tune-sums or map" >&2
+    echo "no experiment $name: mixed, knobs, hard, more, deal, tune, tune-hard, tune-sums, map or stale" >&2
     exit 2
     ;;
 esac

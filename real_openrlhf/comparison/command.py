@@ -10,11 +10,12 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.comparison.publish import publish
+from real_openrlhf.comparison.side_by_side import Numbers, side_by_side
 from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
 from real_openrlhf.training import command as train_command
@@ -94,6 +95,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "pair of both, and the report is their map",
     )
     parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="runs at a time, each in a session of its own with 4 GB of memory; they are the same runs, and one takes "
+        "little more than a core (default: %(default)s)",
+    )
     parser.add_argument("--task", choices=TASKS, default="reverse", help="what is learned (default: %(default)s)")
     parser.add_argument(
         "--skill",
@@ -132,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
         if (folder / entry.name).exists():
             refuse_other_flags(folder / entry.name, train_command.request_of(_words(entry, common)))
     print(f"{len(every)} runs of {args.steps} steps, {len(every) - len(todo)} already finished: {folder}")
-    failures = _train(todo, common, args.out.resolve(), len(every)) if todo else []
+    failures = _train(todo, common, args.out.resolve(), len(every), args.jobs) if todo else []
     if failures and failures[-1][1] == REFUSED:  # and has said why
         return REFUSED
     runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
@@ -180,30 +189,60 @@ def refuse_other_flags(path: Path, request: train_command.Request) -> None:
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
 
 
-def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) -> list[tuple[Entry, int]]:
-    """Every run in turn; those that failed, with their exit codes."""
-    failures: list[tuple[Entry, int]] = []
-    seconds: list[float] = []
-    rest = list(todo)
+def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int, jobs: int) -> list[tuple[Entry, int]]:
+    """Every run; those that failed, with their exit codes. What ends all of them comes last."""
     out.mkdir(parents=True, exist_ok=True)
     environment = environment_of(["--algo", todo[0].algo, *common])
-    while rest:  # a failed run ends its session, the next one opens another
+    numbers = Numbers(len(todo))
+
+    def work(job: int) -> list[tuple[Entry, int]]:
+        log = out / ("session.log" if job == 1 else f"session-{job}.log")
+        return _work(todo, common, environment, log, numbers, total, jobs)
+
+    if jobs == 1:
+        return work(1)
+    found = side_by_side(min(jobs, len(todo)), work)
+    died = [(todo[0], code if code > 0 else 128 - code) for code, result in found if result is None]
+    failures = [failure for _, result in found for failure in result or []]
+    return sorted([*failures, *died], key=lambda failure: _ends_all(failure[1]))
+
+
+def _ends_all(code: int) -> bool:
+    return code == REFUSED or code in INTERRUPTED
+
+
+def _work(
+    todo: Sequence[Entry],
+    common: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    numbers: Numbers,
+    total: int,
+    jobs: int,
+) -> list[tuple[Entry, int]]:
+    """Runs in turn, as long as there are some that nobody has taken."""
+    failures: list[tuple[Entry, int]] = []
+    seconds: list[float] = []
+    number = numbers.take()
+    while number is not None:  # a failed run ends its session, the next one opens another
         with (
             tempfile.TemporaryDirectory() as short,  # a socket's path has at most 107 letters
-            shared_ray.opened(Path(short) / "session", environment, out / "session.log") as server,
+            shared_ray.opened(Path(short) / "session", environment, log) as server,
         ):
-            while rest and server.poll() is None:
-                entry = rest.pop(0)
-                place = f"run {total - len(rest)} of {total}{_left(seconds, len(rest) + 1)}"
+            while number is not None and server.poll() is None:
+                entry, left = todo[number], len(todo) - number
+                place = f"run {total - left + 1} of {total}{_left(seconds, left, jobs)}"
                 print(f"\n--- {entry.name}, {place}", flush=True)
                 started = time.monotonic()
                 code = _one(entry, common, Path(short) / "session")
-                if code == REFUSED or code in INTERRUPTED:
+                if _ends_all(code):
+                    numbers.close()
                     return [*failures, (entry, code)]
+                seconds.append(time.monotonic() - started)
+                number = numbers.take()
                 if code:
                     failures.append((entry, code))
                     break
-                seconds.append(time.monotonic() - started)
     return failures
 
 
@@ -217,8 +256,8 @@ def _one(entry: Entry, common: Sequence[str], session: Path) -> int:
     return exit_code("train", lambda: train_command.run(args, session))
 
 
-def _left(seconds: Sequence[float], count: int) -> str:
-    return f", {duration(sum(seconds) / len(seconds) * count)} left" if seconds else ""
+def _left(seconds: Sequence[float], count: int, jobs: int) -> str:
+    return f", {duration(sum(seconds) / len(seconds) * count / jobs)} left" if seconds else ""
 
 
 def environment_of(words: Sequence[str]) -> dict[str, str]:

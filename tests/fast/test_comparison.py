@@ -1,6 +1,7 @@
 import argparse
 import contextlib
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +55,27 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
     args = parser.parse_args(["--algos", "real", "grpo", "--out", str(tmp_path), "--actor.adam.lr", "fast"])
     assert command.run(args) == 2
     assert [words[-2:] for words in asked] == [["--actor.adam.lr", "fast"]]
+
+
+@pytest.mark.parametrize("codes, expected", [([0, 0, 0, 0], 0), ([0, 1, 0, 0], 1), ([143, 0, 0, 0], 143)])
+def test_jobs_share_the_runs(tmp_path, monkeypatch, codes, expected):
+    opened = contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
+    monkeypatch.setattr(command.shared_ray, "opened", lambda *_: opened)
+    monkeypatch.setattr(command, "environment_of", lambda words: {})
+
+    def train(args, session):
+        (tmp_path / f"ran {args.seed}").touch()
+        code = codes[args.seed - 1]
+        time.sleep(0.05 if code else 0.3)
+        return code
+
+    monkeypatch.setattr(train_command, "run", train)
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    words = ["--algos", "real", "--seeds", "4", "--jobs", "2", "--out", str(tmp_path)]
+    assert command.run(parser.parse_args(words)) == expected
+    ran = {int(path.name.removeprefix("ran ")) for path in tmp_path.glob("ran *")}
+    assert ran <= {1, 2} if expected == 143 else ran == {1, 2, 3, 4}  # an interrupt ends all
 
 
 def record(folder, **changes):
