@@ -11,7 +11,8 @@ from tqdm import tqdm
 from real_openrlhf.files import parsed
 
 LARGEST = 1 << 53
-BAR = re.compile(r"\d%\|")  # tqdm's, of a library
+# Lines that do not say why a run failed: a library's bar, or what Ray repeats of its actors, with colours around it.
+BESIDE_THE_POINT = re.compile(r"\d%\||^(\x1b\[\d+m)*\(\w+ pid=")
 # What a line says, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
@@ -132,5 +133,5 @@ def last_error(log: Path) -> str:
     """The line of a failed run's log that most likely says why: its last exception."""
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
-    told = (line.strip() for line in reversed(text) if line.strip() and not BAR.search(line))
+    told = (line.strip() for line in reversed(text) if line.strip() and not BESIDE_THE_POINT.search(line))
     return named[-1] if named else next(told, "no output")
