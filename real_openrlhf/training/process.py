@@ -71,7 +71,7 @@ def supervise(
     if caught:
         return 128 + caught[0], f"interrupted by {signal.Signals(caught[0]).name}"
     if code == signal.SIGTERM:  # as what has joined Ray ends
-        return 128 + code, "ended by a SIGTERM from elsewhere"
+        return code, "ended by a SIGTERM from elsewhere"
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"
     return code, last_error(progress.log) if code else None

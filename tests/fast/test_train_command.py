@@ -258,7 +258,7 @@ def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypat
         ("print('no more'); print('Generate: 6%|#  | 2/32'); raise SystemExit(1)", 1, "no more"),
         ("print('no more'); print('\x1b[36m(Actor pid=1)\x1b[0m a warning'); raise SystemExit(1)", 1, "no more"),
         ("import os; os.kill(os.getpid(), 9)", 137, "killed by SIGKILL"),
-        ("raise SystemExit(15)", 143, "ended by a SIGTERM from elsewhere"),
+        ("raise SystemExit(15)", 15, "ended by a SIGTERM from elsewhere"),
     ],
 )
 def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypatch, capfd, program, code, reason):
