@@ -35,5 +35,8 @@ setup(
         "report": ["matplotlib", "pillow", "tensorboard"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },
-    entry_points={"console_scripts": ["real-openrlhf = real_openrlhf.cli:main"]},
+    entry_points={
+        "console_scripts": ["real-openrlhf = real_openrlhf.cli:main"],
+        "vllm.general_plugins": ["real_openrlhf = real_openrlhf.hooks.engine_process:end_with_parent"],
+    },
 )

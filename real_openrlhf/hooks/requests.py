@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 
+from real_openrlhf.hooks import engine_process
 from real_openrlhf.hooks.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
 from real_openrlhf.signs_of_life import enter, offer_stacks
@@ -60,6 +61,7 @@ def executor(url: str | list[str] | None) -> Any:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     offer_stacks()
+    engine_process.wish()  # this process is about to start one
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:

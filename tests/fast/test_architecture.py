@@ -19,7 +19,7 @@ FOLDERS = {
     TOP: (set(), {TOP, "algorithm", "patch_tool"}),
     "patch_tool": (set(), {TOP}),
     "algorithm": ({"torch"}, set()),
-    "hooks": ({"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch"}, {TOP, "algorithm"}),
+    "hooks": ({"cpuinfo", "deepspeed", "openrlhf", "peft", "psutil", "ray", "torch"}, {TOP, "algorithm"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "data", "hooks", "report"}),
     "comparison": (set(), {TOP, "report", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
