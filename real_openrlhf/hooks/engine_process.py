@@ -1,7 +1,7 @@
 """vLLM's engine process ends with the process that it works for. vLLM loads this as a plugin (setup.py).
 
-vLLM ends it when that one ends in order. One that was killed, as Ray's workers are when their raylet ends, left it behind
-with its memory, on a GPU too (found by benchmarks/kill_campaign.py).
+vLLM ends it when that one ends in order. One that was killed, as Ray's workers are when their raylet ends, left it
+behind with its memory (found by benchmarks/kill_campaign.py).
 """
 
 import multiprocessing
