@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -274,8 +275,8 @@ def table(trials: list[Trial]) -> str:
         on = "came to its end" if t.resumed_after is None else t.resumed_after
         wrong = "; ".join([*t.failures, *(f"still there: {left}" for left in t.left)]) or "nothing"
         cells = (t.number, t.kind, t.victim, t.signal, when, f"{t.told_after} s", t.told, t.checkpoint, on, wrong)
-        rows.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
+        rows.append("| " + " | ".join(re.sub(r"\s+", " ", str(cell).replace("|", "/")) for cell in cells) + " |")
+    return "\n".join(rows).replace(sys.prefix, ".venv") + "\n"
 
 
 def main() -> int:
