@@ -275,7 +275,9 @@ def table(trials: list[Trial]) -> str:
         on = "came to its end" if t.resumed_after is None else t.resumed_after
         wrong = "; ".join([*t.failures, *(f"still there: {left}" for left in t.left)]) or "nothing"
         cells = (t.number, t.kind, t.victim, t.signal, when, f"{t.told_after} s", t.told, t.checkpoint, on, wrong)
-        rows.append("| " + " | ".join(re.sub(r"\s+", " ", str(cell).replace("|", "/")) for cell in cells) + " |")
+        rows.append(
+            "| " + " | ".join(re.sub(r"\x1b\[\d*\w|\s+", " ", str(cell).replace("|", "/")) for cell in cells) + " |"
+        )
     return "\n".join(rows).replace(sys.prefix, ".venv") + "\n"
 
 
