@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from killed_runs import REAL
+from killed_runs import EVERY, REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command, shared_ray, stand_in
@@ -29,6 +29,7 @@ from real_openrlhf.training.recipes import RECIPES
 HERE = Path(__file__).parent
 STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
+GPUS = 61 if EVERY else 21  # that Ray takes this machine to have, where all runs are on two ranks
 LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
 # What `cpu-like-gpu` needs; for any other recipe it is a package that nobody imports.
 STAND_IN = stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
@@ -196,7 +197,7 @@ def train_on_two(runs, boxed_calls, tmp_path_factory):
         "BOXED_REWARD_CALLS": str(boxed_calls),
         # two logical GPUs a run, four with a reference: OpenRLHF gives each group of ranks a placement group and never
         # takes it back, and the run that finds none left would wait for ever
-        "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 21, "CPU": 23}),
+        "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": GPUS, "CPU": GPUS + 2}),
     }
     shared = SharedRay(runs, tmp_path_factory.mktemp("two"), (*layout, *reward), environment)
     with shared.stack:
