@@ -100,8 +100,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="runs at a time, each in a session of its own with 4 GB of memory; they are the same runs, and one takes "
-        "little more than a core (default: %(default)s)",
+        help="runs at a time, each in a session of its own; one alone leaves part of two cores idle "
+        "(default: %(default)s)",
     )
     parser.add_argument("--task", choices=TASKS, default="reverse", help="what is learned (default: %(default)s)")
     parser.add_argument(
@@ -197,14 +197,21 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int, 
 
     def work(job: int) -> list[tuple[Entry, int]]:
         log = out / ("session.log" if job == 1 else f"session-{job}.log")
-        return _work(todo, common, environment, log, numbers, total, jobs)
+        try:
+            return _work(todo, common, environment, log, numbers, total, jobs)
+        except UserError as error:
+            if jobs == 1:
+                raise
+            numbers.close()
+            print(f"real-openrlhf compare: error: {error}", file=sys.stderr)
+            return [(todo[0], REFUSED)]  # which is not told
 
     if jobs == 1:
         return work(1)
     found = side_by_side(min(jobs, len(todo)), work)
-    died = [(todo[0], code if code > 0 else 128 - code) for code, result in found if result is None]
-    failures = [failure for _, result in found for failure in result or []]
-    return sorted([*failures, *died], key=lambda failure: _ends_all(failure[1]))
+    if dead := [code if code > 0 else 128 - code for code, result in found if result is None]:
+        raise UserError(f"a job was ended amid a run (exit code {dead[0]}). The same command goes on.")
+    return sorted((failure for _, result in found for failure in result or []), key=lambda one: _ends_all(one[1]))
 
 
 def _ends_all(code: int) -> bool:

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-Take = Callable[[], int | None]  # the next number of what is to be done; None when there is no more
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 

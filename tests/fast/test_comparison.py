@@ -1,6 +1,8 @@
 import argparse
 import contextlib
 import json
+import os
+import signal
 import time
 from types import SimpleNamespace
 
@@ -76,6 +78,31 @@ def test_jobs_share_the_runs(tmp_path, monkeypatch, codes, expected):
     assert command.run(parser.parse_args(words)) == expected
     ran = {int(path.name.removeprefix("ran ")) for path in tmp_path.glob("ran *")}
     assert ran <= {1, 2} if expected == 143 else ran == {1, 2, 3, 4}  # an interrupt ends all
+
+
+def test_a_job_that_is_killed_is_told(tmp_path, monkeypatch):
+    opened = contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
+    monkeypatch.setattr(command.shared_ray, "opened", lambda *_: opened)
+    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    monkeypatch.setattr(train_command, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    with pytest.raises(UserError, match=r"a job was ended amid a run \(exit code 137\)"):
+        command.run(parser.parse_args(["--algos", "real", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]))
+
+
+def test_a_session_that_does_not_start_is_a_line_of_its_job(tmp_path, monkeypatch, capfd):
+    def refuse(*_):
+        raise UserError("the session did not start")
+
+    monkeypatch.setattr(command.shared_ray, "opened", refuse)
+    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    words = ["--algos", "real", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]
+    assert command.run(parser.parse_args(words)) == 2
+    said = capfd.readouterr().out
+    assert "compare: error: the session did not start" in said and "Traceback" not in said
 
 
 def record(folder, **changes):
