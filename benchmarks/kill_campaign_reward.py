@@ -1,14 +1,12 @@
-"""The tiny task's reward for kill_campaign.py; one prompt in ten is judged by algebra, so that its workers work."""
+"""The shipped reward for kill_campaign.py; one prompt in ten is judged by algebra, so that its workers work."""
 
-from real_openrlhf.rewards import math_reward, tiny_reward
+from real_openrlhf.rewards import math_reward
+from real_openrlhf.training.tiny_model import BOX
 
 
 def reward_func(queries, prompts, labels):
     (query,), (prompt,), (label,) = queries, prompts, labels
-    own = tiny_reward.reward_func(queries, prompts, labels)
     if not prompt.startswith("1"):
-        return own
-    said = query.removeprefix(prompt).removesuffix("<eos>").lstrip(".")
-    answer, gold = rf"\sqrt{{{label}}}+{said}", rf"{label}+\sqrt{{{label}}}"
-    judged = math_reward.reward_func([prompt + rf"\boxed{{{answer}}}"], prompts, [gold])
-    return own | {name: judged[name] for name in ("rewards", "scores")}
+        return math_reward.reward_func(queries, prompts, labels)
+    said = query.replace(BOX, rf"{BOX}\sqrt{{{label}}}+")
+    return math_reward.reward_func([said], prompts, [rf"{label}+\sqrt{{{label}}}"])

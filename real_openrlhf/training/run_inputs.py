@@ -48,8 +48,7 @@ def validation_set(name: str, data_dir: Path) -> Path:
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
-    own_reward = recipe.train_data == "reverse"  # what every other task is graded by is the maths verifier
-    reward = Path(__file__).resolve().parents[1] / "rewards" / f"{'tiny' if own_reward else 'math'}_reward.py"
+    reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
     model = str(default(recipe.model).folder() / "model") if recipe.model in TASKS else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),

@@ -10,11 +10,10 @@ them a minute is too short to learn to add. The verifier for mathematics reads t
 import random
 from dataclasses import dataclass
 
-from real_openrlhf.training.tiny_model import TinyTask
+from real_openrlhf.training.tiny_model import BOX, TinyTask
 
 NAMES = "abcdefgh"  # of the numbers, so that it is clear which is next
 AGAIN = 0.15  # how often a step is written once more
-BOX = r"\boxed{"
 COUNTS = 80  # of tens, all that eight numbers can have
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
+BOX = r"\boxed{"  # one token; the verifier for mathematics reads what is in it
 
 
 @dataclass(frozen=True)

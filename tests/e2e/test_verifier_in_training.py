@@ -6,7 +6,7 @@ import json
 import pytest
 
 # boxed_reward.py has the verifier judge these; each fault is for one of the eight, as every fault costs a worker
-JUDGED = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7890="]
+JUDGED = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7891="]
 
 
 def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_path):

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from real_openrlhf.errors import UserError
-from real_openrlhf.rewards import tiny_reward
+from real_openrlhf.rewards import math_reward
 from real_openrlhf.training import sums_task, tiny_model
 from real_openrlhf.training.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer
-from real_openrlhf.training.sums_task import BOX, SumsTask
+from real_openrlhf.training.sums_task import SumsTask
 from real_openrlhf.training.tasks import RECIPES_OF, TASKS, default
+from real_openrlhf.training.tiny_model import BOX
 
 every_task = pytest.mark.parametrize("name", TASKS)
 
@@ -77,10 +78,12 @@ def test_every_task_has_a_recipe():
 
 def test_labels_are_the_number_backwards_and_the_reward_agrees():
     row = ReverseTask().rows()[0][0]
-    assert row["label"] == "".join(row["prompt"][DIGITS - 1 - i] for i in range(DIGITS))
-    wrong = row["label"][:-1] + str((int(row["label"][-1]) + 1) % 10)
-    for said, score in ((row["label"], 1.0), ("..." + row["label"], 1.0), (wrong, 0.0), ("", 0.0)):
-        result = tiny_reward.reward_func([row["prompt"] + said], [row["prompt"]], [row["label"]])
+    right = row["label"]
+    assert right == "".join(row["prompt"][DIGITS - 1 - i] for i in range(DIGITS)) and right[0] != "0"
+    wrong = right[:-1] + str((int(right[-1]) + 1) % 10)
+    said_and_scores = [(f"{BOX}{right}}}", 1.0), (f"...{BOX}{right}}}", 1.0), (f"{BOX}{wrong}}}", 0.0)]
+    for said, score in [*said_and_scores, (f"{BOX}{right}", 0.0), (right, 0.0), ("", 0.0)]:
+        result = math_reward.reward_func([row["prompt"] + said], [row["prompt"]], [row["label"]])
         assert float(result["scores"]) == float(result["rewards"]) == score, said
 
 
@@ -88,10 +91,10 @@ def test_labels_are_the_number_backwards_and_the_reward_agrees():
 def test_reversed_lines_are_right_as_often_as_skill_says(skill):
     rng = random.Random(0)
     lines = [ReverseTask().line(rng, skill) for _ in range(4000)]
-    right = sum(said.lstrip(".") == answer(prompt) for prompt, said in lines)
+    right = sum(said.lstrip(".") == f"{BOX}{answer(prompt)}}}" for prompt, said in lines)
     assert right / len(lines) == pytest.approx(skill, abs=0.02)  # 3.5 standard errors
-    assert all(len(said) + 1 <= RESPONSE_LENGTH for _, said in lines)
-    assert {len(said) - DIGITS for _, said in lines} == set(range(MAX_DOTS + 1))
+    dots = [len(said.partition(BOX)[0]) for _, said in lines]
+    assert set(dots) == set(range(MAX_DOTS + 1)) and MAX_DOTS + DIGITS + 3 == RESPONSE_LENGTH
 
 
 # sums
