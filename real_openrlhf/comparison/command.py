@@ -146,7 +146,8 @@ def run(args: argparse.Namespace) -> int:
         return REFUSED
     runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
     if runs:
-        print(f"report: {write(runs, skipped, args.out / 'report', across)}")
+        # where runs are missing, both flags need not vary yet
+        print(f"report: {write(runs, skipped, args.out / 'report', None if failures else across)}")
         if args.publish:
             publish([run.path for run in runs], args.publish, args.compact)
             print(f"published: {args.publish}")
