@@ -1,10 +1,6 @@
 """What pip is told about indexes and the network, in uv's terms: uv reads none of pip's settings.
 
-<<<<<<< HEAD
-    eval "$(python requirements/uv_settings.py)"     sets variables that are not set yet, and adds to UV_FLAGS
-=======
 eval "$(python requirements/uv_settings.py)"     a variable that is set already wins
->>>>>>> main
 """
 
 import ast

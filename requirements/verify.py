@@ -12,9 +12,6 @@ import sysconfig
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from pip._vendor.packaging.requirements import Requirement
-from pip._vendor.packaging.utils import canonicalize_name
-
 
 def installed() -> list[Distribution]:
     return list(distributions(path=[sysconfig.get_paths()["purelib"]]))
@@ -35,6 +32,9 @@ def damage(distribution: Distribution) -> str | None:
 
 
 def problems(requirements: Path) -> list[str]:
+    from pip._vendor.packaging.requirements import Requirement  # an environment that is made has no pip at first
+    from pip._vendor.packaging.utils import canonicalize_name
+
     found = {canonicalize_name(distribution.name): distribution for distribution in installed() if distribution.name}
     wrong = [f"{name}: {why}" for name, distribution in found.items() if (why := damage(distribution))]
     for line in requirements.read_text().splitlines():

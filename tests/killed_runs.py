@@ -1,16 +1,10 @@
 """Runs that are killed and resumed: their flags, and the folder that a kill leaves."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
-import pytest
-
 from real_openrlhf.training import run_folder
-
-EVERY = "REAL_TEST_EVERY_RESUME" in os.environ  # the other methods on each layout too: six minutes more
-more = pytest.mark.skipif(not EVERY, reason="set REAL_TEST_EVERY_RESUME to try every method on every layout")
 
 SHORT = ("--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
 

@@ -5,10 +5,12 @@
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
 #   timed  answers that must come in time, so that nothing else runs beside these
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
+#   every  all of these, and of the grids of methods and layouts every cell: before a release, a new pin, a new patch
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts=(fast slow timed e2e)
 maths=(tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py)
+if [ "${1:-}" = every ]; then export REAL_TEST_EVERY=1 && shift; fi
 case "${1:-}" in maths | fast | slow | timed | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"
 
@@ -26,8 +28,8 @@ examples/scripts/setup_env.sh cpu
 status=0
 for part in "${parts[@]}"; do
     echo "== tests/$part"
-    # Two processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
-    shared=(-n 2 --no-loadscope-reorder) && [ "$part" != timed ] || shared=()
-    "$python" -m pytest "tests/$part" -q --durations=5 "${shared[@]}" "$@" || status=1
+    # Three processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
+    shared=(-n 3 --no-loadscope-reorder) && [ "$part" != timed ] || shared=()
+    "$python" -m pytest "tests/$part" -q --durations=25 "${shared[@]}" "$@" || status=1
 done
 exit $status

@@ -153,7 +153,7 @@ def _fill(repository: Path) -> None:
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     )
     (repository / "backend.py").write_text(f"ROOT = {str(repository)!r}\n{BACKEND}")
-    for name in ("verify.py", "uv_settings.py"):
+    for name in ("bundled_pip.py", "verify.py", "uv_settings.py"):
         shutil.copy(REPOSITORY / "requirements" / name, repository / "requirements")
     (repository / "requirements/first_import.py").write_text("import torch, vllm.part299\n")
     uv = f"uv=={version('uv')}"

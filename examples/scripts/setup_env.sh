@@ -125,11 +125,17 @@ uv() {
     return $code
 }
 
+has() { "$PYTHON" -c 'import sys; from importlib.metadata import version; version(sys.argv[1])' "$1" 2>/dev/null; }
+
 install_uv() { # pip brings it and lends it its settings
+    local wanted pip
+    wanted=$(grep '^uv==' "$REQUIREMENTS")
     step "uv, which installs the rest"
-    "$PYTHON" -m pip install --progress-bar off "$(grep '^uv==' "$REQUIREMENTS")" >>"$LOG" 2>&1 ||
-        explain "installing uv"
+    pip=$("$PYTHON" "$ROOT/requirements/bundled_pip.py" 2>>"$LOG") || explain "looking for pip"
     UV_FLAGS=(--index-strategy unsafe-best-match) # as pip chooses
+    has uv && [ "$("$VENV/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "${wanted#uv==}" ] ||
+        "$PYTHON" "$pip/pip" install --progress-bar off "$wanted" >>"$LOG" 2>&1 || explain "installing uv"
+    has pip || uv --no-deps "$pip" || explain "installing pip"
     eval "$("$PYTHON" "$ROOT/requirements/uv_settings.py")"
 }
 
@@ -200,7 +206,7 @@ else
     find "$VENV" -mindepth 1 -maxdepth 1 ! -name "${STATE##*/}" -exec rm -rf {} +
     : >"$LOG"
     step "making $VENV ($MODE, $("$python" --version))"
-    "$python" -m venv "$VENV" >>"$LOG" 2>&1 || die "python -m venv failed." "Name another Python with REAL_PYTHON."
+    "$python" -m venv --without-pip "$VENV" >>"$LOG" 2>&1 || die "python -m venv failed." "Name another Python with REAL_PYTHON."
 fi
 { echo incomplete && purpose; } >"$STATE"
 export TMPDIR=$VENV/tmp UV_CACHE_DIR=$VENV/tmp/uv # a small /tmp stops nothing; what a killed run unpacked is used

@@ -174,7 +174,7 @@ _CPU = Recipe(
         "--eval.temperature": own("1.0"),
         **_OPTIMIZER,
         "--actor.adam.lr": own("1e-4", "a model ten thousand times smaller"),
-        "--train.max_steps": own("60"),
+        "--train.max_steps": own("40"),
         "--rollout.seeded": own("", "runs with one seed draw the same prompts and rollouts"),
         "--eval.n_samples_per_prompt": own("8"),
         "--eval.steps": own("20"),

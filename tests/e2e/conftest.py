@@ -20,7 +20,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from killed_runs import EVERY, REAL
+from every import EVERY
+from killed_runs import REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command, shared_ray, stand_in

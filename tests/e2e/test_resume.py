@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from killed_runs import REAL, SHORT, as_killed, more
+from every import every
+from killed_runs import REAL, SHORT, as_killed
 
 
 def test_killed_and_resumed_is_not_killed(real, train):
@@ -30,7 +31,7 @@ def test_the_run_says_that_it_was_killed_and_where_it_goes_on(killed, real):
     assert "goes on after step 10, from global_step10" in real.output
 
 
-@pytest.mark.parametrize("algo", ["dapo", "trpa", pytest.param("grpo", marks=more)])
+@pytest.mark.parametrize("algo", ["trpa", *(pytest.param(algo, marks=every) for algo in ("dapo", "grpo"))])
 def test_other_losses_too(train, algo):
     words = ("--algo", algo, "--seed", "1", *SHORT)
     run = train(f"{algo}-again", *words)

@@ -1,6 +1,7 @@
 """Training on two ZeRO-3 ranks: beside two engines on the same GPUs, and asynchronously beside one on another."""
 
 import pytest
+from every import every
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,7 @@ def test_table_1_of_a_grpo_run(grpo):
         assert line["ratio/neg/below/grad"] == 0
 
 
+@every
 def test_dapo_asynchronously(train_on_two):
     words = ("--algo", "dapo", "--max-steps", "4", "--train.async_enable", "--eval.steps", "2")
     run = train_on_two("dapo", *words)

@@ -16,11 +16,11 @@ def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_pat
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = train_on_two(
         "faults", "--recipe", "cpu-like-gpu", "--algo", "real", "--max-steps", "1", "--data", str(data),
-        "--rollout.batch_size", "10", "--train.batch_size", "40", "--no-eval.at_start", "--no-eval.at_end",
+        "--rollout.batch_size", "10", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "20", "--no-eval.at_start", "--no-eval.at_end",
     )  # fmt: skip
     (step,) = run.lines("train")
     assert run.finite and step["actor_grad_norm"] > 0
-    assert sorted(boxed_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(8))
+    assert sorted(boxed_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(4))
     assert step["rollout/ignored"] == 5 / 10 and step["real/ignored"] == 5 / 10
     for reason in ("timeout", "out_of_memory", "worker_died"):
         assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 10), reason

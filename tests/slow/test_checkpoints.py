@@ -6,6 +6,7 @@ import shutil
 from functools import partial
 
 import pytest
+from every import every
 
 from real_openrlhf import whole_folders
 
@@ -50,7 +51,7 @@ def tags(folder) -> set[str]:
         {"zero_stage": 3},
         {"zero_stage": 2, "ema": True},
         {"zero_stage": 3, "offload": True},
-        {"zero_stage": 3, "lora": True},
+        pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
         {"zero_stage": 3, "loss": "ppo", "deal": "groups", "ema": True},
     ],
