@@ -1,6 +1,6 @@
 """The best rate of each method in a comparison that varied it, as `compare --algos` takes it, a line a method:
 
-python examples/results/best_rates.py comparison/tune/runs
+python examples/results/best_rates.py comparison/map/runs comparison/tune/runs
 """
 
 import sys
@@ -12,6 +12,7 @@ from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import flags_of
 
 RATE = "--actor.adam.lr"
+UPDATES = "--train.batch_size", 64  # the recipe's; a map varies it too
 TUNING = (1, 2)  # seeds; others are for what comes after
 
 
@@ -21,8 +22,9 @@ def best_rates(runs: list[Run]) -> dict[str, float]:
     ends: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         curve = series(run, VALIDATION, sets)
-        if run.seed in TUNING and run.counted and curve is not None:
-            ends[run.algo][flags_of(run)[RATE]].append(float(curve.values[-1]))
+        flags = flags_of(run)
+        if run.seed in TUNING and run.counted and curve is not None and flags.get(*UPDATES) == UPDATES[1]:
+            ends[run.algo][flags[RATE]].append(float(curve.values[-1]))
     return {
         algo: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate])) for algo, rates in ends.items()
     }

@@ -9,6 +9,19 @@ shift
 compare() {
     bash examples/scripts/compare_cpu.sh --out "comparison/$name" --publish "examples/results/$name" --eval.steps 10 "$@"
 }
+# Many runs: two sessions for all, a run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster.
+# No update is clipped while a run is sound: at a norm of 1 nearly all of REAL's are, and few of GRPO's.
+many() {
+    compare --compact --jobs 2 --steps 30 --eval.n_samples_per_prompt 4 --ds.zero_stage 2 --actor.max_norm 100 \
+        --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end "$@"
+}
+rates=(3e-5 1e-4 3e-4 1e-3 3e-3)
+at_best_rates() { # runs that varied the rate, then flags of compare
+    local best runs=()
+    while [ -d "${1:-}" ]; do runs+=("$1") && shift; done
+    mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py "${runs[@]}")
+    many --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
+}
 case "$name" in
 mixed) # the methods on a task where groups are mixed
     compare --steps 40 --seeds 5 --algos real real_constant grpo "$@"
@@ -30,25 +43,22 @@ deal) # the same updates of whole prompts for every method, beside OpenRLHF's ow
     compare --steps 20 --seeds 3 --algos real grpo dapo gspo \
         'grpo --train.deal upstream' 'dapo --train.deal upstream' 'gspo --train.deal upstream' "$@"
     ;;
-tune | tune-hard | tune-sums) # every method at four rates on seeds 1 and 2, then at its best one on five other seeds
-    # No update is clipped: at a norm of 1 nearly all of REAL's are.
-    flags=(--compact --jobs 2 --steps 40 --actor.max_norm 100 --train.hopeless_steps 8 --train.hopeless end)
-    [ "$name" = tune-hard ] && flags+=(--steps 60 --skill 0.05)
-    [ "$name" = tune-sums ] && flags+=(--task sums)
-    compare "${flags[@]}" --seeds 2 --algos real real_constant real_balanced grpo dapo cispo reinforce gspo \
-        --grid actor.adam.lr 5e-5 1e-4 2e-4 4e-4 "$@"
-    mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py "comparison/$name/runs")
-    compare "${flags[@]}" "$@" --first-seed 11 --seeds 5 --algos "${best[@]}"
-    ;;
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
-    # two sessions for all; a run that is dead ends at once; the same command goes on after an interrupt
-    compare --compact --jobs 2 --steps 40 --seeds 2 --algos real real_constant real_balanced grpo cispo gspo \
-        --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end \
-        --grid actor.adam.lr 3e-5 1e-4 3e-4 1e-3 3e-3 --grid train.batch_size 256 64 16 "$@"
+    many --seeds 2 --algos real real_constant real_balanced grpo cispo gspo \
+        --grid actor.adam.lr "${rates[@]}" --grid train.batch_size 256 64 16 "$@"
+    ;;
+tune) # every method at its best rate of five on seeds 11 to 15; the map, which has most of these rates, comes first
+    many --seeds 2 --algos dapo reinforce --grid actor.adam.lr "${rates[@]}" "$@"
+    at_best_rates comparison/{map,tune}/runs "$@"
+    ;;
+tune-hard | tune-sums) # the same on other tasks: five rates on seeds 1 and 2, then the best one on seeds 11 to 15
+    [ "$name" = tune-hard ] && flags=(--steps 60 --skill 0.05) || flags=(--task sums)
+    many "${flags[@]}" --seeds 2 --algos real real_constant real_balanced grpo dapo cispo reinforce gspo \
+        --grid actor.adam.lr "${rates[@]}" "$@"
+    at_best_rates "comparison/$name/runs" "${flags[@]}" "$@"
     ;;
 stale) # how old the policy may be that rollouts are drawn by: batches that wait in the asynchronous trainer's queue
-    compare --compact --jobs 2 --steps 40 --seeds 2 --algos real grpo cispo \
-        --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
+    many --seeds 2 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
     ;;
 *)

@@ -16,7 +16,8 @@ def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_pat
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = train_on_two(
         "faults", "--recipe", "cpu-like-gpu", "--algo", "real", "--max-steps", "1", "--data", str(data),
-        "--rollout.batch_size", "10", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "20", "--no-eval.at_start", "--no-eval.at_end",
+        "--rollout.batch_size", "10", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "20",
+        "--no-eval.at_start", "--no-eval.at_end",
     )  # fmt: skip
     (step,) = run.lines("train")
     assert run.finite and step["actor_grad_norm"] > 0

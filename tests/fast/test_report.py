@@ -17,6 +17,7 @@ import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.errors import UserError
+from real_openrlhf.report import command as report_command
 from real_openrlhf.report import figures, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
@@ -344,11 +345,14 @@ def test_a_run_folder_without_metrics_falls_back_to_its_own_tensorboard(tmp_path
     assert run.status == "finished" and run.last_step == 20
 
 
-def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_tore(tmp_path):
+def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_tore(tmp_path, monkeypatch):
     folder = invented.write_run(tmp_path, "real", 1, status="running")
     (folder / "metrics.jsonl").write_text((folder / "metrics.jsonl").read_text()[:-9])
     run = read_run(folder)
     assert run.status == "failed" and not run.counted and "died after step" in run.meta["reason"]
+    monkeypatch.setattr(
+        report_command, "write", lambda *_: tmp_path
+    )  # five seconds of drawing; other tests look at it
     assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"  # now everybody can see it
 
