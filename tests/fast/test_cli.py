@@ -41,12 +41,6 @@ def test_these_need_the_standard_library_only(module):
     assert loaded_by(module) - {"real_openrlhf", "__main__"} - loaded_by("sys") <= set(sys.stdlib_module_names)
 
 
-def test_the_loss_needs_torch_only():
-    modules = ("objective", "policy_loss", "metrics", "score_table")
-    loaded = HEAVY & loaded_by(", ".join(f"real_openrlhf.algorithm.{module}" for module in modules))
-    assert "torch" in loaded and loaded <= {"torch", "sympy"}  # torch may bring sympy
-
-
 def run(*argv: str) -> int:
     return cli.main(list(argv))
 

@@ -1,10 +1,9 @@
 """The map over two flags: which runs are a cell, what it says of them, and a figure that is read without colour."""
 
-import csv
 import json
 
 import pytest
-from invented_runs import write_run
+from invented_runs import map_run, map_runs
 
 from real_openrlhf.cli import main
 from real_openrlhf.report.maps import cells, grids, heat_maps
@@ -12,34 +11,11 @@ from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
 
 ACROSS = ("--actor.adam.lr", "--train.batch_size")
-# (algorithm, rate, batch) -> validation of each seed from the first step on
-CURVES = {
-    ("real", 1e-4, 64): [[0.1, 0.5, 0.8], [0.1, 0.5, 0.9]],
-    ("real", 1e-3, 64): [[0.1, 0.4, 0.1], [0.1, 0.4, 0.3]],  # one collapsed: 0.1 is below half of 0.4
-    ("real", 1e-3, 16): [[0.2, 0.0, 0.0]],
-    ("grpo", 1e-4, 64): [[0.1, 0.6, 0.7]],
-    ("grpo", 1e-4, 256): [[0.1, 0.2, 0.3]],
-}
-
-
-def write(root, algo, rate, batch, seed, curve, **record):
-    flags = {"--actor.adam.lr": rate, "--train.batch_size": batch}
-    folder = write_run(root, algo, seed, 2, flags, f"{algo}-{rate}-{batch}-s{seed}", **record)
-    lines = [{"phase": "eval", "step": 10 * n, "time": 1, "eval_x_pass1": value} for n, value in enumerate(curve)]
-    share = {"update/clipped_share": 0.25 * seed, "entropy_loss": 0.5, "real/weight_cv": 0.1}
-    lines += [{"phase": "train", "step": n, "time": 1, **share, "entropy_loss": 0.5 / n} for n in (1, 2)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
 
 
 @pytest.fixture
 def runs(tmp_path):
-    root = tmp_path / "runs"
-    for (algo, rate, batch), curves in CURVES.items():
-        for seed, curve in enumerate(curves, 1):
-            write(root, algo, rate, batch, seed, curve)
-    write(root, "grpo", 1e-4, 256, 2, [0.9, 0.9], status="failed")
-    return root
+    return map_runs(tmp_path / "runs")
 
 
 def comparison(root):
@@ -62,7 +38,7 @@ def test_every_method_is_one_map_whose_cells_are_the_choices_of_both_flags(runs)
 
 
 def test_another_flag_that_varies_makes_another_map(runs):
-    folder = write(runs, "real", 1e-4, 64, 3, [0.1, 0.2])
+    folder = map_run(runs, "real", 1e-4, 64, 3, [0.1, 0.2])
     record = json.loads((folder / "run.json").read_text())
     record["flags"]["--algo.real.tau"] = 0.1
     (folder / "run.json").write_text(json.dumps(record))
@@ -112,17 +88,6 @@ def test_the_table_has_what_the_runs_logged(runs):
         *("0.200 ± 0.100", "0.400 ± 0.000", "0.375 ± 0.125", "0.250 ± 0.000", "0.100 ± 0.000", "1 of 2", "2"),
     ]
     assert rows["GRPO", "0.0001", "256"][-2:] == ["0 of 1", "1, 1 failed or unfinished"]
-
-
-def test_the_command_writes_figure_table_and_page(runs, tmp_path):
-    words = ["report", str(runs), "--out", str(tmp_path / "out"), "--map", "actor.adam.lr", "train.batch_size"]
-    assert main(words) == 0
-    page = (tmp_path / "out" / "index.html").read_text()
-    assert "Where methods work and where they break" in page and "✕ 1 of 2" in page
-    assert (tmp_path / "out" / "figures" / "map.png").stat().st_size > 0
-    with open(tmp_path / "out" / "figures" / "map.csv") as file:
-        assert len(list(csv.DictReader(file))) == len(CURVES)
-    assert "| 0.0001 | 64 | 0.850 ± 0.050 |" in (tmp_path / "out" / "tables" / "map.md").read_text()
 
 
 def test_a_flag_that_does_not_vary_is_refused(runs, tmp_path, capsys):

@@ -77,16 +77,6 @@ def test_why_torch_sees_none_of_the_gpus(program, driver, built_for, expected):
     assert said.startswith("torch sees no GPU, nvidia-smi sees 2: ") and expected in said
 
 
-def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):
-    import torch
-
-    assert len(nvidia.memory_sizes()) == torch.cuda.device_count()  # the real question
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(nvidia, "memory_sizes", lambda: [150_000_000_000, 80_000_000_000])
-    assert preflight.local_gpus() == (2, 80.0)
-    assert not torch.cuda.is_initialized()
-
-
 def test_gpus_that_do_not_answer_are_told(monkeypatch):
     import torch
 

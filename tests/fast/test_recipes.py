@@ -1,8 +1,6 @@
 """Recipes against the paper: its sentences are quoted here a second time and the numbers are read out of them."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -238,15 +236,6 @@ def test_any_flag_can_be_taken_out(flag):
     composed = plan("qwen7b", removed=[flag], rows=1000)
     assert flag not in composed.flags
     assert composed.gpus > 0 and composed.layout and composed.argv()
-
-
-def test_the_documents_tables_are_made_of_the_code():
-    refresh = Path(__file__).parents[2] / "docs" / "refresh.py"
-    done = subprocess.run([sys.executable, refresh, "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for page in ("README.md", "docs/recipes.md"):
-        assert "<!-- code: algorithms -->" in (refresh.parents[1] / page).read_text()
-    assert "<!-- code: objectives -->" in (refresh.parents[1] / "docs/method.md").read_text()
 
 
 def test_another_objective_comes_with_its_own_constants():

@@ -1,5 +1,6 @@
 """The whole report through the command line: every file, and the page as a browser would parse it."""
 
+import csv
 import re
 from argparse import Namespace
 from html.parser import HTMLParser
@@ -133,3 +134,15 @@ def test_figure_one_draws_grpo_as_openrlhf_trains_it():
         value = value[0] if isinstance(value, tuple) else value
         (gradient,) = torch.autograd.grad(value, tokens)
         np.testing.assert_allclose(gradient[:, 0].abs() * len(tokens), curves.grpo, atol=1e-12)
+
+
+def test_a_map_is_figure_table_and_page(tmp_path):
+    runs = invented.map_runs(tmp_path / "runs")
+    words = ["report", str(runs), "--out", str(tmp_path / "out"), "--map", "actor.adam.lr", "train.batch_size"]
+    assert main(words) == 0
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "Where methods work and where they break" in page and "✕ 1 of 2" in page
+    assert (tmp_path / "out" / "figures" / "map.png").stat().st_size > 0
+    with open(tmp_path / "out" / "figures" / "map.csv") as file:
+        assert len(list(csv.DictReader(file))) == len(invented.MAP)
+    assert "| 0.0001 | 64 | 0.850 ± 0.050 |" in (tmp_path / "out" / "tables" / "map.md").read_text()

@@ -1,4 +1,4 @@
-"""tests/run.sh: its part without the big environment, and every test in a part of it."""
+"""The formulas need PyTorch and nothing else, and are tested with little more: `tests/run.sh maths`."""
 
 import os
 import subprocess
@@ -44,3 +44,24 @@ def test_what_the_maths_needs_is_named_where_it_is_missing(tmp_path):
     assert done.stderr == (
         "tests/run.sh: error: no Python here has what these tests need: pip install torch pytest hypothesis\n"
     )
+
+
+def test_the_loss_needs_torch_only():
+    modules = ("objective", "policy_loss", "metrics", "score_table")
+    imported = ", ".join(f"real_openrlhf.algorithm.{module}" for module in modules)
+    code = f"import sys, {imported}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    loaded = {*subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()}
+    assert "torch" in loaded
+    assert not {"openrlhf", "ray", "vllm", "deepspeed", "transformers", "matplotlib"} & loaded
+
+
+def test_the_maths_imports_torch_only_and_the_package_not_even_that():
+    script = (
+        "import sys, real_openrlhf; assert 'torch' not in sys.modules\n"
+        "import real_openrlhf.algorithm.schedule; assert 'torch' not in sys.modules\n"
+        "import real_openrlhf.algorithm.lookup; assert 'torch' not in sys.modules\n"
+        "real_openrlhf.real_policy_loss; import real_openrlhf.algorithm.score_table\n"
+        "heavy = {'openrlhf', 'ray', 'vllm', 'deepspeed', 'transformers', 'sympy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
