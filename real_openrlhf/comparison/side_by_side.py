@@ -50,6 +50,7 @@ def side_by_side(jobs: int, work: Callable[[int], Result]) -> list[tuple[int, Re
 
     before = {number: signal.signal(number, stop) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what comes before all are known comes after
         for job in range(1, jobs + 1):
             here, there = context.Pipe(duplex=False)
             source, sink = os.pipe()
@@ -61,10 +62,12 @@ def side_by_side(jobs: int, work: Callable[[int], Result]) -> list[tuple[int, Re
             reader = threading.Thread(target=_repeat, args=(f"[{job}] ", source))
             reader.start()
             started.append((process, here, reader))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return [_outcome(*one) for one in started]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _child(job: int, work: Callable[[int], Any], answer: Connection, sink: int, handlers: dict[int, Any]) -> None:
@@ -72,6 +75,7 @@ def _child(job: int, work: Callable[[int], Any], answer: Connection, sink: int, 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     for number, handler in handlers.items():
         signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     for stream in (1, 2):
         os.dup2(sink, stream)
     os.close(sink)

@@ -62,6 +62,14 @@ def test_a_ctrl_c_reaches_each_once():
     assert process.communicate(timeout=20)[0].splitlines()[-1] == "[(0, 'stopped 1'), (0, 'stopped 2')]"
 
 
+def test_a_ctrl_c_while_they_are_started_reaches_all():
+    early = STOPPED.replace('print("up", flush=True)', "job == 1 and os.kill(os.getppid(), signal.SIGINT)")
+    words = [sys.executable, "-c", "import os, signal\n" + early]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=20).stdout.splitlines()[-1]
+    ended = ("(0, 'stopped 2')", "(1, None)")  # at its work, or before
+    assert said in [f"[(0, 'stopped 1'), {end}]" for end in ended]
+
+
 def test_they_die_with_whoever_started_them():
     process = subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True)
     assert [process.stdout.readline()[4:] for _ in range(2)] == ["up\n"] * 2
