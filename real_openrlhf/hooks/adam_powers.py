@@ -1,4 +1,4 @@
-"""DeepSpeed's Adams that run on the CPU carry the powers of their betas from step to step; no checkpoint has them.
+"""DeepSpeed's Adam for offloaded states carries the powers of its betas from step to step; no checkpoint has them.
 
 A new process that is given a step other than the next one takes std::pow instead of the product, which differs in the
 last bit. That is enough: after a resume the first update differs, and all that follows.
@@ -7,7 +7,6 @@ last bit. That is enough: after a resume the first update differs, and all that 
 from typing import Any
 
 import torch
-from deepspeed.accelerator import get_accelerator
 
 
 def restore_powers(optimizer: Any) -> None:
@@ -19,13 +18,9 @@ def restore_powers(optimizer: Any) -> None:
 
 def pretend(optimizer: Any, step: int) -> None:
     """A step of one weight that is not there; nothing where the optimizer keeps no powers."""
+    if not hasattr(optimizer, "ds_opt_adam"):  # DeepSpeedCPUAdam has it
+        return
     group = optimizer.param_groups[0]
     weight, gradient, first, second = (torch.zeros(1) for _ in range(4))
-    if hasattr(optimizer, "ds_opt_adam"):  # DeepSpeedCPUAdam
-        settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
-        optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, weight, gradient, first, second)
-    elif hasattr(optimizer, "multi_tensor_adam") and get_accelerator().device_name() == "cpu":  # FusedAdam
-        tables = [[gradient], [weight], [first], [second]]
-        settings = (group["lr"], *group["betas"], group["eps"], step, optimizer.adam_w_mode)
-        more = (int(group["bias_correction"]), group["weight_decay"])
-        optimizer.multi_tensor_adam(1, torch.zeros(1, dtype=torch.int), tables, *settings, *more)
+    settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
+    optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, weight, gradient, first, second)
