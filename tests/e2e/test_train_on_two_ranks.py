@@ -15,7 +15,7 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
     kl = grpo.values("kl")
     assert 0 <= kl[0] < kl[-1]  # the policy leaves the reference
     before, after = (line["eval_reverse_pass1"] for line in grpo.lines("eval"))
-    assert before < 0.55 < after  # at temperature 0.6: 0.46 and 0.67 when this was written
+    assert before < 0.65 < after  # at temperature 0.6: 0.59 and 0.73 when this was written
 
 
 def test_only_this_machine_can_reach_a_run_on_two_ranks(grpo):
