@@ -1,27 +1,31 @@
 """What DeepSpeed compiles on CPU when a run first needs it, and what it asks before: as little as training takes.
 
-Its AdamW for GPUs would be compiled for a minute on CPU, and does there what PyTorch's does. Only the one of offloaded
-states is, with --actor.adam_offload.
+Its AdamW for GPUs would be compiled for a minute, and does on a CPU what PyTorch's does, which takes its place. Only
+the one for offloaded states is compiled (--ds.adam_offload).
 """
 
 import functools
 import platform
 from pathlib import Path
 
-from typing import Any
-
 import cpuinfo
 import deepspeed
+import torch
 from deepspeed.accelerator import get_accelerator
-from deepspeed.ops.adam import cpu_adam
+from deepspeed.ops.adam import cpu_adam, fused_adam
 from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
-from deepspeed.runtime.engine import DeepSpeedEngine
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
-_arguments, _asked, _optimizer = (
-    CPUOpBuilder.cxx_args,
-    cpuinfo.get_cpu_info,
-    DeepSpeedEngine.get_optimizer_configuration,
-)
+_arguments, _asked = CPUOpBuilder.cxx_args, cpuinfo.get_cpu_info
+
+
+class AdamW(torch.optim.AdamW):
+    """PyTorch's, made as DeepSpeed makes its own."""
+
+    def __init__(self, params: object, adam_w_mode: bool = True, **settings: object) -> None:
+        if not adam_w_mode:
+            raise ValueError("this is AdamW: OpenRLHF asks for nothing else")
+        super().__init__(params, **settings)  # type: ignore[arg-type]
 
 
 def compile_less() -> None:
@@ -30,15 +34,9 @@ def compile_less() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     CPUOpBuilder.cxx_args = lambda self: [word for word in _arguments(self) if word != "-g"]
     cpuinfo.get_cpu_info = cpu_adam.get_cpu_info = cpu_info
-    if get_accelerator().device_name() == "cpu":
-        DeepSpeedEngine.get_optimizer_configuration = optimizer
-
-
-def optimizer(engine: DeepSpeedEngine, parameters: dict[str, Any], *rest: Any, **named: Any) -> Any:
-    """PyTorch's AdamW unless its states are offloaded."""
-    if not engine.zero_use_cpu_optimizer():
-        parameters["torch_adam"] = True
-    return _optimizer(engine, parameters, *rest, **named)
+    if get_accelerator().device_name() == "cpu" and AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
+        ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
+        deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
 
 
 @functools.cache

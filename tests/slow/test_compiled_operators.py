@@ -17,3 +17,9 @@ def test_where_the_kernel_lists_no_flags_py_cpuinfo_is_asked(monkeypatch):
     monkeypatch.setattr(compiled_operators.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(compiled_operators, "_asked", lambda: {"arch": "ARM_8"})
     assert compiled_operators.cpu_info.__wrapped__() == {"arch": "ARM_8"}
+
+
+def test_training_compiles_nothing_unless_states_are_offloaded(two_ranks, random_model):
+    """DeepSpeed's own AdamW is PyTorch's by then, and still one that its ZeRO and its sleep take."""
+    for names in two_ranks("optimizers", model=random_model):
+        assert names == {"plain": "AdamW", "compiled": False}
