@@ -1,5 +1,6 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
+import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -535,6 +536,16 @@ def state(engine) -> dict[str, torch.Tensor]:
         for key, value in {"master": master, **moments}.items():
             tensors[f"{key} {index}"] = torch.as_tensor(value).detach().clone()
     return tensors
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# starting
+
+
+def optimizer(model: str) -> dict:
+    """What updates the weights, and whether DeepSpeed has compiled its own for it."""
+    found = policy_actor(Case(model=model, dtype="bf16")).actor.model.basic_optimizer
+    return {"is": f"{type(found).__module__}.{type(found).__name__}", "compiled": "fused_adam" in sys.modules}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
