@@ -57,7 +57,8 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
     assert len(records) >= 50
     for path in records:
         record = json.loads(path.read_text())
-        assert record["status"] == "finished" and record["code_version"] and record["seed"] >= 1
+        broke = record["status"] == "failed" and path.parts[-4] == "map" and record["reason"]  # which a map shows
+        assert (record["status"] == "finished" or broke) and record["code_version"] and record["seed"] >= 1
         assert not re.search(r'"/(?!dev)', path.read_text()), path  # no absolute path
 
 
