@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets everything up and runs all tests: `tests/run.sh`. One part of them: `tests/run.sh PART [pytest options]`.
 #   maths  the algorithm alone, with any Python that has PyTorch, pytest and hypothesis; nothing is set up
-#   fast   no Ray, no vLLM, half a minute
+#   fast   no Ray, no vLLM, about a minute
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
 #   timed  answers that must come in time, so that nothing else runs beside these
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine

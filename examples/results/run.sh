@@ -48,6 +48,7 @@ map) # rate x updates a rollout (1, 4, 16) x method: where each works and where 
         --grid actor.adam.lr "${rates[@]}" --grid train.batch_size 256 64 16 "$@"
     ;;
 tune) # every method at its best rate of five on seeds 11 to 15; the map, which has most of these rates, comes first
+    [ -d comparison/map/runs ] || { echo "comparison/map/runs is missing: run.sh map comes first" >&2; exit 2; }
     many --seeds 2 --algos dapo reinforce --grid actor.adam.lr "${rates[@]}" "$@"
     at_best_rates comparison/{map,tune}/runs "$@"
     ;;

@@ -146,8 +146,8 @@ def run(args: argparse.Namespace) -> int:
         return REFUSED
     runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
     if runs:
-        # where runs are missing, both flags need not vary yet
-        print(f"report: {write(runs, skipped, args.out / 'report', None if failures else across)}")
+        map_of = across if across and varied([run.meta for run in runs], across) else None
+        print(f"report: {write(runs, skipped, args.out / 'report', map_of)}")
         if args.publish:
             publish([run.path for run in runs], args.publish, args.compact)
             print(f"published: {args.publish}")
@@ -157,6 +157,11 @@ def run(args: argparse.Namespace) -> int:
         print("the same command goes on with what is missing", file=sys.stderr)
         return failures[-1][1]
     return 0
+
+
+def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
+    """Whether there is a map to draw: after an interrupt the runs that are there may have one value of a flag."""
+    return all(len({str(flags_of(record).get(flag)) for record in records}) > 1 for flag in across)
 
 
 def _task(name: str, skill: float | None) -> list[str]:

@@ -33,6 +33,13 @@ def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
     assert made[0].flags == ("--actor.adam.lr", "1e-4", "--train.batch_size", "16")
 
 
+def test_a_map_is_drawn_as_soon_as_both_flags_vary():
+    across = ("--actor.adam.lr", "--train.batch_size")
+    records = [{"flags": dict(zip(across, values, strict=True))} for values in ((1e-4, 16), (1e-4, 64), (3e-4, 16))]
+    assert command.varied(records, across)
+    assert not command.varied(records[:2], across) and not command.varied([{}], across)
+
+
 def test_a_grid_without_values_is_refused():
     with pytest.raises(UserError, match="--grid actor.adam.lr: give the values"):
         command.entries(["real"], 1, 1, [["actor.adam.lr"]])
