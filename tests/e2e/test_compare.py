@@ -42,4 +42,5 @@ def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollou
     for name in ("rollout/prompts_crc", "update/rollouts_crc"):
         assert [line[name] for line in real] == [line[name] for line in grpo]
     assert real[0]["rollout/pass_rate"] == grpo[0]["rollout/pass_rate"]
-    assert real[1]["rollout/pass_rate"] != grpo[1]["rollout/pass_rate"]  # then they are other policies
+    # Then they are other policies; two of them may well be right equally often, so not by the pass rate.
+    assert real[1]["entropy_loss"] != grpo[1]["entropy_loss"]
