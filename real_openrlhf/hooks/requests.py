@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
+from vllm.sampling_params import RequestOutputKind
 
 from real_openrlhf.hooks import engine_process
 from real_openrlhf.hooks.reward_calls import Fault, RewardCalls, checked
@@ -29,11 +30,17 @@ class Requests:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
         self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
+        self.text = bool(args.train.agent_func_path)  # an agent reads the engine's; else tokens are all that is used
         self.tokenizer = Sent(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:
-        """Upstream's, with the log-probability of each sampled token and of no other, and the prompt's seed."""
+        """Upstream's, with the log-probability of each sampled token and of no other, and the prompt's seed.
+
+        A response is answered once, whole: after every token it would be for all requests a copy of all that is there.
+        """
         enter(self.run_dir, "generation and rewards")
+        sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
+        sampling_params.detokenize = self.text
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
         return self.seeds.seeded(sampling_params, prompt) if self.seeds else sampling_params

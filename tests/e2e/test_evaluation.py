@@ -202,12 +202,14 @@ def test_the_example_script_on_all_six_benchmarks(folder):
     assert "AIME24 & AIME25 & MATH500 & AMC23 & Minerva & O-Bench & Avg." in (folder / "six" / "table.tex").read_text()
 
 
-def test_an_engine_that_fails_is_one_line(folder):
+def test_an_engine_that_fails_is_one_line(folder, forked):
+    python, environment = forked
     shutil.copytree(folder / "model", folder / "broken" / "model")
     weights = folder / "broken" / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     shutil.copy(folder / "sums.jsonl", folder / "broken")
-    done = subprocess.run(command(folder / "broken", "out"), capture_output=True, text=True, timeout=300)
+    words = command(folder / "broken", "out", python=python)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")

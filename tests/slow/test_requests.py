@@ -5,13 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 from vllm import SamplingParams
+from vllm.sampling_params import RequestOutputKind
 
 from real_openrlhf.hooks.requests import Requests, Sent, held
 
 
-def requests(mismatch="off", seeded=False) -> Requests:
+def requests(mismatch="off", seeded=False, agent=None) -> Requests:
     rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded)
-    return Requests(SimpleNamespace(rollout=rollout, train=SimpleNamespace(seed=1, run_dir=None)), tokenizer="itself")
+    train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=agent)
+    return Requests(SimpleNamespace(rollout=rollout, train=train), tokenizer="itself")
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,12 @@ def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, ex
 def test_seeds_and_log_probabilities_go_together():
     one, other = (requests("stop", seeded=True).parameters(SamplingParams(), prompt) for prompt in ("a", "b"))
     assert one.logprobs == other.logprobs == 0 and None not in (one.seed, other.seed) and one.seed != other.seed
+
+
+@pytest.mark.parametrize("agent, text", [(None, False), ("agent.py", True)])
+def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agent, text):
+    found = requests(agent=agent).parameters(SamplingParams(), "1+1")
+    assert found.output_kind is RequestOutputKind.FINAL_ONLY and found.detokenize is text
 
 
 class Loads:
