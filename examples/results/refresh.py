@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from real_openrlhf.report import maps, pairs, tables
+from real_openrlhf.report import collapse, maps, pairs, tables
 from real_openrlhf.report.command import write
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Comparison, compare
@@ -96,7 +96,8 @@ def shown(name: str) -> set[str]:
 def table(stem: str, comparison: Comparison, across: Sequence[str]) -> str:
     if stem == "map":
         return tables.to_markdown(maps.cells(comparison, across))
-    made = pairs.pairs(comparison) if stem == "pairs" else getattr(tables, stem)(comparison)
+    others = {"pairs": pairs.pairs, "collapse": lambda comparison: collapse.table(comparison.runs)}
+    made = others.get(stem, getattr(tables, stem, None))(comparison)
     return tables.to_markdown(made) if made else ""
 
 

@@ -1,10 +1,10 @@
 """Does a logged number say that a run will collapse? From which threshold, how far ahead, with how many false alarms.
 
-A run has collapsed if its validation ended below half of its own best. Its step is the first one from which on the
-training pass rate, as a mean of three steps, stays below half of its best so far. A number gives an alarm at the first
-step at which it crosses a threshold. In a run that collapses an alarm three steps or more before that is a hit (later
-ones see the fall itself); in any other run an alarm is a false one. Thresholds are chosen on some seeds, and all that
-is said is of the others.
+A run has collapsed if its validation ended below half of its own best. Its step is the first one from which on every
+step's training pass rate is below half of the best before it: so the rollouts of all earlier steps were still right.
+A number gives an alarm at the first step at which it crosses a threshold. In a run that collapses an alarm at an
+earlier step than that is a hit; in any other run an alarm is a false one. Thresholds are chosen on some seeds, and all
+that is said is of the others.
 """
 
 import math
@@ -14,31 +14,31 @@ from statistics import median
 
 from real_openrlhf.report.curves import PASS1
 from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.tables import NONE, Row, Table, words
 
-SMOOTH = 3  # steps of a mean
-SHARE = 0.5  # of the best, below which a run has collapsed
+COLLAPSED = 0.5  # a run that ended below this share of its own best
 PASS_RATE = "rollout/pass_rate"
-Row = Mapping[str, float]
+Step = Mapping[str, float]  # what one logged
 
 
-def negative_mass(row: Row) -> float:
+def negative_mass(row: Step) -> float:
     """The negatives' share of all weight."""
     right = row[PASS_RATE] * row["real/weight_pos"]
     wrong = (1 - row[PASS_RATE]) * row["real/weight_neg"]
     return wrong / (right + wrong) if right + wrong else 0.0
 
 
-def effective_sample(row: Row) -> float:
+def effective_sample(row: Step) -> float:
     """Of a class of one group, as a share of its rollouts: 1 at equal weights."""
     return 1 / (1 + row["real/weight_cv"] ** 2)
 
 
-def logged(name: str) -> Callable[[Row], float]:
+def logged(name: str) -> Callable[[Step], float]:
     return lambda row: row[name]
 
 
 # What is asked, and on which side of a threshold the alarm is: 1 above it, -1 below.
-SIGNALS: dict[str, tuple[Callable[[Row], float], int]] = {
+SIGNALS: dict[str, tuple[Callable[[Step], float], int]] = {
     "spread of weights": (logged("real/weight_cv"), 1),
     "effective sample size": (effective_sample, -1),
     "score deviation": (logged("real/score_std"), 1),
@@ -59,7 +59,7 @@ class Story:
     """One run, step by step, and the step of its collapse."""
 
     seed: int | None
-    rows: dict[int, Row]
+    rows: dict[int, Step]
     collapse: int | None
 
     @classmethod
@@ -76,7 +76,7 @@ class Story:
         """The first step that crosses the threshold, early enough to be a prediction."""
         value, side = SIGNALS[signal]
         for step, row in self.rows.items():
-            if self.collapse is not None and step > self.collapse - SMOOTH:
+            if step == self.collapse:
                 return None
             try:
                 number = value(row)
@@ -99,18 +99,17 @@ class Story:
 
 def has_collapsed(run: Run) -> bool:
     curves = [column.values for name, column in run.logged.get("eval", {}).items() if PASS1.fullmatch(name)]
-    return any(len(values) and values[-1] < SHARE * values.max() for values in curves)
+    return any(len(values) and values[-1] < COLLAPSED * values.max() for values in curves)
 
 
-def collapse_of(rows: Mapping[int, Row]) -> int:
-    """The first step from which on the smoothed pass rate stays below half of its best so far; else the last step."""
-    steps, smooth, best = list(rows), [], 0.0
-    below = []
-    for step in steps:
-        smooth.append(rows[step].get(PASS_RATE, math.nan))
-        mean = sum(smooth[-SMOOTH:]) / len(smooth[-SMOOTH:])
-        best = max(best, mean)
-        below.append(mean < SHARE * best)
+def collapse_of(rows: Mapping[int, Step]) -> int:
+    """The first step from which on the pass rate stays below half of its best so far; else the last step."""
+    steps = list(rows)
+    best, below = 0.0, []
+    for row in rows.values():
+        rate = row.get(PASS_RATE, math.nan)
+        below.append(rate < COLLAPSED * best)
+        best = max(best, rate)
     first = len(below)
     while first and below[first - 1]:
         first -= 1
@@ -168,3 +167,22 @@ def predictions(runs: Iterable[Run]) -> list[Prediction]:
         if threshold is not None and not silent:
             found.append(predict(told_of, signal, threshold))
     return sorted(found, key=lambda one: -one.worth)
+
+
+def table(runs: Sequence[Run]) -> Table | None:
+    """What says a collapse beforehand; None where no run with an even seed collapsed."""
+    found = predictions(runs)
+    if not found or not found[0].collapses:
+        return None
+    rows = []
+    for one in found:
+        ahead = f"{one.ahead:g}" if one.hits else NONE
+        told, false = f"{one.hits} of {one.collapses}", f"{one.false_alarms} of {one.others}"
+        rows.append(Row([words(text) for text in (one.signal, f"{one.threshold:.3g}", told, ahead, false)]))
+    heads = ["Signal", "Threshold", "Collapses told", "Steps ahead, median", "False alarms"]
+    notes = [
+        "Thresholds are chosen on the runs with odd seeds; all other figures are of those with even ones. A collapse "
+        "is told if the signal crosses its threshold in an earlier step than the first one whose rollouts, and all "
+        "later ones, are right less than half as often as before."
+    ]
+    return Table("collapse", "What says a collapse beforehand", heads, [("", rows)], notes)
