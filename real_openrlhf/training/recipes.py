@@ -202,7 +202,7 @@ _CPU = Recipe(
 
 # What its longer responses ask for.
 _SUMS = {
-    "--rollout.max_new_tokens": own("100", "twice a usual answer"),
+    "--rollout.max_new_tokens": own("80", "twice a usual answer"),
     "--data.max_len": own("128"),
 }
 
