@@ -1,6 +1,6 @@
 """The best rate of each method in a comparison that varied it, as `compare --algos` takes it, a line a method:
 
-python examples/results/best_rates.py comparison/map/runs comparison/tune/runs
+python examples/results/best_rates.py comparison/map/runs comparison/tune-rates/runs
 """
 
 import sys

@@ -15,7 +15,7 @@ many() {
     compare --compact --jobs 2 --steps 30 --eval.n_samples_per_prompt 4 --ds.zero_stage 2 --actor.max_norm 100 \
         --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end "$@"
 }
-rates=(3e-5 1e-4 3e-4 1e-3 3e-3)
+rates=(3e-5 1e-4 3e-4 1e-3) # at 3e-3 every method of the map is dead
 at_best_rates() { # runs that varied the rate, then flags of compare
     local best runs=()
     while [ -d "${1:-}" ]; do runs+=("$1") && shift; done
@@ -45,18 +45,18 @@ deal) # the same updates of whole prompts for every method, beside OpenRLHF's ow
     ;;
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     many --seeds 2 --algos real real_constant real_balanced grpo cispo gspo \
-        --grid actor.adam.lr "${rates[@]}" --grid train.batch_size 256 64 16 "$@"
+        --grid actor.adam.lr "${rates[@]}" 3e-3 --grid train.batch_size 256 64 16 "$@"
     ;;
-tune) # every method at its best rate of five on seeds 11 to 15; the map, which has most of these rates, comes first
+tune) # every method at its best rate of four on seeds 11 to 15; the map, which has most of these rates, comes first
     [ -d comparison/map/runs ] || { echo "comparison/map/runs is missing: run.sh map comes first" >&2; exit 2; }
-    many --seeds 2 --algos dapo reinforce --grid actor.adam.lr "${rates[@]}" "$@"
-    at_best_rates comparison/{map,tune}/runs "$@"
+    name=tune-rates many --seeds 2 --algos dapo reinforce --grid actor.adam.lr "${rates[@]}" "$@"
+    at_best_rates comparison/{map,tune-rates}/runs "$@"
     ;;
-tune-hard | tune-sums) # the same on other tasks: five rates on seeds 1 and 2, then the best one on seeds 11 to 15
+tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the best one on seeds 11 to 15
     [ "$name" = tune-hard ] && flags=(--steps 60 --skill 0.05) || flags=(--task sums)
-    many "${flags[@]}" --seeds 2 --algos real real_constant real_balanced grpo dapo cispo reinforce gspo \
+    name=$name-rates many "${flags[@]}" --seeds 1 --algos real real_constant real_balanced grpo dapo cispo reinforce gspo \
         --grid actor.adam.lr "${rates[@]}" "$@"
-    at_best_rates "comparison/$name/runs" "${flags[@]}" "$@"
+    at_best_rates "comparison/$name-rates/runs" "${flags[@]}" "$@"
     ;;
 stale) # how old the policy may be that rollouts are drawn by: batches that wait in the asynchronous trainer's queue
     many --seeds 2 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
