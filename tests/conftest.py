@@ -1,3 +1,5 @@
+import contextlib
+import importlib.util
 import os
 import signal
 import sys
@@ -28,6 +30,21 @@ GROUPS = {
     "training on two ranks": "resume_on_two_ranks train_on_two_ranks verifier_in_training",
 }
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config, specs):
+    """The processes are forks of one that has imported the stack, and so is what multiprocessing starts in them."""
+    from real_openrlhf.training import forked_workers
+
+    if not all(importlib.util.find_spec(module.partition(".")[0]) for module in forked_workers.MODULES):
+        return
+    stack = contextlib.ExitStack()
+    python, _ = stack.enter_context(forked_workers.started({**os.environ, forked_workers.WANTED: "1"}))
+    config.add_cleanup(stack.close)
+    os.environ[forked_workers.PYTHON] = python
+    for spec in specs:
+        spec.python = python
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,5 +81,8 @@ def forked():
     vLLM. What they start by multiprocessing is forked too."""
     from real_openrlhf.training import forked_workers
 
+    if forked_workers.PYTHON in os.environ:
+        yield os.environ[forked_workers.PYTHON], {**os.environ, **forked_workers.HOOK}
+        return
     with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as found:
         yield found

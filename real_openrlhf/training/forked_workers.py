@@ -52,8 +52,9 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         shutil.rmtree(folder)
         yield sys.executable, dict(environment)  # a TMPDIR with a long name, or one where nothing may be executed
         return
+    # below another server this one is a fork too
+    command = [environment.get(PYTHON, sys.executable), "-m", "real_openrlhf.training.forked_workers", folder]
     environment = {**environment, **HOOK, PYTHON: python}
-    command = [sys.executable, "-m", "real_openrlhf.training.forked_workers", folder]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen(64)

@@ -43,7 +43,10 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    return {**os.environ, forked_workers.WANTED: "1"}
+    outside = {
+        name: value for name, value in os.environ.items() if name != forked_workers.PYTHON
+    }  # these may be forks
+    return {**outside, forked_workers.WANTED: "1"}
 
 
 @pytest.fixture
@@ -174,6 +177,18 @@ def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name)
             said = subprocess.run([python, "-c", "import sys; print('colorsys' in sys.modules)"], capture_output=True)
     assert (python == sys.executable) == (len(name) == 100)
     assert said.stdout.split() == [str(len(name) < 100).encode()]
+
+
+def test_a_server_below_another_is_a_fork_of_it_and_ends_as_ever(environment):
+    asks = "import sys; print('colorsys' in sys.modules)"
+    with forked_workers.started(environment, ["colorsys"]) as (_, outer), forked_workers.started(outer, []) as inner:
+        python, variables = inner
+        said = subprocess.run([python, "-c", asks], env=variables, capture_output=True, text=True)
+        assert said.stdout == "True\n" and Path(python).parent.exists()
+    deadline = time.monotonic() + 10
+    while Path(python).parent.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(python).parent.exists()
 
 
 def test_it_can_be_turned_off():
