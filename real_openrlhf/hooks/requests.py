@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
-from vllm.sampling_params import RequestOutputKind
 
 from real_openrlhf.hooks import engine_process
 from real_openrlhf.hooks.reward_calls import Fault, RewardCalls, checked
@@ -38,6 +37,8 @@ class Requests:
 
         A response is answered once, whole: after every token it would be for all requests a copy of all that is there.
         """
+        from vllm.sampling_params import RequestOutputKind
+
         enter(self.run_dir, "generation and rewards")
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = self.text

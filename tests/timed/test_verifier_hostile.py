@@ -53,7 +53,7 @@ def verdicts():
 def _peak_memory(pool: worker_pool.WorkerPool) -> float:
     peaks = []
     for worker in pool._ready.queue:
-        status = Path(f"/proc/{worker.process.pid}/status").read_text()
+        status = Path(f"/proc/{worker.number}/status").read_text()
         peaks.append(int(status.split("VmHWM:")[1].split()[0]) / 1024)
     return max(peaks)
 

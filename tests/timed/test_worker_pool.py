@@ -13,6 +13,7 @@ import pytest
 
 from real_openrlhf.rewards.verifier import verdict, worker_pool
 from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.rewards.verifier.worker_template import Template
 
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
 
@@ -67,15 +68,26 @@ def test_a_worker_killed_while_idle_costs_no_verdict(pool):
     workers = pool()
     assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
     worker = workers._ready.queue[0]
-    os.kill(worker.process.pid, signal.SIGKILL)
-    worker.process.wait()
+    os.kill(worker.number, signal.SIGKILL)
+    while worker.alive():
+        time.sleep(0.01)
+    assert verify(boxed("\\sqrt{2}\\cdot5"), HARD).score == 1.0
+
+
+def test_where_the_process_that_they_are_forked_from_is_killed_others_come(pool):
+    workers = pool()
+    assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
+    worker = workers._ready.queue[0]
+    os.kill(worker_pool.template._process.pid, signal.SIGKILL)
+    while worker.alive():  # it has died with that
+        time.sleep(0.01)
     assert verify(boxed("\\sqrt{2}\\cdot5"), HARD).score == 1.0
 
 
 def test_for_a_worker_killed_at_work_another_is_asked(pool):
     workers = pool("hang", deadline=3)
     assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
-    pid = workers._ready.queue[0].process.pid
+    pid = workers._ready.queue[0].number
 
     async def kill_it_at_work():
         verdict = asyncio.create_task(asyncio.to_thread(verify, boxed("\\clubsuit"), HARD))
@@ -107,6 +119,7 @@ def test_others_are_served_while_one_answer_hangs(pool):
 
 
 def test_workers_that_cannot_start_are_no_verdict(pool, monkeypatch):
+    monkeypatch.setattr(worker_pool, "template", Template())
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     pool()
     verdict = verify(boxed("5\\sqrt{2}"), HARD)
@@ -119,7 +132,7 @@ def test_workers_die_with_the_process_that_asked():
         "from real_openrlhf.rewards.verifier import verdict\n"
         "import os, sys\n"
         "assert verdict.verify(r'\\boxed{5\\sqrt{2}}', r'\\sqrt{50}').score == 1.0\n"
-        "print(verdict._pool()._ready.queue[0].process.pid, flush=True)\n"
+        "print(verdict._pool()._ready.queue[0].number, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

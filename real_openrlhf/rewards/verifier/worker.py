@@ -37,17 +37,16 @@ class OutOfTime(BaseException):
     """Passes every `except Exception` between the signal and the request loop."""
 
 
-def main() -> None:
-    deadline, memory = float(sys.argv[1]), int(sys.argv[2])
+def serve(deadline: float, memory: int, faults: dict[str, str]) -> None:
+    """Requests from standard input, replies to standard output, in a process that has imported the libraries."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not look like a reply
-    _die_with_parent()
-    _import_libraries()
+    die_with_parent()
     _limit_memory(memory)
     signal.signal(signal.SIGALRM, _out_of_time)
     replies.write('{"ready": true}\n')
     for line in sys.stdin:
-        reply = _answer(json.loads(line), deadline * SOFT_DEADLINE_SHARE)
+        reply = _answer(json.loads(line), deadline * SOFT_DEADLINE_SHARE, faults)
         if reply.get("failed") not in (None, "gold_unparsed"):
             reply["last"] = reply["failed"] == "out_of_memory" or not _sound(deadline * CHECK_SHARE)
         replies.write(json.dumps(reply) + "\n")
@@ -55,12 +54,12 @@ def main() -> None:
             return
 
 
-def _answer(request: dict, seconds: float) -> dict:
+def _answer(request: dict, seconds: float, faults: dict[str, str]) -> dict:
     try:
         # Again and again: a bare `except:` on the way may swallow one.
         signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
         try:
-            _injected_fault(request)
+            _injected_fault(request, faults)
             return _any_equal(_GRADERS[request["grader"]], request["golds"], request["answer"])
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -80,11 +79,15 @@ def _sound(seconds: float) -> bool:
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
         try:
-            return all(_robust(gold, answer) == expected for gold, answer, expected in _KNOWN)
+            return _knows()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except (OutOfTime, Exception):
         return False
+
+
+def _knows() -> bool:
+    return all(_robust(gold, answer) == expected for gold, answer, expected in _KNOWN)
 
 
 def _any_equal(grader: Callable[[str, str], bool], golds: list[str], answer: str) -> dict:
@@ -115,8 +118,8 @@ def _disco(gold: str, answer: str) -> bool:
 _GRADERS = {"robust": _robust, "disco": _disco}
 
 
-def _import_libraries() -> None:
-    """Before the memory limit and before the first request: imports and first parses take most of a second."""
+def import_libraries() -> None:
+    """Before the first worker: imports and first parses take two seconds."""
     import logging
     import warnings
 
@@ -126,6 +129,7 @@ def _import_libraries() -> None:
 
     for text in _FIRST_FORMULAS:  # the parser learns its grammar as it goes
         formulas.formula(text)
+    assert _knows()
     formulas.formula.cache_clear()
 
 
@@ -137,7 +141,7 @@ def _limit_memory(megabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client, which then closes the pipe
     if sys.platform != "linux":
         return
@@ -151,8 +155,7 @@ def _out_of_time(signum: int, frame: FrameType | None) -> None:
     raise OutOfTime
 
 
-def _injected_fault(request: dict) -> None:
-    faults = json.loads(os.environ.get("REAL_VERIFIER_FAULTS", "{}"))
+def _injected_fault(request: dict, faults: dict[str, str]) -> None:
     text = "".join([*request["golds"], request["answer"]])
     fault = next((fault for fault, marker in faults.items() if marker in text), None)
     if fault == "exit":
@@ -172,7 +175,3 @@ def _injected_fault(request: dict) -> None:
         raise OutOfTime
     if fault:
         raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom, exit or corrupt")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """The client of the algebra workers: every request is answered by its deadline, and no thread of ours ever computes.
 
-Workers are separate programs (not forks: the caller may hold CUDA, Ray and threads), killed when they are late and
-replaced in the background, so that the next request finds one ready.
+Workers are separate processes (no forks of ours: the caller may hold CUDA, Ray, threads), killed when they are late
+and replaced in the background, so that the next request finds one ready.
 """
 
 import json
@@ -9,15 +9,14 @@ import logging
 import os
 import queue
 import select
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
+
+from real_openrlhf.rewards.verifier.worker_template import START_SECONDS, Template
 
 logger = logging.getLogger("real_openrlhf.verifier")
-_START_SECONDS = 60.0
+template = Template()  # one for all pools
 
 
 class NoVerdict(Exception):
@@ -41,26 +40,20 @@ class Worker:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        root = str(Path(__file__).resolve().parents[3])
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "real_openrlhf.rewards.verifier.worker", str(limits.deadline), str(limits.memory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            bufsize=0,
-        )
-        assert self.process.stdin and self.process.stdout
-        self._stdin, self._stdout = self.process.stdin, self.process.stdout
-        os.set_blocking(self._stdin.fileno(), False)
+        (requests, self._requests), (self._replies, replies) = os.pipe(), os.pipe()
+        try:
+            self.number = template.fork(limits.deadline, limits.memory, (requests, replies))
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            os.close(requests)
+            os.close(replies)
+        os.set_blocking(self._requests, False)
         self._pending = b""
 
     def wait_until_ready(self) -> None:
-        if not self._read_line(_START_SECONDS).get("ready"):
+        if not self._read_line(START_SECONDS).get("ready"):
             raise NoVerdict("worker_unavailable", "it did not say that it is ready")
 
     def ask(self, request: dict) -> dict:
@@ -69,28 +62,31 @@ class Worker:
         return self._read_line(end - time.monotonic())
 
     def alive(self) -> bool:
-        return self.process.poll() is None
+        poller = select.poll()
+        poller.register(self._replies, 0)  # only whether the other end is closed
+        return not poller.poll(0)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._stdin.close()
-        self._stdout.close()
+        template.kill(self.number)
+        self._close()
+
+    def _close(self) -> None:
+        os.close(self._requests)
+        os.close(self._replies)
 
     def _write(self, data: bytes, end: float) -> None:
-        pipe = self._stdin.fileno()
         while data:
-            self._wait_for(pipe, select.POLLOUT, end - time.monotonic())
+            self._wait_for(self._requests, select.POLLOUT, end - time.monotonic())
             try:
-                data = data[os.write(pipe, data) :]
+                data = data[os.write(self._requests, data) :]
             except BrokenPipeError as error:
                 raise NoVerdict("worker_died") from error
 
     def _read_line(self, seconds: float) -> dict:
-        pipe, end = self._stdout.fileno(), time.monotonic() + seconds
+        end = time.monotonic() + seconds
         while b"\n" not in self._pending:
-            self._wait_for(pipe, select.POLLIN, end - time.monotonic())
-            chunk = os.read(pipe, 65536)
+            self._wait_for(self._replies, select.POLLIN, end - time.monotonic())
+            chunk = os.read(self._replies, 65536)
             if not chunk:
                 raise NoVerdict("worker_died")
             self._pending += chunk
@@ -116,7 +112,7 @@ class WorkerPool:
         for _ in range(size):
             self._wanted.put(None)
         # One thread starts all workers and lives as long as this process: Linux kills a child that asked to die with
-        # its parent when the *thread* that started it ends.
+        # its parent, as the template does, when the *thread* that started it ends.
         threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
 
     def ask(self, request: dict) -> dict:
@@ -149,15 +145,15 @@ class WorkerPool:
     def _next_worker(self) -> Worker:
         while True:
             try:
-                worker = self._ready.get(timeout=_START_SECONDS)
+                worker = self._ready.get(timeout=START_SECONDS)
             except queue.Empty:
-                raise NoVerdict("worker_unavailable", f"none was free for {_START_SECONDS:.0f} s") from None
+                raise NoVerdict("worker_unavailable", f"none was free for {START_SECONDS:.0f} s") from None
             if isinstance(worker, NoVerdict):
                 self._wanted.put(None)
                 raise worker
             if worker.alive():
                 return worker
-            logger.warning("an idle verifier worker was gone (pid %d); starting another", worker.process.pid)
+            logger.warning("an idle verifier worker was gone (pid %d); starting another", worker.number)
             worker.kill()
             self._wanted.put(None)
 
