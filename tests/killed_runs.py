@@ -19,4 +19,4 @@ def as_killed(folder: Path, before: str = "") -> None:
     assert "died after step 4" in run_folder.read(folder)["reason"]
 
 
-REAL = ("--algo", "real", "--seed", "1", "--max-steps", "20", "--ckpt.save_steps", "10", "--eval.steps", "10")
+REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5")

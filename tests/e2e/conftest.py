@@ -288,7 +288,7 @@ def kill_trainer(child: subprocess.Popen, run: Run, step: int) -> None:
 
 @pytest.fixture(scope="session")
 def killed(train_alone) -> Run:
-    return train_alone("real", *REAL, code=137, kill_after=12)
+    return train_alone("real", *REAL, code=137, kill_after=7)
 
 
 @pytest.fixture(scope="session")
