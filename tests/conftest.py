@@ -35,14 +35,20 @@ GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config, specs):
     """The processes are forks of one that has imported the stack, and so is what multiprocessing starts in them."""
-    from real_openrlhf.training import forked_workers
+    from real_openrlhf.training import forked_workers, stand_in
+    from real_openrlhf.training.recipes import RECIPES
 
     if not all(importlib.util.find_spec(module.partition(".")[0]) for module in forked_workers.MODULES):
         return
+    environment = {**os.environ, forked_workers.WANTED: "1"}
+    if any(
+        "e2e" in Path(word.partition("::")[0]).parts for word in config.args
+    ):  # its sessions see what a recipe needs
+        environment |= stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
     stack = contextlib.ExitStack()
-    python, _ = stack.enter_context(forked_workers.started({**os.environ, forked_workers.WANTED: "1"}))
+    python, found = stack.enter_context(forked_workers.started(environment))
     config.add_cleanup(stack.close)
-    os.environ[forked_workers.PYTHON] = python
+    os.environ.update({name: found[name] for name in (forked_workers.PYTHON, forked_workers.PLACES)})
     for spec in specs:
         spec.python = python
 

@@ -25,6 +25,7 @@ from typing import NoReturn
 MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils".split()
 WANTED = "REAL_FORKED_WORKERS"  # 0: Python as it is
 PYTHON = "REAL_WORKER_PYTHON"
+PLACES = "REAL_WORKER_PLACES"  # where what that is forked from has found its modules
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.forked_workers.runtime_env"}
 LENGTH_BYTES = 8
 SOCKET_BYTES = 107  # of a socket's path, at most
@@ -52,9 +53,10 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         shutil.rmtree(folder)
         yield sys.executable, dict(environment)  # a TMPDIR with a long name, or one where nothing may be executed
         return
-    # below another server this one is a fork too
-    command = [environment.get(PYTHON, sys.executable), "-m", "real_openrlhf.training.forked_workers", folder]
-    environment = {**environment, **HOOK, PYTHON: python}
+    places = environment.get("PYTHONPATH", "")
+    above = environment.get(PYTHON) if environment.get(PLACES) == places else None  # then this server is a fork too
+    command = [above or sys.executable, "-m", "real_openrlhf.training.forked_workers", folder]
+    environment = {**environment, **HOOK, PYTHON: python, PLACES: places}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen(64)

@@ -179,12 +179,15 @@ def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name)
     assert said.stdout.split() == [str(len(name) < 100).encode()]
 
 
-def test_a_server_below_another_is_a_fork_of_it_and_ends_as_ever(environment):
+@pytest.mark.parametrize("places, fork", [({}, True), ({"PYTHONPATH": "/elsewhere"}, False)])
+def test_a_server_below_another_is_a_fork_of_it_where_modules_come_from_the_same_places(environment, places, fork):
     asks = "import sys; print('colorsys' in sys.modules)"
-    with forked_workers.started(environment, ["colorsys"]) as (_, outer), forked_workers.started(outer, []) as inner:
-        python, variables = inner
-        said = subprocess.run([python, "-c", asks], env=variables, capture_output=True, text=True)
-        assert said.stdout == "True\n" and Path(python).parent.exists()
+    with (
+        forked_workers.started(environment, ["colorsys"]) as (_, outer),
+        forked_workers.started(outer | places, []) as (python, inner),
+    ):
+        said = subprocess.run([python, "-c", asks], env=inner, capture_output=True, text=True)
+        assert said.stdout == f"{fork}\n" and Path(python).parent.exists()
     deadline = time.monotonic() + 10
     while Path(python).parent.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
