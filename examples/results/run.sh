@@ -44,8 +44,11 @@ deal) # the same updates of whole prompts for every method, beside OpenRLHF's ow
         'grpo --train.deal upstream' 'dapo --train.deal upstream' 'gspo --train.deal upstream' "$@"
     ;;
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
-    many --seeds 2 --algos real real_constant real_balanced grpo cispo gspo \
-        --grid actor.adam.lr "${rates[@]}" 3e-3 --grid train.batch_size 256 64 16 "$@"
+    six=(real real_constant real_balanced grpo cispo gspo)
+    many --seeds 2 --algos "${six[@]}" --grid actor.adam.lr "${rates[@]}" 3e-3 --grid train.batch_size 256 64 16 "$@"
+    # three more where the first two disagree
+    many --first-seed 3 --seeds 3 --algos "${six[@]}" --grid actor.adam.lr 3e-4 --grid train.batch_size 64 16 "$@"
+    many --first-seed 3 --seeds 3 --algos "${six[@]}" --grid actor.adam.lr 1e-3 --grid train.batch_size 64 "$@"
     ;;
 tune) # every method at its best rate of four on seeds 11 to 15; the map, which has most of these rates, comes first
     [ -d comparison/map/runs ] || { echo "comparison/map/runs is missing: run.sh map comes first" >&2; exit 2; }
