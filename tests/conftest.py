@@ -20,6 +20,8 @@ os.environ.update(
 )
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", f"{sys.prefix}/torch_extensions")  # DeepSpeed compiles its Adam once
 
+FAST = ("torch", "transformers", "peft", "matplotlib.pyplot")  # what fast tests import of the stack
+
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
     "parser": "bad_flags dry_run reward_faults",
@@ -38,15 +40,15 @@ def pytest_xdist_setupnodes(config, specs):
     from real_openrlhf.training import forked_workers, stand_in
     from real_openrlhf.training.recipes import RECIPES
 
-    if not all(importlib.util.find_spec(module.partition(".")[0]) for module in forked_workers.MODULES):
+    parts = {part for word in config.args for part in Path(word.partition("::")[0]).parts}
+    modules = ["hypothesis", *(FAST if "fast" in parts else forked_workers.MODULES)]
+    if not all(importlib.util.find_spec(module.partition(".")[0]) for module in modules):
         return
     environment = {**os.environ, forked_workers.WANTED: "1"}
-    if any(
-        "e2e" in Path(word.partition("::")[0]).parts for word in config.args
-    ):  # its sessions see what a recipe needs
+    if "e2e" in parts:  # what its sessions are forked from has seen what one recipe asks for
         environment |= stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
     stack = contextlib.ExitStack()
-    python, found = stack.enter_context(forked_workers.started(environment))
+    python, found = stack.enter_context(forked_workers.started(environment, modules))
     config.add_cleanup(stack.close)
     os.environ.update({name: found[name] for name in (forked_workers.PYTHON, forked_workers.PLACES)})
     for spec in specs:

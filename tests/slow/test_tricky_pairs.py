@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from every import EVERY
+
 from real_openrlhf.rewards.verifier.verdict import verify
 
 PAIRS = [
@@ -12,10 +14,12 @@ PAIRS = [
 
 
 def test_tricky_pairs():
+    """Every third of them, or all."""
     assert len(PAIRS) >= 1_190 and len({(pair["gold"], pair["response"]) for pair in PAIRS}) == len(PAIRS)
-    verdicts = [(pair, verify(pair["response"], pair["gold"])) for pair in PAIRS]
+    assert sum(not pair["equal"] for pair in PAIRS) >= 450  # saying yes to everything must not pass
+    pairs = PAIRS if EVERY else PAIRS[::3]
+    verdicts = [(pair, verify(pair["response"], pair["gold"])) for pair in pairs]
     false_positives = [pair for pair, verdict in verdicts if verdict.score == 1.0 and not pair["equal"]]
     right = sum(verdict.score == float(pair["equal"]) for pair, verdict in verdicts)
     assert not false_positives
-    assert right >= 0.98 * len(PAIRS)
-    assert sum(not pair["equal"] for pair in PAIRS) >= 450  # saying yes to everything must not pass
+    assert right >= 0.98 * len(pairs) and sum(not pair["equal"] for pair in pairs) >= len(pairs) / 3
