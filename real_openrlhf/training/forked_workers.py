@@ -26,6 +26,9 @@ MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vl
 WANTED = "REAL_FORKED_WORKERS"  # 0: Python as it is
 PYTHON = "REAL_WORKER_PYTHON"
 PLACES = "REAL_WORKER_PLACES"  # where what that is forked from has found its modules
+FIRST = (
+    "REAL_FORKED"  # Ray looks for the place of a process's title before the first variable: this one stays as it is
+)
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.forked_workers.runtime_env"}
 LENGTH_BYTES = 8
 SOCKET_BYTES = 107  # of a socket's path, at most
@@ -62,7 +65,7 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         listener.listen(64)
         server = subprocess.Popen(
             [*command, str(listener.fileno()), *modules],
-            env=environment,
+            env={FIRST: "1", **environment},
             pass_fds=(listener.fileno(),),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -199,11 +202,9 @@ def _become(words: list[str], environment: dict[str, str], folder: str, numbers:
     os.setsid()
     ours, theirs = (_search_path(one) for one in (os.environ, environment))
     sys.path[1 : 1 + len(ours)] = theirs
-    for name in os.environ.keys() - environment.keys():
+    for name in os.environ.keys() - environment.keys() - {FIRST}:
         del os.environ[name]
-    for name, value in environment.items():
-        if os.environ.get(name) != value:  # Ray looks for the place of a process's title before the first variable
-            os.environ[name] = value
+    os.environ.update({name: value for name, value in environment.items() if os.environ.get(name) != value})
     os.chdir(folder)
     spawn.set_executable(environment.get(PYTHON, sys.executable))
     _run(words)

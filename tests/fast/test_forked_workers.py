@@ -104,7 +104,9 @@ def test_a_child_is_what_python_would_have_been_and_the_exit_code_is_its(start, 
     assert child["imported"] and not expected["imported"] and child["pid"] != process.pid
     for name in ("words", "folder", "name", "input", "path", "open"):
         assert child[name] == expected[name], name
-    assert child["environment"].keys() - expected["environment"] <= {forked_workers.PYTHON, "PWD", "LC_CTYPE"}
+    assert child["environment"].keys() - expected["environment"] <= {
+        *(forked_workers.PYTHON, forked_workers.FIRST, "PWD", "LC_CTYPE")
+    }
     assert expected["environment"].items() <= child["environment"].items()
 
 
