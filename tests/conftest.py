@@ -37,20 +37,17 @@ GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config, specs):
     """The processes are forks of one that has imported the stack, and so is what multiprocessing starts in them."""
-    from real_openrlhf.training import forked_workers, stand_in
-    from real_openrlhf.training.recipes import RECIPES
+    from real_openrlhf.training import forked_workers
 
     parts = {part for word in config.args for part in Path(word.partition("::")[0]).parts}
     modules = ["hypothesis", *(FAST if "fast" in parts else forked_workers.MODULES)]
     if not all(importlib.util.find_spec(module.partition(".")[0]) for module in modules):
         return
     environment = {**os.environ, forked_workers.WANTED: "1"}
-    if "e2e" in parts:  # what its sessions are forked from has seen what one recipe asks for
-        environment |= stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
     stack = contextlib.ExitStack()
-    python, found = stack.enter_context(forked_workers.started(environment, modules))
+    python, _ = stack.enter_context(forked_workers.started(environment, modules))
     config.add_cleanup(stack.close)
-    os.environ.update({name: found[name] for name in (forked_workers.PYTHON, forked_workers.PLACES)})
+    os.environ[forked_workers.PYTHON] = python
     for spec in specs:
         spec.python = python
 

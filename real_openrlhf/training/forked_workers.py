@@ -25,10 +25,6 @@ from typing import NoReturn
 MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils".split()
 WANTED = "REAL_FORKED_WORKERS"  # 0: Python as it is
 PYTHON = "REAL_WORKER_PYTHON"
-PLACES = "REAL_WORKER_PLACES"  # where what that is forked from has found its modules
-FIRST = (
-    "REAL_FORKED"  # Ray looks for the place of a process's title before the first variable: this one stays as it is
-)
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.forked_workers.runtime_env"}
 LENGTH_BYTES = 8
 SOCKET_BYTES = 107  # of a socket's path, at most
@@ -56,16 +52,14 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         shutil.rmtree(folder)
         yield sys.executable, dict(environment)  # a TMPDIR with a long name, or one where nothing may be executed
         return
-    places = environment.get("PYTHONPATH", "")
-    above = environment.get(PYTHON) if environment.get(PLACES) == places else None  # then this server is a fork too
-    command = [above or sys.executable, "-m", "real_openrlhf.training.forked_workers", folder]
-    environment = {**environment, **HOOK, PYTHON: python, PLACES: places}
+    environment = {**environment, **HOOK, PYTHON: python}
+    command = [sys.executable, "-m", "real_openrlhf.training.forked_workers", folder]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen(64)
         server = subprocess.Popen(
             [*command, str(listener.fileno()), *modules],
-            env={FIRST: "1", **environment},
+            env=environment,
             pass_fds=(listener.fileno(),),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -202,9 +196,11 @@ def _become(words: list[str], environment: dict[str, str], folder: str, numbers:
     os.setsid()
     ours, theirs = (_search_path(one) for one in (os.environ, environment))
     sys.path[1 : 1 + len(ours)] = theirs
-    for name in os.environ.keys() - environment.keys() - {FIRST}:
+    for name in os.environ.keys() - environment.keys():
         del os.environ[name]
-    os.environ.update({name: value for name, value in environment.items() if os.environ.get(name) != value})
+    for name, value in environment.items():
+        if os.environ.get(name) != value:  # Ray looks for the place of a process's title before the first variable
+            os.environ[name] = value
     os.chdir(folder)
     spawn.set_executable(environment.get(PYTHON, sys.executable))
     _run(words)

@@ -24,7 +24,7 @@ from every import EVERY
 from killed_runs import REAL
 
 from real_openrlhf.errors import exit_code
-from real_openrlhf.training import command, forked_workers, shared_ray, stand_in
+from real_openrlhf.training import command, shared_ray, stand_in
 from real_openrlhf.training.recipes import RECIPES
 
 HERE = Path(__file__).parent
@@ -80,20 +80,6 @@ class Run:
     def ended(self, code: int) -> "Run":
         assert self.code == code, f"{self.output}\n{self.log[-6000:]}"
         return self
-
-
-def itself(server: psutil.Process) -> psutil.Process:
-    """What sessions and actors are forked from, where that is a fork too and this process stands for it."""
-    _, module, *words = server.cmdline()[server.cmdline().index("-m") :]
-    same = (one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"])
-    return next(
-        one for one in same if "-I" not in one.info["cmdline"] and {module, words[0]} <= {*one.info["cmdline"]}
-    )
-
-
-def typed_environment() -> dict[str, str]:
-    """Of a command that a user types, nothing of which is a fork of what these tests are forked from."""
-    return {name: value for name, value in os.environ.items() if name != forked_workers.PYTHON}
 
 
 def ray_actors(process: psutil.Process) -> set[str]:
@@ -167,8 +153,7 @@ class SharedRay:
             environment = environment_of(["--algo", "real", *self.layout]) | STAND_IN | self.environment
             before = psutil.Process().children()
             self.server = self.stack.enter_context(shared_ray.opened(self.socket, environment, self.log))
-            (server,) = {*psutil.Process().children()} - {*before, psutil.Process(self.server.pid)}
-            self.forks = itself(server)
+            (self.forks,) = {*psutil.Process().children()} - {*before, psutil.Process(self.server.pid)}
         return self.server
 
     def train(self, name: str, *flags: str, code: int = 0) -> Run:
@@ -228,7 +213,7 @@ def train_alone(runs):
     def start(name: str, *flags: str, code: int = 0, kill_after: int = 0) -> Run:
         """With `kill_after` the training process gets a SIGKILL once that step is logged."""
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        child = subprocess.Popen([*words, "--run-name", name, *flags], env=typed_environment(), **streams)
+        child = subprocess.Popen([*words, "--run-name", name, *flags], **streams)
         run = Run(runs / name, 0, "", set())
         with watched(child, psutil.Process(child.pid)) as (run.actors, run.listening):
             if kill_after:
@@ -264,17 +249,17 @@ def status(folder: Path) -> str | None:
     return json.loads(path.read_text())["status"] if path.exists() else None
 
 
-def start_comparison(out: Path, environment: dict[str, str] | None = None) -> subprocess.Popen:
+def start_comparison(out: Path) -> subprocess.Popen:
     words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), "--algos", *Comparison.ALGOS]
     command = [sys.executable, "-m", "real_openrlhf.cli", *words]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.fixture(scope="session")
 def interrupted(tmp_path_factory) -> Comparison:
     """SIGTERM while the second of two runs starts."""
     out = tmp_path_factory.mktemp("comparison")
-    child = start_comparison(out, typed_environment())
+    child = start_comparison(out)
     while status(out / "runs" / f"{Comparison.ALGOS[-1]}-s1") is None and child.poll() is None:
         time.sleep(1)
     time.sleep(3)

@@ -104,9 +104,7 @@ def test_a_child_is_what_python_would_have_been_and_the_exit_code_is_its(start, 
     assert child["imported"] and not expected["imported"] and child["pid"] != process.pid
     for name in ("words", "folder", "name", "input", "path", "open"):
         assert child[name] == expected[name], name
-    assert child["environment"].keys() - expected["environment"] <= {
-        *(forked_workers.PYTHON, forked_workers.FIRST, "PWD", "LC_CTYPE")
-    }
+    assert child["environment"].keys() - expected["environment"] <= {forked_workers.PYTHON, "PWD", "LC_CTYPE"}
     assert expected["environment"].items() <= child["environment"].items()
 
 
@@ -179,21 +177,6 @@ def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name)
             said = subprocess.run([python, "-c", "import sys; print('colorsys' in sys.modules)"], capture_output=True)
     assert (python == sys.executable) == (len(name) == 100)
     assert said.stdout.split() == [str(len(name) < 100).encode()]
-
-
-@pytest.mark.parametrize("places, fork", [({}, True), ({"PYTHONPATH": "/elsewhere"}, False)])
-def test_a_server_below_another_is_a_fork_of_it_where_modules_come_from_the_same_places(environment, places, fork):
-    asks = "import sys; print('colorsys' in sys.modules)"
-    with (
-        forked_workers.started(environment, ["colorsys"]) as (_, outer),
-        forked_workers.started(outer | places, []) as (python, inner),
-    ):
-        said = subprocess.run([python, "-c", asks], env=inner, capture_output=True, text=True)
-        assert said.stdout == f"{fork}\n" and Path(python).parent.exists()
-    deadline = time.monotonic() + 10
-    while Path(python).parent.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(python).parent.exists()
 
 
 def test_it_can_be_turned_off():
