@@ -75,13 +75,21 @@ def test_a_worker_killed_while_idle_costs_no_verdict(pool):
 
 
 def test_where_the_process_that_they_are_forked_from_is_killed_others_come(pool):
-    workers = pool()
+    workers = pool(size=2)
     assert verify(boxed("5\\sqrt{2}"), HARD).score == 1.0
-    worker = workers._ready.queue[0]
-    os.kill(worker_pool.template._process.pid, signal.SIGKILL)
-    while worker.alive():  # it has died with that
+    while workers._ready.qsize() < 2:
+        time.sleep(0.05)
+    template, before = worker_pool.template, list(workers._ready.queue)
+    os.kill(template._process.pid, signal.SIGKILL)
+    while any(worker.alive() for worker in before):  # they have died with that
         time.sleep(0.01)
     assert verify(boxed("\\sqrt{2}\\cdot5"), HARD).score == 1.0
+    others = template._process.pid
+    for (
+        worker
+    ) in before:  # their numbers are nobody's or a stranger's: no reason to end for the process that is there now
+        template.kill(worker.number)
+    assert verify(boxed("\\sqrt{2}\\cdot 5"), HARD).score == 1.0 and template._process.pid == others
 
 
 def test_for_a_worker_killed_at_work_another_is_asked(pool):

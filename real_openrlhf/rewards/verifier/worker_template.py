@@ -4,7 +4,6 @@ Importing takes two seconds of a core, a fork a hundredth of one, so a worker th
 client's end is `Template`; the other end is this module as a program, with a socket's number.
 """
 
-import contextlib
 import gc
 import json
 import os
@@ -43,8 +42,11 @@ class Template:
 
     def kill(self, worker: int) -> None:
         """And wait for its end."""
-        with self._lock, contextlib.suppress(OSError):  # without the process its workers have ended
-            self._ask({"kill": worker})
+        with self._lock:
+            try:
+                self._ask({"kill": worker})
+            except OSError:  # the process was killed, or does not answer: its workers end with it
+                self._close()
 
     def _ask(self, request: dict, files: Sequence[int] = ()) -> int:
         if self._connection is None:
@@ -98,20 +100,23 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what is shared is not copied for being collected
     connection.sendall(f"{os.getpid()}\n".encode())
+    children: set[int] = set()  # that nobody has waited for, so that their numbers are still their own
     while True:
         message, files = _receive(connection)
         if not message:  # the client is gone
             return
         request = json.loads(message)
         number = request.get("kill")
-        if number is not None:
-            os.kill(number, signal.SIGKILL)  # nobody else waits for it, so the number is still its own
+        if number in children:  # not one of a process that was killed, whose number may be a stranger's by now
+            os.kill(number, signal.SIGKILL)
             os.waitpid(number, 0)
-        else:
+            children.remove(number)
+        elif number is None:
             number = os.fork()
             if number == 0:
                 connection.close()
                 _become(files, request)
+            children.add(number)
             for file in files:
                 os.close(file)
         connection.sendall(f"{number}\n".encode())
