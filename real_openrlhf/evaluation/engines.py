@@ -63,6 +63,7 @@ def generate(requests: list[Request], settings: EngineSettings, data_parallel: i
         raise UserError(
             f"{data_parallel} engines of {width} GPUs each need {data_parallel * width} GPUs, here are {len(devices)}"
         )
+    quieten_tracker()
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     shares = [requests[rank::data_parallel] for rank in range(data_parallel)]
@@ -84,6 +85,13 @@ def generate(requests: list[Request], settings: EngineSettings, data_parallel: i
     finally:
         for worker in workers:
             worker.join()
+
+
+def quieten_tracker() -> None:
+    """Python's tracker of semaphores outlives the command. It clears up after engines that were stopped, and warns of
+    what it finds; the last word on the terminal is the command's."""
+    quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
 
 
 def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
