@@ -94,9 +94,12 @@ def shown(name: str) -> set[str]:
 
 
 def table(stem: str, comparison: Comparison, across: Sequence[str]) -> str:
-    if stem == "map":
-        return tables.to_markdown(maps.cells(comparison, across))
-    others = {"pairs": pairs.pairs, "collapse": lambda comparison: collapse.table(comparison.runs)}
+    others = {
+        "map": lambda comparison: maps.cells(comparison, across),
+        "cell-pairs": lambda comparison: pairs.pairs_in_cells(comparison, across),
+        "pairs": pairs.pairs,
+        "collapse": lambda comparison: collapse.table(comparison.runs),
+    }
     made = others.get(stem, getattr(tables, stem, None))(comparison)
     return tables.to_markdown(made) if made else ""
 

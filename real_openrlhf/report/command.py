@@ -104,10 +104,10 @@ def _curves(comparison: "Comparison") -> "list[Picture | Table]":
 
 
 def _map(comparison: "Comparison", flags: Sequence[str]) -> "list[Picture | Table]":
-    from real_openrlhf.report import collapse, maps
+    from real_openrlhf.report import collapse, maps, pairs
 
-    foretold = collapse.table(comparison.runs)
-    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags), *([foretold] if foretold else [])]
+    others = pairs.pairs_in_cells(comparison, flags), collapse.table(comparison.runs)
+    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags), *filter(None, others)]
 
 
 def _save(part: "Picture | Table", out: Path) -> None:

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from invented_runs import write_run
+from invented_runs import map_run, write_run
 
-from real_openrlhf.report.pairs import pairs, student_quantile
+from real_openrlhf.report.pairs import pairs, pairs_in_cells, student_quantile
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
 
@@ -49,3 +49,22 @@ def test_only_shared_seeds_count_and_fewer_than_three_are_no_table(tmp_path):
     write(tmp_path / "few", "real", {1: 0.5, 2: 0.5, 3: 0.5})
     write(tmp_path / "few", "grpo", {2: 0.4, 3: 0.3})
     assert table(tmp_path / "few") is None
+
+
+def test_in_a_map_each_cell_with_enough_seeds_is_compared_and_the_bound_is_for_all_rows(tmp_path):
+    across = ("--actor.adam.lr", "--train.batch_size")
+    for seed in (1, 2, 3):
+        for algo, end in {"real": 0.5, "grpo": 0.6 + seed / 100}.items():
+            map_run(tmp_path, algo, 1e-4, 64, seed, [0.1, end])
+            map_run(tmp_path, algo, 1e-3, 64, seed, [0.1, 1.1 - end])
+    for algo in ("real", "grpo"):
+        map_run(tmp_path, algo, 1e-3, 16, 1, [0.1, 0.2])  # a single seed
+    (comparison,) = compare(read_runs([tmp_path])[0], across)
+    found = pairs_in_cells(comparison, across)
+    assert [(cell, [str(row.cells[1]) for row in rows]) for cell, rows in found.blocks] == [
+        ("actor.adam.lr 0.0001, train.batch_size 64", ["0.120 ± 0.006"]),
+        ("actor.adam.lr 0.001, train.batch_size 64", ["-0.120 ± 0.006"]),
+    ]
+    bounds = [float(str(row.cells[2])) for _, rows in found.blocks for row in rows]
+    assert bounds == pytest.approx([student_quantile(1 - 0.05 / 4, 2) * 0.01 / 3**0.5] * 2, abs=1e-3)
+    assert [str(row.cells[3]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]
