@@ -29,7 +29,9 @@ LOSS = Metric("loss", "Loss", "train", ("real/loss", "policy_loss"))
 LENGTH = Metric(
     "response_length", "Response length (tokens)", "train", ("rollout/response_length_mean", "response_length")
 )
+CLIPPED = Metric("clipped", "Clipped updates", "train", ("update/clipped_share",))
 GRAD_NORM = Metric("grad_norm", "Gradient norm", "train", ("actor_grad_norm",))
+ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # where a run ended
 DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
 
 
@@ -94,3 +96,9 @@ def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final 
         return None
     last = int(shared.steps[-1])
     return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in curves]))
+
+
+def over_all_steps(setting: Setting, metric: Metric) -> Estimate | None:
+    """The mean over a run's steps, of its finished runs that logged it."""
+    logged = [values for run in setting.counted if (values := series(run, metric)) is not None]
+    return estimate([float(one.values.mean()) for one in logged]) if logged else None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from real_openrlhf.report import published
-from real_openrlhf.report.curves import ENTROPY, LENGTH, REWARD, SOLVE_ALL, VALIDATION, Final, Metric, at_end
+from real_openrlhf.report.curves import CLIPPED, ENDS, VALIDATION, Final, Metric, at_end, over_all_steps
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.read_runs import Run
@@ -68,30 +68,29 @@ BOLD_NOTE = "Bold: leads every other entry of its column and block by at least t
 def results(comparison: Comparison) -> Table:
     """Where every setting ended, over its finished runs."""
     sets = sets_of(comparison.runs)
-    metrics = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)
-    ends = [[at_end(setting, metric, sets) for metric in metrics] for setting in comparison.settings]
-    bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(metrics)}
+    ends = [[at_end(setting, metric, sets) for metric in ENDS] for setting in comparison.settings]
+    bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(ENDS)}
+    clipped = [over_all_steps(setting, CLIPPED) for setting in comparison.settings]
     rows = []
     for place, (setting, row) in enumerate(zip(comparison.settings, ends, strict=True)):
         steps = sorted({end.step for end in row if end is not None})
         numbers = [
             Cell(number=end.estimate if end else None, bold=bold[column] == place) for column, end in enumerate(row)
         ]
+        numbers += [Cell(number=clipped[place])] if any(clipped) else []
         rows.append(Row([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)]))
+    where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
         SE_NOTE,
         BOLD_NOTE + " Only settings that ended at the same step compete.",
-        "Validation: at the last evaluation that all finished runs of a setting reached"
-        + (
-            f", on {', '.join(sets)} (unweighted mean)."
-            if len(sets) > 1
-            else f", on {''.join(sets)}."
-            if sets
-            else "."
-        )
-        + " Training metrics: mean over the last tenth of the steps.",
+        f"Validation: at the last evaluation that all finished runs of a setting reached{where}. Training metrics: "
+        "mean over the last tenth of the steps.",
     ]
-    columns = ["Setting", *(metric.title for metric in metrics), "Step", "Runs"]
+    titles = [metric.title for metric in ENDS]
+    if any(clipped):
+        titles.append(CLIPPED.title)
+        notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
+    columns = ["Setting", *titles, "Step", "Runs"]
     return Table("results", "At the end of training", columns, [("", rows)], notes)
 
 
