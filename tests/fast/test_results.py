@@ -43,7 +43,7 @@ def test_what_a_page_or_a_picture_should_not_be_is_told(tmp_path, monkeypatch):
 def test_the_readmes_scores_recomputed(algo, label):
     """Mean and standard error of the last evaluation, from the logged lines, in a few lines of arithmetic."""
     scores = []
-    for path in sorted((RESULTS / "mixed" / "runs").glob(f"{algo}-s*/metrics.jsonl")):
+    for path in sorted((RESULTS / "tune" / "runs").glob(f"{algo}-lr-*/metrics.jsonl")):
         lines = map(json.loads, path.read_text().splitlines())
         scores.append([line["eval_reverse_pass1"] for line in lines if line["phase"] == "eval"][-1])
     assert len(scores) >= 5
