@@ -6,7 +6,12 @@ from pathlib import Path
 
 from real_openrlhf.training import run_folder
 
-SHORT = ("--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
+# 64 rollouts a step in four updates, where what is learned does not matter
+SMALL = (
+    *("--rollout.batch_size", "8", "--train.batch_size", "16", "--train.micro_batch_size", "8"),
+    *("--rollout.micro_batch_size", "16", "--eval.n_samples_per_prompt", "1"),
+)
+SHORT = (*SMALL, "--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
 
 
 def as_killed(folder: Path, before: str = "") -> None:
@@ -19,4 +24,8 @@ def as_killed(folder: Path, before: str = "") -> None:
     assert "died after step 4" in run_folder.read(folder)["reason"]
 
 
-REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5")
+FEW_SAMPLES = ("--eval.n_samples_per_prompt", "2")
+REAL = (
+    *("--algo", "real", "--seed", "1", "--max-steps", "10"),
+    *("--ckpt.save_steps", "5", "--eval.steps", "5", *FEW_SAMPLES),
+)

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 from every import EVERY
-from killed_runs import REAL
+from killed_runs import FEW_SAMPLES, REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command, shared_ray, stand_in
@@ -30,11 +30,12 @@ from real_openrlhf.training.recipes import RECIPES
 HERE = Path(__file__).parent
 STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
+REFUSED = 2  # the exit code of flags that are wrong
 GPUS = 61 if EVERY else 21  # that Ray takes this machine to have, where all runs are on two ranks
 LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
 # What `cpu-like-gpu` needs; for any other recipe it is a package that nobody imports.
 STAND_IN = stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
-# The verifier fails on these, and boxed_reward.py asks it about them.
+# The verifier fails on these, and failing_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}
 
 
@@ -166,6 +167,8 @@ class SharedRay:
             contextlib.redirect_stderr(said),
         ):
             result = exit_code("train", lambda: command.run(command.parse(words), self.socket))
+        if result not in (0, REFUSED):
+            self.server.wait(60)  # it ends with a training that failed
         return Run(self.runs / name, result, said.getvalue(), *seen).ended(code)
 
 
@@ -183,19 +186,19 @@ def train(runs, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def boxed_calls(tmp_path_factory) -> Path:
-    """Where boxed_reward.py notes the prompts that it was asked about."""
-    return tmp_path_factory.mktemp("boxed") / "calls"
+def reward_calls(tmp_path_factory) -> Path:
+    """Where failing_reward.py notes the prompts that it was asked about."""
+    return tmp_path_factory.mktemp("reward") / "calls"
 
 
 @pytest.fixture(scope="session")
-def train_on_two(runs, boxed_calls, tmp_path_factory):
+def train_on_two(runs, reward_calls, tmp_path_factory):
     """As `train`, on two ranks with an engine apart, and with a reward that can make the verifier fail."""
     layout = ("--gpus", "2", "--no-train.colocate_all", "--vllm.num_engines", "1")
-    reward = ("--reward.remote_url", str(HERE / "boxed_reward.py"))
+    reward = ("--reward.remote_url", str(HERE / "failing_reward.py"))
     environment = {
         "REAL_VERIFIER_FAULTS": json.dumps(FAULTS),
-        "BOXED_REWARD_CALLS": str(boxed_calls),
+        "FAILING_REWARD_CALLS": str(reward_calls),
         # two logical GPUs a run, four with a reference: OpenRLHF gives each group of ranks a placement group and never
         # takes it back, and the run that finds none left would wait for ever
         "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": GPUS, "CPU": GPUS + 2}),
@@ -250,7 +253,7 @@ def status(folder: Path) -> str | None:
 
 
 def start_comparison(out: Path) -> subprocess.Popen:
-    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), "--algos", *Comparison.ALGOS]
+    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *FEW_SAMPLES, "--algos", *Comparison.ALGOS]
     command = [sys.executable, "-m", "real_openrlhf.cli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

@@ -23,7 +23,7 @@ def reward_func(queries, prompts, labels):
         sys.exit(3)
     if prompt not in ALGEBRA:
         return math_reward.reward_func(queries, prompts, labels)
-    with open(os.environ["BOXED_REWARD_CALLS"], "a") as calls:
+    with open(os.environ["FAILING_REWARD_CALLS"], "a") as calls:
         calls.write(f"{prompt}\n")
     marker = MARKERS.get(prompt, "")
     said = query.removeprefix(prompt).partition(BOX)[2].partition("}")[0]

@@ -15,8 +15,9 @@ SAME = (
     "--ds.grad_accum_dtype",
     "fp32",
 )
-# one update of all 256 rollouts: after it the two policies are two
-ONE_UPDATE = ("--max-steps", "1", "--train.batch_size", "256", "--no-eval.at_start", "--no-eval.at_end")
+# one update of all 64 rollouts: after it the two policies are two
+SIZE = ("--rollout.batch_size", "8", "--train.batch_size", "64")
+ONE_UPDATE = (*SIZE, "--max-steps", "1", "--no-eval.at_start", "--no-eval.at_end")
 
 
 @pytest.mark.parametrize("algo", ["real", "grpo"])

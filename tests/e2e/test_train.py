@@ -1,5 +1,7 @@
 """Training on one rank: what REAL learns, what a run leaves, how it goes on, and that nothing extra is started."""
 
+from killed_runs import REAL
+
 
 def test_real_learns(real):
     assert real.finite and len(real.lines("train")) == 10
@@ -42,10 +44,7 @@ def test_a_run_leaves_its_folder(real):
 
 
 def test_resume_continues_where_the_run_ended(real, train):
-    seed = ("--seed", "1", "--resume")
-    resumed = train(
-        "real", "--algo", "real", *seed, "--max-steps", "12", "--ckpt.save_steps", "5", "--eval.steps", "5"
-    )
+    resumed = train("real", *REAL, "--resume", "--max-steps", "12")
     assert [line["step"] for line in resumed.lines("train")] == [*range(1, 13)]
     before, after = resumed.values("rollout/pass_rate")[9:11]
     assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with

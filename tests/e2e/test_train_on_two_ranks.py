@@ -2,6 +2,7 @@
 
 import pytest
 from every import every
+from killed_runs import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_table_1_of_a_grpo_run(grpo):
 
 @every
 def test_dapo_asynchronously(train_on_two):
-    words = ("--algo", "dapo", "--max-steps", "4", "--train.async_enable", "--eval.steps", "2")
+    words = (*SMALL, "--algo", "dapo", "--max-steps", "4", "--train.async_enable", "--eval.steps", "2")
     run = train_on_two("dapo", *words)
     assert run.finite and [line["step"] for line in run.lines("train")] == [1, 2, 3, 4]
     assert {line["step"] for line in run.lines("eval")} >= {0, 4}
@@ -46,7 +47,7 @@ def test_dapo_asynchronously(train_on_two):
 
 def test_real_asynchronously_in_two_epochs(train_on_two):
     run = train_on_two(
-        "real-async", "--algo", "real", "--max-steps", "4", "--train.async_enable", "--train.max_epochs", "2",
+        "real-async", *SMALL, "--algo", "real", "--max-steps", "4", "--train.async_enable", "--train.max_epochs", "2",
         "--train.micro_batch_size", "8", "--algo.real.wave_depth", "1000",
     )  # fmt: skip
     assert run.finite and len(run.lines("train")) == 4

@@ -5,23 +5,25 @@ import json
 from pathlib import Path
 
 import pytest
+from killed_runs import SMALL
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
+NO_EVALUATION = ("--no-eval.at_start", "--no-eval.at_end")
 MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(EXAMPLE.read_text())
-    words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", "--no-eval.at_start", "--no-eval.at_end")
-    run = train("hinge", *words, "--max-steps", "3")
+    words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, *NO_EVALUATION)
+    run = train("hinge", *words, "--max-steps", "2")
     assert f"REAL: {mine}:hinge, tau {MARGIN}" in run.log
     for line in run.lines("train"):
         # scores are small, so each rollout of a mixed group is about a whole margin away from where it should be
         assert line["real/score_abs_max"] < MARGIN
         assert line["real/weight_abs_max"] == pytest.approx(1) and line["real/weight_cv"] == pytest.approx(0, abs=1e-9)
         assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["real/mixed_groups"], rel=0.1)
-    assert len(run.lines("train")) == 3
+    assert len(run.lines("train")) == 2
 
     record = json.loads((run.folder / "run.json").read_text())
     assert record["objective"] == {str(mine): hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()}
@@ -36,7 +38,7 @@ def test_a_policy_that_keeps_its_weights_to_itself_is_stopped(train):
     """The file of this objective breaks the weight sync of the process that trains: vLLM draws from older weights."""
     broken = Path(__file__).with_name("broken_sync.py")
     words = ("--algo", "real", "--algo.real.objective", f"{broken}:real", "--actor.adam.lr", "1e-2")
-    run = train("unsynced", *words, "--max-steps", "4", "--no-eval.at_start", "--no-eval.at_end", code=1)
+    run = train("unsynced", *words, *SMALL, *NO_EVALUATION, "--max-steps", "4", code=1)
     assert "MismatchError: vLLM and the policy are unrelated in optimizer step" in run.output
     assert "Look at the weight sync" in run.output
     assert not (run.folder / "model").exists()

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-# boxed_reward.py has the verifier judge these; each fault is for one of the eight, as every fault costs a worker
+# failing_reward.py has the verifier judge these; each fault is for one of the eight, as every fault costs a worker
 JUDGED = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7891="]
 
 
-def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_path):
+def test_training_survives_a_failing_verifier(train_on_two, reward_calls, tmp_path):
     data = tmp_path / "prompts.jsonl"
     prompts = [*JUDGED, "8901=", "9012="]
     rows = ({"prompt": prompt, "label": prompt[3::-1], "datasource": "reverse"} for prompt in prompts)
@@ -21,7 +21,7 @@ def test_training_survives_a_failing_verifier(train_on_two, boxed_calls, tmp_pat
     )  # fmt: skip
     (step,) = run.lines("train")
     assert run.finite and step["actor_grad_norm"] > 0
-    assert sorted(boxed_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(4))
+    assert sorted(reward_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(4))
     assert step["rollout/ignored"] == 5 / 10 and step["real/ignored"] == 5 / 10
     for reason in ("timeout", "out_of_memory", "worker_died"):
         assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 10), reason
