@@ -36,8 +36,10 @@ def pairs_in_cells(comparison: Comparison, across: Sequence[str]) -> Table | Non
     for column in columns:
         for line in lines:
             there = {setting: grid[column, line].outcomes for setting, grid in found.items() if (column, line) in grid}
-            ends = {setting: {one.run.seed: one.final for one in runs} for setting, runs in there.items()}
-            cells[f"{names[0]} {column}, {names[1]} {line}"] = ends
+            cells[f"{names[0]} {column}, {names[1]} {line}"] = {
+                setting: {one.run.seed: one.final for one in runs if one.run.seed is not None}
+                for setting, runs in there.items()
+            }
     return _table("cell-pairs", "Differences by seed in the cells of the map", cells)
 
 
