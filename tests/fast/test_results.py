@@ -52,6 +52,32 @@ def test_the_readmes_scores_recomputed(algo, label):
     assert (row[1], row[2]) == (f"{mean:.3f}", f"{error:.3f}")
 
 
+EDGE = [("3e-4", 64), ("3e-4", 16), ("1e-3", 64)]  # the columns of the page's table, five seeds each
+
+
+@pytest.mark.parametrize(
+    "algo, label",
+    [
+        *(("real", "REAL"), ("real_constant", "REAL, constant weights"), ("real_balanced", "REAL, balanced")),
+        *(("grpo", "GRPO"), ("gspo", "GSPO"), ("cispo", "CISPO")),
+    ],
+)
+def test_the_edge_of_the_map_recomputed(algo, label):
+    """The one table of the page that is typed: ends and collapses from the logged lines."""
+    cells, collapsed = [], 0
+    for rate, batch in EDGE:
+        ends = []
+        for seed in range(1, 6):
+            path = RESULTS / "map" / "runs" / f"{algo}-lr-{rate}-batch_size-{batch}-s{seed}" / "metrics.jsonl"
+            lines = map(json.loads, path.read_text().splitlines())
+            curve = [line["eval_reverse_pass1"] for line in lines if line["phase"] == "eval"]
+            ends.append(curve[-1])
+            collapsed += curve[-1] < max(curve) / 2
+        cells.append(f"{statistics.mean(ends):.3f} ± {statistics.stdev(ends) / math.sqrt(5):.3f}")
+    row = f"| {label} | {' | '.join(cells)} | {collapsed} of 15 |"
+    assert row in (ROOT / "docs" / "results.md").read_text().splitlines()
+
+
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
     records = sorted(RESULTS.glob("*/runs/*/run.json"))
     assert len(records) >= 50
