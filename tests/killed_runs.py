@@ -6,12 +6,15 @@ from pathlib import Path
 
 from real_openrlhf.training import run_folder
 
-# 64 rollouts a step in four updates, where what is learned does not matter
-SMALL = (
-    *("--rollout.batch_size", "8", "--train.batch_size", "16", "--train.micro_batch_size", "8"),
-    *("--rollout.micro_batch_size", "16", "--eval.n_samples_per_prompt", "1"),
-)
+# 64 rollouts a step in four updates
+SIZES = ("--rollout.batch_size", "8", "--train.batch_size", "16", "--train.micro_batch_size", "8")
+SIZES += ("--rollout.micro_batch_size", "16")
+# where what is learned does not matter, and where ten steps are to show it
+SMALL = (*SIZES, "--eval.n_samples_per_prompt", "1")
+LEARNING = (*SIZES, "--eval.n_samples_per_prompt", "2", "--actor.adam.lr", "4e-4")
+
 SHORT = (*SMALL, "--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
+REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5", *LEARNING)
 
 
 def as_killed(folder: Path, before: str = "") -> None:
@@ -22,10 +25,3 @@ def as_killed(folder: Path, before: str = "") -> None:
     run_folder.write(folder, record | {"status": "running", "finished": None})
     (folder / ".finished").unlink()
     assert "died after step 4" in run_folder.read(folder)["reason"]
-
-
-FEW_SAMPLES = ("--eval.n_samples_per_prompt", "2")
-REAL = (
-    *("--algo", "real", "--seed", "1", "--max-steps", "10"),
-    *("--ckpt.save_steps", "5", "--eval.steps", "5", *FEW_SAMPLES),
-)

@@ -55,9 +55,10 @@ tune) # every method at its best rate of four on seeds 11 to 15; the map, which 
     name=tune-rates many --seeds 2 --algos dapo reinforce --grid actor.adam.lr "${rates[@]}" "$@"
     at_best_rates comparison/{map,tune-rates}/runs "$@"
     ;;
-tune-hard | tune-sums) # the same on other tasks, for five methods: four rates on seed 1, then the best one on seeds 11 to 15
-    [ "$name" = tune-hard ] && flags=(--steps 40 --skill 0.05) || flags=(--task sums)
-    name=$name-rates many "${flags[@]}" --seeds 1 --algos real real_constant real_balanced grpo reinforce \
+tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the best one on seeds 11 to 15
+    methods=(real real_constant real_balanced grpo) && flags=(--steps 20 --task sums)
+    [ "$name" = tune-sums ] || { methods+=(reinforce) && flags=(--steps 40 --skill 0.05); }
+    name=$name-rates many "${flags[@]}" --seeds 1 --algos "${methods[@]}" \
         --grid actor.adam.lr 1e-4 2e-4 4e-4 8e-4 "$@"
     at_best_rates "comparison/$name-rates/runs" "${flags[@]}" "$@"
     ;;

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 from every import EVERY
-from killed_runs import FEW_SAMPLES, REAL
+from killed_runs import LEARNING, REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command, shared_ray, stand_in
@@ -253,7 +253,7 @@ def status(folder: Path) -> str | None:
 
 
 def start_comparison(out: Path) -> subprocess.Popen:
-    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *FEW_SAMPLES, "--algos", *Comparison.ALGOS]
+    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, "--algos", *Comparison.ALGOS]
     command = [sys.executable, "-m", "real_openrlhf.cli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

@@ -1,6 +1,8 @@
 """Training on one rank: what REAL learns, what a run leaves, how it goes on, and that nothing extra is started."""
 
-from killed_runs import REAL
+from killed_runs import LEARNING, REAL
+
+FIRST_STEPS = (*LEARNING, "--seed", "1", "--no-eval.at_start", "--no-eval.at_end")
 
 
 def test_real_learns(real):
@@ -51,7 +53,7 @@ def test_resume_continues_where_the_run_ended(real, train):
 
 
 def test_trpa_trains_with_a_reference_on_the_prompts_and_first_rollouts_of_real(train, real):
-    run = train("trpa", "--algo", "trpa", "--seed", "1", "--max-steps", "3", "--no-eval.at_start", "--no-eval.at_end")
+    run = train("trpa", "--algo", "trpa", *FIRST_STEPS, "--max-steps", "3")
     assert run.finite and len(run.lines("train")) == 3
     assert "ReferenceModelActor" in run.actors
     assert run.values("rollout/prompts_crc") == real.values("rollout/prompts_crc")[:3]
@@ -60,9 +62,7 @@ def test_trpa_trains_with_a_reference_on_the_prompts_and_first_rollouts_of_real(
 
 
 def test_cispo_trains_on_the_prompts_updates_and_first_rollouts_of_real(train, real):
-    run = train(
-        "cispo", "--algo", "cispo", "--seed", "1", "--max-steps", "2", "--no-eval.at_start", "--no-eval.at_end"
-    )
+    run = train("cispo", "--algo", "cispo", *FIRST_STEPS, "--max-steps", "2")
     assert run.finite
     for name in ("rollout/prompts_crc", "update/rollouts_crc"):
         assert run.values(name) == real.values(name)[:2]

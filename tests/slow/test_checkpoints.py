@@ -53,7 +53,7 @@ def tags(folder) -> set[str]:
         pytest.param({"zero_stage": 3, "offload": True}, marks=every),  # compiles DeepSpeed's Adam for a minute
         pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
-        {"zero_stage": 3, "loss": "ppo", "deal": "groups", "ema": True},
+        pytest.param({"zero_stage": 3, "loss": "ppo", "deal": "groups", "ema": True}, marks=every),
     ],
     ids=str,
 )
@@ -127,7 +127,9 @@ def test_a_full_disk_leaves_the_last_one(trained, case, copy):
     assert first["loaded"]["checkpoint"] == "global_step1"
 
 
-@pytest.mark.parametrize("most, left", [(1, {"global_step3"}), (2, {"global_step2", "global_step3"})])
+@pytest.mark.parametrize(
+    "most, left", [pytest.param(1, {"global_step3"}, marks=every), (2, {"global_step2", "global_step3"})]
+)
 def test_an_old_one_goes_when_the_new_one_is_there(trained, case, tmp_path, most, left):
     trained(folder=str(tmp_path), until=3, save=TAGS, max_num=most, **case)
     assert tags(tmp_path) == left | {"best_global_step1"}

@@ -5,7 +5,7 @@ import toy_trainer as lab
 from every import EVERY
 from hypothesis import HealthCheck, given, settings
 
-EXAMPLES = {1: 200, 2: 100, 4: 40} if EVERY else {1: 100, 2: 50, 4: 20}  # of small groups
+EXAMPLES = {1: 200, 2: 100, 4: 40} if EVERY else {1: 50, 2: 30, 4: 15}  # of small groups
 
 
 @pytest.mark.parametrize("count", EXAMPLES)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import small_world
+from every import EVERY, every
 from small_world import REPOSITORY, SITE, World, make_wheel
 
 from real_openrlhf import patching
@@ -119,6 +120,7 @@ def test_patches_that_were_taken_off_are_put_back_without_an_index(world, venv):
     world.assert_right(venv)
 
 
+@every
 def test_another_series_or_an_edit_is_replaced(world, venv):
     touched = [path for path in patching.load_series().fingerprints if (venv / SITE / path).exists()]
     with open(venv / SITE / touched[0], "a") as file:
@@ -137,6 +139,7 @@ def test_a_changed_lock_file_is_followed(world, venv):
     assert world.setup(venv).returncode == 0
 
 
+@every
 def test_a_cuda_package_beside_the_pytorch_for_cpu_is_refused(world, venv):
     make_wheel(world.wheels, "nvidia_cublas", "13.0", {"nvidia/cublas/lib.py": b""})
     with world.also_wanted("nvidia-cublas==13.0"):
@@ -156,6 +159,7 @@ def test_a_half_installed_package_is_installed_again(world, venv):
     world.assert_right(venv)
 
 
+@every
 def test_what_cannot_be_imported_is_not_ready(world, venv):
     make_wheel(world.wheels, "broken", "1.0", {"broken.pth": b"import sys; sys.modules['torch'] = None\n"})
     with world.also_wanted("broken==1.0"):
@@ -170,8 +174,9 @@ def test_what_cannot_be_imported_is_not_ready(world, venv):
 
 def test_a_run_that_is_killed_at_any_moment_is_finished_by_the_next(world, tmp_path):
     venv = tmp_path / "venv"
-    moments = [("making", 0.3), ("uv, which", 0.3), ("the other packages", 0.0), ("the other packages", 0.1)]
-    for moment, seconds in [*moments, ("real_openrlhf", 0.1), ("a first import", 0.0)]:
+    moments = [("making", 0.3), ("the other packages", 0.1)]
+    others = [("uv, which", 0.3), ("the other packages", 0.0), ("real_openrlhf", 0.1), ("a first import", 0.0)]
+    for moment, seconds in moments + others * EVERY:
         process = world.start(venv)
         lines_until(process, moment)
         time.sleep(seconds)
@@ -182,7 +187,7 @@ def test_a_run_that_is_killed_at_any_moment_is_finished_by_the_next(world, tmp_p
     world.assert_right(venv)
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=every)])
 def test_a_stop_reaches_the_compilers_and_frees_the_environment(world, unfinished, stop, tmp_path):
     """A package that is built for ever stands for flash-attn."""
     source = tmp_path / "endless-1.0"
@@ -268,6 +273,7 @@ def test_no_room(world, tmp_path):
     assert not list((tmp_path / "venv").iterdir())
 
 
+@every
 def test_a_disk_that_fills_up(world, tmp_path):
     """A small disk in the place of the environment, seen by this run only, whose size only df does not know."""
     make_wheel(world.wheels, "large", "1.0", {"large.bin": bytes(100_000_000)})
@@ -296,6 +302,7 @@ def test_no_network_at_the_start(world, tmp_path):
     assert (tmp_path / "venv/.real_env").read_text().startswith("incomplete")
 
 
+@every
 def test_no_network_later(world, unfinished):
     result = world.setup(unfinished, **NO_INDEX_ANSWERS)
     assert_one_line(result, "installing torch==2.13.0+cpu failed: a package index does not answer")
@@ -357,6 +364,7 @@ def test_any_is_as_the_machine_is(world, tmp_path, gpus, mode):
     assert ("no GPU here and no environment" in lines[0]) == (mode == "cpu")
 
 
+@every
 def test_gpu(world, tmp_path):
     """A PyTorch without CUDA, one that the driver is too old for, no compiler for flash-attn, and then it works."""
     own, venv = tmp_path / "wheels", tmp_path / "venv"

@@ -21,7 +21,7 @@ def test_a_whole_report_of_hostile_runs(tmp_path, capsys):
     """Figures, tables and page, with the names where a run folder has some."""
     for number in (1, 2):
         flags = {"--algo.real.tau": HOSTILE, f"--actor.{HOSTILE}": HOSTILE}
-        record = {"recipe": f"{HOSTILE}{number}", "reason": HOSTILE, "status": "finished"}
+        record = {"recipe": HOSTILE, "reason": HOSTILE, "status": "finished"}
         folder = invented.write_run(tmp_path / "runs", "real", number, flags=flags, name=f"run{number}", **record)
         meta = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps(meta | {"name": HOSTILE, "algo": HOSTILE}))

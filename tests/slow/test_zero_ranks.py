@@ -24,7 +24,7 @@ CURVES = [
 
 @pytest.mark.parametrize(
     "loss, zero_stage, dtype, rate, tolerance",
-    cells(CURVES, [cell for cell in CURVES if (cell[1], cell[2]) in ((2, "fp32"), (3, "bf16"))]),
+    cells(CURVES, [cell for cell in CURVES if (cell[1], cell[2]) == (2, "fp32") or cell[:2] == ("real", 3)]),
 )
 def test_losses_and_gradient_norms_of_four_steps(
     one_rank, two_ranks, random_model, loss, zero_stage, dtype, rate, tolerance
@@ -46,7 +46,7 @@ WHOLE = {"epochs": 4, "groups_per_step": 4, "dtype": "fp32", "learning_rate": 1e
 LAYOUTS = [(stage, layout) for stage in (2, 3) for layout in ({}, {"micro_batch_size": 1}, {"max_tokens": 30})]
 
 
-@pytest.mark.parametrize("zero_stage, layout", cells(LAYOUTS, [LAYOUTS[1], LAYOUTS[3], LAYOUTS[5]]))
+@pytest.mark.parametrize("zero_stage, layout", cells(LAYOUTS, [LAYOUTS[1], LAYOUTS[5]]))
 def test_upstreams_loss_is_the_same_over_our_plan(one_rank, two_ranks, random_model, zero_stage, layout):
     """One update of everything, four times: upstream's own batches hold the same rollouts then."""
     case = {"model": random_model, "loss": "ppo", "zero_stage": zero_stage, **WHOLE, **layout}
