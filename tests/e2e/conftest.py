@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 from every import EVERY
-from killed_runs import LEARNING, REAL
+from small_runs import LEARNING, REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command, shared_ray, stand_in

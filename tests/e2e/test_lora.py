@@ -1,6 +1,6 @@
 """A LoRA policy on the real stack: vLLM samples from the base model with the adapters added in, step after step."""
 
-from killed_runs import SMALL
+from small_runs import SMALL
 
 FLAGS = (*SMALL, "--ds.lora.rank", "16", "--ds.lora.alpha", "32", "--actor.adam.lr", "2e-3")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from every import every
-from killed_runs import REAL, SHORT, as_killed
+from small_runs import REAL, SHORT, as_killed
 
 
 def test_killed_and_resumed_is_not_killed(real, train):

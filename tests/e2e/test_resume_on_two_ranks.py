@@ -2,7 +2,7 @@
 
 import pytest
 from every import every
-from killed_runs import SHORT, as_killed
+from small_runs import SHORT, as_killed
 
 OTHERS = [pytest.param(algo, marks=every) for algo in ("dapo", "trpa")]
 

@@ -1,6 +1,6 @@
 """Training on one rank: what REAL learns, what a run leaves, how it goes on, and that nothing extra is started."""
 
-from killed_runs import LEARNING, REAL
+from small_runs import LEARNING, REAL
 
 FIRST_STEPS = (*LEARNING, "--seed", "1", "--no-eval.at_start", "--no-eval.at_end")
 

@@ -2,7 +2,7 @@
 
 import pytest
 from every import every
-from killed_runs import SMALL
+from small_runs import SMALL
 
 
 @pytest.fixture(scope="module")

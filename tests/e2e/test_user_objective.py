@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from killed_runs import SMALL
+from small_runs import SMALL
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 NO_EVALUATION = ("--no-eval.at_start", "--no-eval.at_end")

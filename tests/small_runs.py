@@ -1,4 +1,4 @@
-"""Runs that are killed and resumed: their flags, and the folder that a kill leaves."""
+"""Flags of runs that several tests make or kill, and the folder that a kill leaves."""
 
 import json
 import shutil
