@@ -252,10 +252,10 @@ def status(folder: Path) -> str | None:
     return json.loads(path.read_text())["status"] if path.exists() else None
 
 
-def start_comparison(out: Path) -> subprocess.Popen:
+def start_comparison(out: Path, python: str = sys.executable, environment: dict | None = None) -> subprocess.Popen:
     words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, "--algos", *Comparison.ALGOS]
-    command = [sys.executable, "-m", "real_openrlhf.cli", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [python, "-m", "real_openrlhf.cli", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.fixture(scope="session")
@@ -273,9 +273,9 @@ def interrupted(tmp_path_factory) -> Comparison:
 
 
 @pytest.fixture(scope="session")
-def compared(interrupted) -> Comparison:
+def compared(interrupted, forked) -> Comparison:
     """The same command again."""
-    child = start_comparison(interrupted.out)
+    child = start_comparison(interrupted.out, *forked)
     output, _ = child.communicate(timeout=600)
     return Comparison(interrupted.out, child.returncode, output, [])
 
