@@ -28,11 +28,16 @@ REPORTS = {
     "hard": ["hard/runs"],
     "more": ["more/runs"],
     "deal": ["deal/runs"],
-    **{
-        name: [f"{name}/runs"] for name in ("tune", "tune-hard", "tune-sums", "map") if (HERE / name / "runs").is_dir()
-    },
+    "map": ["map/runs"],
+    "tune": ["tune/runs"],
+    "tune-hard": ["tune-hard/runs"],
+    "tune-sums": ["tune-sums/runs"],
+    "stale": ["stale/runs"],
 }
-ACROSS = {"map": ("--actor.adam.lr", "--train.batch_size")}  # the flags of a map
+ACROSS = {  # the flags of a map
+    "map": ("--actor.adam.lr", "--train.batch_size"),
+    "stale": ("--actor.adam.lr", "--train.async_queue_size"),
+}
 # `columns 1,2,5` takes these of the report's table; without it a page shows all.
 BLOCK = re.compile(r"(<!-- table: (?P<path>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
