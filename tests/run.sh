@@ -5,7 +5,8 @@
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
 #   timed  answers that must come in time, so that nothing else runs beside these
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
-#   every  all of these, and of the grids of methods and layouts every cell: before a release, a new pin, a new patch
+#   every  all of these, and of the grids of methods, layouts and faults every cell: before a release, a new pin, a new
+#          patch, a change of set-up
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts=(fast slow timed e2e)
