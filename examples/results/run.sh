@@ -56,10 +56,12 @@ tune) # every method at its best rate of four on seeds 11 to 15; the map, which 
     at_best_rates comparison/{map,tune-rates}/runs "$@"
     ;;
 tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the best one on seeds 11 to 15
-    methods=(real real_constant real_balanced grpo) && flags=(--steps 20 --task sums)
-    [ "$name" = tune-sums ] || { methods+=(reinforce) && flags=(--steps 40 --skill 0.05); }
-    name=$name-rates many "${flags[@]}" --seeds 1 --algos "${methods[@]}" \
-        --grid actor.adam.lr 1e-4 2e-4 4e-4 8e-4 "$@"
+    methods=(real real_constant real_balanced grpo) && grid=(1e-4 2e-4 4e-4 8e-4)
+    case "$name" in
+    tune-hard) flags=(--steps 40 --skill 0.05) && methods+=(reinforce) ;;
+    tune-sums) flags=(--steps 20 --task sums) && grid+=(5e-5) ;;
+    esac
+    name=$name-rates many "${flags[@]}" --seeds 1 --algos "${methods[@]}" --grid actor.adam.lr "${grid[@]}" "$@"
     at_best_rates "comparison/$name-rates/runs" "${flags[@]}" "$@"
     ;;
 stale) # how old the policy may be that rollouts are drawn by: batches that wait in the asynchronous trainer's queue
