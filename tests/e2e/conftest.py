@@ -259,9 +259,20 @@ def start_comparison(out: Path, python: str = sys.executable, environment: dict 
 
 
 @pytest.fixture(scope="session")
+def compared(tmp_path_factory, forked) -> Comparison:
+    return to_the_end(tmp_path_factory.mktemp("comparison"), *forked)
+
+
+def to_the_end(out: Path, *python) -> Comparison:
+    child = start_comparison(out, *python)
+    output, _ = child.communicate(timeout=SECONDS)
+    return Comparison(out, child.returncode, output, [])
+
+
+@pytest.fixture(scope="session")
 def interrupted(tmp_path_factory) -> Comparison:
     """SIGTERM while the second of two runs starts."""
-    out = tmp_path_factory.mktemp("comparison")
+    out = tmp_path_factory.mktemp("interrupted")
     child = start_comparison(out)
     while status(out / "runs" / f"{Comparison.ALGOS[-1]}-s1") is None and child.poll() is None:
         time.sleep(1)
@@ -273,11 +284,9 @@ def interrupted(tmp_path_factory) -> Comparison:
 
 
 @pytest.fixture(scope="session")
-def compared(interrupted, forked) -> Comparison:
+def continued(interrupted, forked) -> Comparison:
     """The same command again."""
-    child = start_comparison(interrupted.out, *forked)
-    output, _ = child.communicate(timeout=600)
-    return Comparison(interrupted.out, child.returncode, output, [])
+    return to_the_end(interrupted.out, *forked)
 
 
 def kill_trainer(child: subprocess.Popen, run: Run, step: int) -> None:

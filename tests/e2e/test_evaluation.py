@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from every import every
 
 K = 128
 BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
@@ -157,6 +158,7 @@ def wait_until_nobody_is_left(session):
         time.sleep(0.2)
 
 
+@every  # a kill, below, ends them too
 def test_an_interrupt_ends_every_process(folder):
     running = run_until(folder, "one", K)
     os.kill(running.pid, signal.SIGINT)

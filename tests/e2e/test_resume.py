@@ -31,7 +31,8 @@ def test_the_run_says_that_it_was_killed_and_where_it_goes_on(killed, real):
     assert "goes on after step 5, from global_step5" in real.output
 
 
-@pytest.mark.parametrize("algo", ["trpa", *(pytest.param(algo, marks=every) for algo in ("dapo", "grpo"))])
+@every
+@pytest.mark.parametrize("algo", ["trpa", "dapo", "grpo"])
 def test_other_losses_too(train, algo):
     words = ("--algo", algo, "--seed", "1", *SHORT)
     run = train(f"{algo}-again", *words)
@@ -42,6 +43,7 @@ def test_other_losses_too(train, algo):
     assert "goes on after step 2" in resumed.output
 
 
+@every  # of the engines alone: tests/slow/test_checkpoints.py
 def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(train):
     run = train("damaged", "--algo", "real", "--seed", "2", *SHORT)
     numbers = run.numbers()
