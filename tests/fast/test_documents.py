@@ -76,7 +76,7 @@ NOT_RUN = {
     "bash tests/run.sh": "it is what runs this",
     "bash examples/scripts/compare_cpu.sh": "trains for minutes: tests/e2e/test_compare.py",
     "bash examples/scripts/train_real_qwen": "imports OpenRLHF for seconds: tests/slow/test_dry_run.py",
-    "real-openrlhf report": "draws for seconds: tests/slow/test_readme_commands.py",
+    "real-openrlhf report": "draws for seconds: tests/slow/test_wheel.py",
     "real-openrlhf train": "trains for minutes: tests/e2e/test_user_objective.py",
     "real-openrlhf eval": "needs a trained model and vLLM: tests/e2e/test_evaluation.py",
     "source .venv/bin/activate": "changes the shell, and nothing else",

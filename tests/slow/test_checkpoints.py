@@ -50,7 +50,7 @@ def tags(folder) -> set[str]:
     [
         {"zero_stage": 3},
         {"zero_stage": 2, "ema": True},
-        pytest.param({"zero_stage": 3, "offload": True}, marks=every),  # compiles DeepSpeed's Adam for a minute
+        pytest.param({"zero_stage": 3, "offload": True}, marks=every),
         pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
         pytest.param({"zero_stage": 3, "loss": "ppo", "deal": "groups", "ema": True}, marks=every),
@@ -67,6 +67,7 @@ def test_loaded_and_trained_on_is_trained_through(trained, case, tmp_path, chang
     assert through[0]["state"] != trained(until=1, load=True, **case)[0]["state"]  # it has trained
 
 
+@every  # compiles DeepSpeed's Adam, for a minute
 @pytest.mark.parametrize("restored", [True, False])
 def test_the_optimizer_goes_on_with_the_powers_of_its_betas(two_ranks, restored):
     """What else would differ, and why that is restored."""

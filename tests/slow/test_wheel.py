@@ -116,6 +116,7 @@ def test_with_its_extra_a_subcommand_works(wheel, tmp_path, answers, command):
     python = environment(tmp_path / "environment", wheel, extra=command)
     result = run(python, *words_of(command, tmp_path, answers))
     assert result.returncode == 0, result.stderr
+    assert command != "report" or (tmp_path / "report/index.html").is_file()  # what the README says to open
 
 
 def test_a_wheel_patches_without_the_checkout(wheel, tmp_path):
