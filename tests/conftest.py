@@ -28,7 +28,8 @@ GROUPS = {
     "parser": "bad_flags dry_run reward_faults",
     "ranks": "actor_trainer checkpoints compiled_operators gradient_format logged_ratios logit_free_zero3 "
     "nonfinite_guard zero3_load zero_ranks",
-    "training on one rank": "compare like_gpu lora resume train user_objective",
+    "training on one rank": "compare resume train",
+    "more training on one rank": "like_gpu lora user_objective",
     "training on two ranks": "resume_on_two_ranks train_on_two_ranks verifier_in_training",
 }
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
