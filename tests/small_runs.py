@@ -9,12 +9,14 @@ from real_openrlhf.training import run_folder
 # 64 rollouts a step in four updates
 SIZES = ("--rollout.batch_size", "8", "--train.batch_size", "16", "--train.micro_batch_size", "8")
 SIZES += ("--rollout.micro_batch_size", "16")
-# where what is learned does not matter, and where ten steps are to show it
+# where what is learned does not matter, and 128 where ten steps are to show it
 SMALL = (*SIZES, "--eval.n_samples_per_prompt", "1")
-LEARNING = (*SIZES, "--eval.n_samples_per_prompt", "2", "--actor.adam.lr", "4e-4")
+LEARNING = ("--rollout.batch_size", "16", "--train.batch_size", "32", "--eval.n_samples_per_prompt", "2")
+LEARNING += ("--actor.adam.lr", "2e-4")
 
 SHORT = (*SMALL, "--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
-REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5", *LEARNING)
+REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5")
+REAL += LEARNING
 
 
 def as_killed(folder: Path, before: str = "") -> None:

@@ -187,6 +187,7 @@ def _receive(connection: socket.socket) -> tuple[dict, list[int]]:
 def _become(words: list[str], environment: dict[str, str], folder: str, numbers: list[int], files: list[int]) -> None:
     """What `python WORDS` does, from where all is imported."""
     import ctypes
+    import warnings
     from multiprocessing import spawn
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # without the server nobody would hear how it ends
@@ -201,6 +202,8 @@ def _become(words: list[str], environment: dict[str, str], folder: str, numbers:
     for name, value in environment.items():
         if os.environ.get(name) != value:  # Ray looks for the place of a process's title before the first variable
             os.environ[name] = value
+    if wanted := environment.get("PYTHONWARNINGS"):
+        warnings._processoptions(wanted.split(","))  # type: ignore[attr-defined]
     os.chdir(folder)
     spawn.set_executable(environment.get(PYTHON, sys.executable))
     _run(words)

@@ -1,8 +1,8 @@
 """A LoRA policy on the real stack: vLLM samples from the base model with the adapters added in, step after step."""
 
-from small_runs import SMALL
+from small_runs import LEARNING
 
-FLAGS = (*SMALL, "--ds.lora.rank", "16", "--ds.lora.alpha", "32", "--actor.adam.lr", "2e-3")
+FLAGS = (*LEARNING, "--ds.lora.rank", "16", "--ds.lora.alpha", "32", "--actor.adam.lr", "5e-4")
 
 
 def test_a_lora_policy_learns_in_what_vllm_samples(train):
