@@ -198,7 +198,8 @@ def refuse_other_flags(path: Path, request: train_command.Request) -> None:
 def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int, jobs: int) -> list[tuple[Entry, int]]:
     """Every run; those that failed, with their exit codes. What ends all of them comes last."""
     out.mkdir(parents=True, exist_ok=True)
-    environment = environment_of(["--algo", todo[0].algo, *common])
+    methods = {(entry.algo, *entry.flags) for entry in todo}
+    environment = environment_of(*(["--algo", algo, *common, *flags] for algo, *flags in methods))
     numbers = Numbers(len(todo))
 
     def work(job: int) -> list[tuple[Entry, int]]:
@@ -273,9 +274,10 @@ def _left(seconds: Sequence[float], count: int, jobs: int) -> str:
     return f", {duration(sum(seconds) / len(seconds) * count / jobs)} left" if seconds else ""
 
 
-def environment_of(words: Sequence[str]) -> dict[str, str]:
-    request = train_command.request_of(words)
-    place = Place.of(request.recipe, None)
+def environment_of(*runs: Sequence[str]) -> dict[str, str]:
+    """Of a session in which each of these can train: some have a reference model, which may need GPUs of its own."""
+    requests = [train_command.request_of(words) for words in runs]
+    place = Place.of(requests[0].recipe, None)
     if place.job_address:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
-    return place.environment(request.plan())
+    return place.environment(max((request.plan() for request in requests), key=lambda plan: plan.gpus))

@@ -75,6 +75,7 @@ def serve(path: str) -> int:
     from openrlhf.cli import train_ppo_ray
 
     _reuse(train_ppo_ray)
+    groups = _noted_groups()
     draft = f"{path}.{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(draft)
@@ -91,6 +92,7 @@ def serve(path: str) -> int:
         threading.Thread(target=_end_with, args=(connection.fileno(), answered), daemon=True).start()
         code = _train(train_ppo_ray, json.loads(words))
         answered.set()
+        _give_back(groups)
         connection.sendall(str(code).encode())
         connection.shutdown(socket.SHUT_RDWR)
         if code:
@@ -162,6 +164,29 @@ def _reuse(train_ppo_ray: Any) -> None:
 
     train_ppo_ray.RayActorGroup = Group
     _control_here()
+
+
+def _noted_groups() -> list:
+    """Placement groups of models that have several ranks, or GPUs of their own, as they are made."""
+    from openrlhf.trainer.ray import launcher
+
+    groups: list = []
+    make = launcher.placement_group
+
+    def noted(*args: Any, **kwargs: Any) -> object:
+        groups.append(make(*args, **kwargs))
+        return groups[-1]
+
+    launcher.placement_group = noted
+    return groups
+
+
+def _give_back(groups: list) -> None:
+    """OpenRLHF's process ends after a training; in a session the next one would wait for these GPUs for ever."""
+    from ray.util import remove_placement_group
+
+    while groups:
+        remove_placement_group(groups.pop())
 
 
 def _control_here() -> None:

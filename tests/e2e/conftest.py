@@ -20,7 +20,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from every import EVERY
 from small_runs import LEARNING, REAL
 
 from real_openrlhf.errors import exit_code
@@ -31,7 +30,6 @@ HERE = Path(__file__).parent
 STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
 REFUSED = 2  # the exit code of flags that are wrong
-GPUS = 61 if EVERY else 21  # that Ray takes this machine to have, where all runs are on two ranks
 LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
 # What `cpu-like-gpu` needs; for any other recipe it is a package that nobody imports.
 STAND_IN = stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
@@ -199,9 +197,8 @@ def train_on_two(runs, reward_calls, tmp_path_factory):
     environment = {
         "REAL_VERIFIER_FAULTS": json.dumps(FAULTS),
         "FAILING_REWARD_CALLS": str(reward_calls),
-        # two logical GPUs a run, four with a reference: OpenRLHF gives each group of ranks a placement group and never
-        # takes it back, and the run that finds none left would wait for ever
-        "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": GPUS, "CPU": GPUS + 2}),
+        # two for the policy, two for a reference, one for the engine: each run must give back what it took
+        "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 5, "CPU": 7}),
     }
     shared = SharedRay(runs, tmp_path_factory.mktemp("two"), (*layout, *reward), environment)
     with shared.stack:

@@ -57,7 +57,7 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
     monkeypatch.setattr(
         command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
     )
-    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
     monkeypatch.setattr(train_command, "run", lambda args, session: asked.append(args.openrlhf) or 2)
     parser = argparse.ArgumentParser()
     command.configure(parser)
@@ -70,7 +70,7 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
 def test_jobs_share_the_runs(tmp_path, monkeypatch, codes, expected):
     opened = contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
     monkeypatch.setattr(command.shared_ray, "opened", lambda *_: opened)
-    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
 
     def train(args, session):
         (tmp_path / f"ran {args.seed}").touch()
@@ -90,7 +90,7 @@ def test_jobs_share_the_runs(tmp_path, monkeypatch, codes, expected):
 def test_a_job_that_is_killed_is_told(tmp_path, monkeypatch):
     opened = contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
     monkeypatch.setattr(command.shared_ray, "opened", lambda *_: opened)
-    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
     monkeypatch.setattr(train_command, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     parser = argparse.ArgumentParser()
     command.configure(parser)
@@ -103,7 +103,7 @@ def test_a_session_that_does_not_start_is_a_line_of_its_job(tmp_path, monkeypatc
         raise UserError("the session did not start")
 
     monkeypatch.setattr(command.shared_ray, "opened", refuse)
-    monkeypatch.setattr(command, "environment_of", lambda words: {})
+    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
     parser = argparse.ArgumentParser()
     command.configure(parser)
     words = ["--algos", "real", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]
@@ -165,3 +165,16 @@ def test_a_compact_copy_has_what_maps_and_predictions_read(tmp_path, monkeypatch
     kept = json.loads((tmp_path / "shared" / "runs" / "real-s1" / "metrics.jsonl").read_text())
     assert kept == {"phase": "train", "step": 1, **dict.fromkeys(read, 0.1235)}
     assert all(value(kept) is not None for value, _ in collapse.SIGNALS.values())
+
+
+def test_a_session_has_gpus_for_the_run_that_needs_most(monkeypatch):
+    """A reference model apart is one more; where there are too few, Ray would wait for ever."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    apart = ("--no-train.colocate_all", "--vllm.num_engines", "1")
+    needs = {algo: ["--recipe", "cpu", "--algo", algo, *apart] for algo in ("real", "grpo")}
+
+    def gpus(*algos: str) -> int:
+        environment = command.environment_of(*(needs[algo] for algo in algos))
+        return json.loads(environment["RAY_OVERRIDE_RESOURCES"])["GPU"]
+
+    assert (gpus("real"), gpus("grpo"), gpus("real", "grpo"), gpus("grpo", "real")) == (2, 3, 3, 3)
