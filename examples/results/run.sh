@@ -67,7 +67,7 @@ tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the
     [ "$name" = tune-hard ] || many "${flags[@]}" --first-seed 11 --seeds 5 --algos 'real_balanced --actor.adam.lr 1e-4' "$@"
     ;;
 stale) # how old the policy may be that rollouts are drawn by: batches that wait in the asynchronous trainer's queue
-    many --seeds 2 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
+    many --seeds 1 --steps 20 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
         --train.hopeless fail --train.hopeless_steps 0 \
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
     ;;
