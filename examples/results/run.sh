@@ -11,10 +11,11 @@ compare() {
 }
 # Many runs: two sessions for all, a run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster.
 # No update is clipped while a run is sound: at a norm of 1 nearly all of REAL's are, and few of GRPO's.
-many() {
-    compare --compact --jobs 2 --steps 30 --eval.n_samples_per_prompt 4 --ds.zero_stage 2 --actor.max_norm 100 \
+sweep() {
+    compare --jobs 2 --steps 30 --eval.n_samples_per_prompt 4 --ds.zero_stage 2 --actor.max_norm 100 \
         --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end "$@"
 }
+many() { sweep --compact "$@"; } # hundreds are committed
 rates=(3e-5 1e-4 3e-4 1e-3) # at 3e-3 every method of the map is dead
 at_best_rates() { # runs that varied the rate, then flags of compare
     local best runs=()
@@ -67,7 +68,7 @@ tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the
     [ "$name" = tune-hard ] || many "${flags[@]}" --first-seed 11 --seeds 5 --algos 'real_balanced --actor.adam.lr 1e-4' "$@"
     ;;
 stale) # how old the policy may be that rollouts are drawn by: batches that wait in the asynchronous trainer's queue
-    many --seeds 1 --steps 20 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
+    sweep --seeds 1 --steps 20 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable \
         --train.hopeless fail --train.hopeless_steps 0 \
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
     ;;

@@ -78,6 +78,30 @@ def test_the_edge_of_the_map_recomputed(algo, label):
     assert row in (ROOT / "docs" / "results.md").read_text().splitlines()
 
 
+def ends_of(experiment: str, *runs: str) -> list[float]:
+    found = []
+    for run in runs:
+        lines = map(json.loads, (RESULTS / experiment / "runs" / run / "metrics.jsonl").read_text().splitlines())
+        evaluations = [line for line in lines if line["phase"] == "eval"]
+        found.append(next(value for name, value in evaluations[-1].items() if name.endswith("pass1")))
+    return found
+
+
+def test_the_ends_that_the_page_lists_of_single_runs():
+    page = " ".join((ROOT / "docs" / "results.md").read_text().split())
+    queue = "async_queue_size-{}-s1"
+    for algo, said in {"grpo": "GRPO ends at {}", "real": "REAL at {}", "cispo": "CISPO ends at {}"}.items():
+        ends = ends_of("stale", *(f"{algo}-lr-1e-4-{queue.format(size)}" for size in (1, 2, 4, 8)))
+        one, two, four, eight = (f"{end:.2f}" for end in ends)
+        assert said.format(f"{one}, {two}, {four} and {eight}") in page
+    grpo, real, cispo = ends_of("stale", *(f"{algo}-lr-4e-4-{queue.format(1)}" for algo in ("grpo", "real", "cispo")))
+    assert f"at {grpo:.2f}, where REAL has {real:.2f} and CISPO {cispo:.2f}" in page
+    algos = "real", "real_constant", "real_balanced", "grpo"
+    real, constant, balanced, grpo = ends_of("tune-sums-rates", *(f"{algo}-lr-4e-4-s1" for algo in algos))
+    assert f"at 4e-4 REAL ends at {real:.2f} and the control at {constant:.2f}" in page
+    assert f"balanced REAL at {balanced:.2f} and GRPO at {grpo:.2f}" in page
+
+
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
     records = sorted(RESULTS.glob("*/runs/*/run.json"))
     assert len(records) >= 50
