@@ -4,12 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from every import every
 
 from real_openrlhf import patching
 from real_openrlhf.training.place import Place
 from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
 
 PACKAGE = Path(patching.__file__).parents[1]
+pytestmark = every  # three nodes start for half a minute
 
 
 def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:

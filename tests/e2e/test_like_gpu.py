@@ -4,6 +4,7 @@ On two ranks: test_train_on_two_ranks.py (GRPO) and test_verifier_in_training.py
 """
 
 import pytest
+from every import every
 
 # the recipes' own prompts and temperatures are not the same
 SAME = (
@@ -20,7 +21,7 @@ SIZE = ("--rollout.batch_size", "8", "--train.batch_size", "64")
 ONE_UPDATE = (*SIZE, "--max-steps", "1", "--no-eval.at_start", "--no-eval.at_end")
 
 
-@pytest.mark.parametrize("algo", ["real", "grpo"])
+@pytest.mark.parametrize("algo", ["real", pytest.param("grpo", marks=every)])
 def test_the_first_update_is_the_plain_recipes(train, algo):
     runs = [
         train(f"{algo}-{recipe}", "--recipe", recipe, "--algo", algo, *SAME, *ONE_UPDATE)

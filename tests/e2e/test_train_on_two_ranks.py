@@ -7,7 +7,8 @@ from small_runs import SMALL
 
 @pytest.fixture(scope="module")
 def grpo(train_alone):
-    return train_alone("grpo", "--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
+    words = ("--recipe", "cpu-like-gpu", "--algo", "grpo", "--gpus", "2", "--max-steps", "3")
+    return train_alone("grpo", *words, "--eval.n_samples_per_prompt", "2")
 
 
 def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
@@ -16,7 +17,7 @@ def test_grpo_on_two_zero3_ranks_with_a_reference_and_a_kl_loss(grpo):
     kl = grpo.values("kl")
     assert 0 <= kl[0] < kl[-1]  # the policy leaves the reference
     before, after = (line["eval_reverse_pass1"] for line in grpo.lines("eval"))
-    assert before < 0.65 < after  # at temperature 0.6: 0.59 and 0.73 when this was written
+    assert before + 0.05 < after  # at temperature 0.6: 0.59 and 0.73 when this was written
 
 
 def test_only_this_machine_can_reach_a_run_on_two_ranks(grpo):
@@ -45,6 +46,7 @@ def test_dapo_asynchronously(train_on_two):
     assert {line["step"] for line in run.lines("eval")} >= {0, 4}
 
 
+@every  # in one epoch: test_resume_on_two_ranks.py
 def test_real_asynchronously_in_two_epochs(train_on_two):
     run = train_on_two(
         "real-async", *SMALL, "--algo", "real", "--max-steps", "4", "--train.async_enable", "--train.max_epochs", "2",

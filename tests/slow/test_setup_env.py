@@ -149,6 +149,7 @@ def test_a_cuda_package_beside_the_pytorch_for_cpu_is_refused(world, venv):
     assert world.setup(venv).returncode == 0
 
 
+@every  # the next run after a kill, below, finds such ones too
 def test_a_half_installed_package_is_installed_again(world, venv):
     mark_incomplete(venv)
     (venv / SITE / "vllm/part299.py").unlink()
@@ -218,6 +219,7 @@ def test_a_stop_reaches_the_compilers_and_frees_the_environment(world, unfinishe
     assert world.setup(unfinished).returncode == 0
 
 
+@every
 def test_two_runs_take_turns(world, venv):
     folder = os.open(venv, os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
@@ -317,6 +319,7 @@ def without_torch(world: World, folder: Path) -> Path:
     return folder
 
 
+@every
 def test_torch_for_cpu_comes_from_the_index_that_is_named(world, unfinished, tmp_path):
     own, other = without_torch(world, tmp_path / "own"), tmp_path / "other/torch"
     other.mkdir(parents=True)
