@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs one of the experiments of docs/results.md, writes its report, and puts what is committed here beside this script:
 #   bash examples/results/run.sh mixed|knobs|hard|more|deal|tune|tune-hard|tune-sums|map|stale [any flag of compare_cpu.sh]
-# The runs go to comparison/NAME. Interrupted, the same command goes on. A run is the same, bit for bit, on one machine.
+# The runs go to comparison/NAME. Interrupted, the same command goes on. A run is the same, bit for bit, on one machine,
+# but for those of stale.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 name="${1:?which experiment? mixed, knobs, hard, more, deal, tune, tune-hard, tune-sums, map or stale}"

@@ -198,7 +198,7 @@ def refuse_other_flags(path: Path, request: train_command.Request) -> None:
 def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int, jobs: int) -> list[tuple[Entry, int]]:
     """Every run; those that failed, with their exit codes. What ends all of them comes last."""
     out.mkdir(parents=True, exist_ok=True)
-    methods = {(entry.algo, *entry.flags) for entry in todo}
+    methods = dict.fromkeys((entry.algo, *entry.flags) for entry in todo)
     environment = environment_of(*(["--algo", algo, *common, *flags] for algo, *flags in methods))
     numbers = Numbers(len(todo))
 

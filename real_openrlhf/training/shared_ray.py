@@ -92,7 +92,8 @@ def serve(path: str) -> int:
         threading.Thread(target=_end_with, args=(connection.fileno(), answered), daemon=True).start()
         code = _train(train_ppo_ray, json.loads(words))
         answered.set()
-        _give_back(groups)
+        if not code:  # else the session ends, and whatever Ray still holds with it
+            _give_back(groups)
         connection.sendall(str(code).encode())
         connection.shutdown(socket.SHUT_RDWR)
         if code:

@@ -1,6 +1,6 @@
 """What the tasks for machines without a GPU share: a small Qwen2 that knows, but answers unreliably, and its cache.
 
-A model is pre-trained in a minute or less: first on right answers, then on answers that are right with probability
+A model is pre-trained in a minute or two: first on right answers, then on answers that are right with probability
 `skill` only. So the right answer is within reach of sampling and RL has something to sharpen; `skill` sets how many
 groups are mixed. Everything is a pure function of the configuration.
 """
