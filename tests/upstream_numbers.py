@@ -2,10 +2,10 @@
 
     upstream_numbers.py OUT.pt [--lend]
 
-Saves a dictionary per part, {name: tensor or value}: losses and gradients, advantages, training from batches to
-weights, what the controller pushes and vLLM is asked for, the final arguments, DeepSpeed's configuration; all from
-seeded tensors. `--lend` gives the release, from outside and without a change to its files, what it lacks on a machine
-without CUDA; the patched one needs none of it.
+Saves a dictionary per part, {name: tensor or value}: training from batches to weights, what the controller pushes and
+vLLM is asked for, the final arguments, DeepSpeed's configuration; all from seeded tensors. Losses and advantages by
+themselves are in files that no patch touches. `--lend` gives the release, from outside and without a change to its
+files, what it lacks on a machine without CUDA; the patched one needs none of it.
 """
 
 import argparse
@@ -69,74 +69,7 @@ def seeded(name: str) -> torch.Generator:
     return torch.Generator().manual_seed(SEED + sum(map(ord, name)))
 
 
-# 1. The loss.
-
-
-def loss_cases():
-    """Every combination that `PolicyLoss` accepts."""
-    corrections = [
-        dict(is_correction_level=level, is_correction_mode=mode, is_correction_gating=gating)
-        | ({} if gating == "ratio" else dict(is_correction_threshold=(0.0, 0.3)))
-        for level, mode, gating in itertools.product(
-            ("off", "token", "seq"), ("mask", "clip"), ("ratio", "binary_kl", "tv")
-        )
-        if mode == "mask" or (level, gating) == ("token", "ratio")
-    ]
-    for kind, clip, dual, by_token, correction, normalised, dtype in itertools.product(
-        ("ppo", "gspo"),
-        ((0.2, 0.2), (0.2, 0.28), (3e-4, 4e-4)),
-        (None, 3.0),
-        (True, False),
-        corrections,
-        (False, True),
-        (torch.float32, torch.bfloat16),
-    ):
-        settings = dict(
-            policy_loss_type=kind,
-            clip_eps_low=clip[0],
-            clip_eps_high=clip[1],
-            dual_clip=dual,
-            token_level_loss=by_token,
-            **correction,
-        )
-        totals = dict(dp_size=2, batch_num_tokens=77.0, global_batch_size=13.0) if normalised else {}
-        yield settings, totals, dtype
-
-
-def losses() -> dict:
-    from openrlhf.models import PolicyLoss, aggregate_loss
-    from openrlhf.models.utils import compute_approx_kl
-
-    draw = seeded("loss")
-    rows, length = 6, 9
-    mask = torch.arange(length) < torch.tensor([9, 1, 5, 0, 7, 3])[:, None]
-    old = -3 * torch.rand(rows, length, generator=draw)
-    new = old + 0.5 * torch.randn(rows, length, generator=draw)
-    rollout = old + 0.1 * torch.randn(rows, length, generator=draw)
-    advantages = torch.randn(rows, length, generator=draw)
-    found = {}
-    for number, (settings, totals, dtype) in enumerate(loss_cases()):
-        log_probs = new.to(dtype, copy=True).requires_grad_()
-        results = PolicyLoss(**settings)(
-            log_probs, old.to(dtype), advantages, mask, rollout_log_probs=rollout.to(dtype), **totals
-        )
-        results[0].backward()
-        for part, value in zip(("loss", "clip_ratio", "kl", "vllm_kl", "filtered"), results, strict=True):
-            found[f"policy_loss/{number}/{part}"] = None if value is None else value.detach()
-        found[f"policy_loss/{number}/gradient"] = log_probs.grad
-    for by_token, totals in itertools.product(
-        (True, False), ({}, dict(dp_size=4, batch_num_tokens=31.0, global_batch_size=5.0))
-    ):
-        found[f"aggregate/{by_token}/{len(totals)}"] = aggregate_loss(new, mask, token_level_loss=by_token, **totals)
-    for kind, unbiased in itertools.product(("k1", "k2", "k3"), (False, True)):
-        log_probs = (8 * new).requires_grad_()  # wide enough for the clamps
-        kl = compute_approx_kl(log_probs, old, rollout, kl_estimator=kind, unbiased_gradient=unbiased)
-        kl.sum().backward()
-        found[f"kl/{kind}/{unbiased}"], found[f"kl/{kind}/{unbiased}/gradient"] = kl.detach(), log_probs.grad
-    return found
-
-
-# 2. Advantages and returns.
+# 1. Rollouts.
 
 
 def rollouts(count: int, name: str):
@@ -197,40 +130,7 @@ def tensors_of(experience, name: str) -> dict:
     return found | {f"{name}/info/{key}": value for key, value in experience.info.items()}
 
 
-def advantages() -> dict:
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-    from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
-
-    penalties = {
-        "none": [],
-        "overlong": ["--reward.overlong_buffer_len", "4"],
-        "stop": ["--reward.stop_properly_penalty_coef", "0.5"],
-    }
-    found = {}
-    for estimator, kl, (penalty, flags) in itertools.product(
-        ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", "reinforce", "gae"), (0.0, 0.3), penalties.items()
-    ):
-        args = arguments(
-            *(
-                "--algo.advantage.estimator",
-                estimator,
-                "--algo.advantage.gamma",
-                "0.9",
-                "--algo.advantage.lambd",
-                "0.8",
-            ),
-            *("--rollout.max_new_tokens", "7", "--rollout.n_samples_per_prompt", "4", "--rollout.batch_size", "6"),
-            *("--reward.clip_range", "-0.8", "0.9", *flags),
-        )
-        maker = RemoteExperienceMaker(
-            None, None, None, None, FixedKLController(kl), types.SimpleNamespace(args=args), None
-        )
-        for number, batch in enumerate(maker.compute_advantages_and_returns(batches(24, 5, "advantages"))):
-            found |= tensors_of(batch, f"{estimator}/kl {kl}/{penalty}/{number}")
-    return found
-
-
-# 3. Training, with the real DeepSpeed engine.
+# 2. Training, with the real DeepSpeed engine.
 
 BATCHES = ("--rollout.batch_size", "6", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "12")
 STATIC = (*BATCHES, "--train.micro_batch_size", "4")
@@ -380,7 +280,7 @@ def training() -> dict:
     return found
 
 
-# 4. The controller: what is pushed to the ranks, and what is logged of a step.
+# 3. The controller: what is pushed to the ranks, and what is logged of a step.
 
 
 def controller() -> dict:
@@ -434,7 +334,7 @@ def controller() -> dict:
     return found
 
 
-# 5. What vLLM is asked for.
+# 4. What vLLM is asked for.
 
 
 def requests() -> dict:
@@ -464,7 +364,7 @@ def requests() -> dict:
     return found
 
 
-# 6. The command line.
+# 5. The command line.
 
 REQUIRED = ("--actor.model_name_or_path", "model", "--reward.remote_url", "http://reward:5000/a,http://reward:5000/b")
 COMMANDS = [
@@ -581,7 +481,7 @@ def options() -> dict:
     return {option: action.help for action in parser._actions for option in action.option_strings}
 
 
-# 7. DeepSpeed's configuration where CUDA is.
+# 6. DeepSpeed's configuration where CUDA is.
 
 
 def deepspeed_settings() -> dict:
@@ -612,7 +512,7 @@ def main() -> None:
         import openrlhf.models
 
     compile_less()  # what others of the tests have compiled
-    parts = (losses, advantages, training, controller, requests, command_lines, options, deepspeed_settings)
+    parts = (training, controller, requests, command_lines, options, deepspeed_settings)
     found = {part.__name__: part() for part in parts}
     torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, chosen.out)
 

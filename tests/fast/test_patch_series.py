@@ -41,15 +41,11 @@ def field(patch: Path, name: str) -> str:
 
 
 @by_file
-def test_each_patch_says_what_why_how_tested_and_until_when(patch):
+def test_each_patch_says_what_is_unchanged_what_tests_it_and_when_it_can_go(patch):
     number = PATCHES.index(patch) + 1
-    assert re.match(rf"\[PATCH 0?{number}/{len(PATCHES)}\] [a-z0-9 -]+: \S", field(patch, "Subject"))
-    why = header(patch).split("\n\n", 1)[1].split("Unchanged:")[0]
-    assert len(why.split()) >= 20
-    for name in ("Unchanged", "Test", "Remove-When"):
-        assert len(field(patch, name).split()) >= (1 if name == "Test" else 3)
-    assert re.match(r"a pull request\b|none[;.] \w+", field(patch, "Upstream"))
-    assert all(len(line) <= 79 for line in header(patch).splitlines() if "maintainers" not in line)
+    assert field(patch, "Subject").startswith((f"[PATCH {number}/{len(PATCHES)}]", f"[PATCH {number:02}/{len(PATCHES)}]"))
+    for name in ("Unchanged", "Test", "Upstream", "Remove-When"):
+        assert field(patch, name)
 
 
 @by_file
@@ -94,11 +90,6 @@ def test_the_whole_series_stays_short():
     assert sum(len(changed(patch, sign)) for patch in PATCHES for sign in "+-") <= 280
 
 
-@by_file
-def test_no_line_is_longer_than_upstreams(patch):
-    assert [line for line in changed(patch, "+") if len(line) > 119] == []
-
-
 def test_the_readme_says_what_each_patch_does_and_whether_it_could_go_upstream():
     table = (REPOSITORY / "patches/README.md").read_text()
     rows = re.findall(r"^\| (\d{4}) ([a-z0-9 ]+) \| \S.* \| (yes|no) \|$", table, re.MULTILINE)
@@ -109,9 +100,9 @@ def test_the_readme_says_what_each_patch_does_and_whether_it_could_go_upstream()
 
 
 @by_file
-def test_nothing_personal_and_no_stray_whitespace(patch):
+def test_nothing_personal_no_stray_whitespace_and_no_line_longer_than_upstreams(patch):
     assert not re.search(r"/(root|home|tmp|work)/", patch.read_text())
-    assert [line for line in changed(patch, "+") if line != line.rstrip()] == []
+    assert [line for line in changed(patch, "+") if line != line.rstrip() or len(line) > 119] == []
 
 
 def test_every_touched_file_is_recorded_and_no_other():
@@ -133,21 +124,6 @@ def release(tmp_path) -> Path:
     patching.revert(tmp_path)
     assert set(patching.file_states(tmp_path, SERIES).values()) == {patching.BEFORE}
     return tmp_path
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-@with_openrlhf
-def test_the_series_applies_to_the_release_and_reverts_byte_identical(release):
-    before = contents(release)
-    assert patching.apply(release) == len(SERIES.fingerprints)
-    after = contents(release)
-    assert {path for path in after if after[path] != before.get(path)} == set(SERIES.fingerprints)
-    assert patching.apply(release) == 0
-    assert patching.revert(release) == len(SERIES.fingerprints)
-    assert contents(release) == before
 
 
 # Where CUDA may still be named: on ways that are taken only where it is.

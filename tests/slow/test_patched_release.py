@@ -79,25 +79,6 @@ def assert_same(found: dict[str, dict], part: str) -> dict:
     return release
 
 
-def test_losses_and_their_gradients(found):
-    values = assert_same(found, "losses")
-    gradients = {key: value for key, value in values.items() if key.endswith("/gradient")}
-    assert {key.split("/")[0] for key in gradients} == {"policy_loss", "kl"}
-    moved = [gradient.any().item() for gradient in gradients.values()]
-    assert sum(moved) > 0.9 * len(moved)  # a tight filter of divergences may drop every token
-
-
-def test_advantages_and_returns_of_every_estimator_with_kl_in_the_reward_and_length_penalties(found):
-    values = assert_same(found, "advantages")
-
-    def returns(case: str) -> list:
-        return [bits(value) for key, value in values.items() if key.startswith(case) and key.endswith("/returns")]
-
-    for estimator in ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", "reinforce", "gae"):
-        for changed in ("kl 0.3/none", "kl 0.0/overlong", "kl 0.0/stop"):  # each setting was in force
-            assert returns(f"{estimator}/kl 0.0/none") != returns(f"{estimator}/{changed}")
-
-
 def test_training_with_the_real_engine(found):
     """Losses, gradients, dynamic batches, what is logged, and the weights after four or more optimizer steps."""
     release, patched = found["release"]["training"], found["patched"]["training"]
