@@ -267,22 +267,6 @@ REFUSED = {
         "--algo.real.label_threshold nan",
         "--algo.real.label_threshold 0.5",
     ),
-    "a setting of bce": (
-        "--algo.real.bce_reduction mean",
-        "--algo.real.bce_reduction mean is not read by --algo.real.objective real, which reads --algo.real.tau. "
-        "Leave it out, or use an objective that reads it: bce",
-        "--algo.real.bce_reduction mean --algo.real.objective bce",
-    ),
-    "a setting of disco": (
-        "--algo.real.disco_kl_coef 10",
-        "use an objective that reads it: disco_logl, disco_lratio",
-        "--algo.real.disco_kl_coef 10 --algo.real.objective disco_logl",
-    ),
-    "trpa has no tau": (
-        "--algo.real.objective trpa --algo.real.tau 0.5",
-        "is not read by --algo.real.objective trpa, which reads --algo.real.trpa_beta. Leave it out",
-        "--algo.real.objective trpa",
-    ),
     "an objective that there is not": (
         "--algo.real.objective reel",
         "--algo.real.objective reel: unknown objective 'reel': choose one of real, ",

@@ -11,6 +11,7 @@ from real_openrlhf.algorithm.metrics import (
     group_metrics,
     ratio_metrics,
     ratio_table,
+    scored_ratio_table,
     token_gradients,
 )
 from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, score_weights
@@ -183,6 +184,15 @@ def test_tables_of_micro_batches_add_up(tokens):
     parts = [ratio_table(*(column[row : row + 1] for column in (*tokens, gradients))) for row in range(3)]
     torch.testing.assert_close(sum(parts), whole, rtol=0, atol=1e-12)
     assert whole[..., 0].sum() == 18 and parts[2].abs().sum() == 0
+
+
+@pytest.mark.parametrize(("scores", "threshold"), [([1.0, 0.0, math.nan], 0.5), ([0.4, 0.3, math.nan], 0.3)])
+def test_without_labels_the_classes_come_from_scores(tokens, scores, threshold):
+    """Of upstream's own losses: right above the threshold, on neither side where there is no score."""
+    *columns, labels = tokens
+    expected = ratio_table(*columns, labels, token_gradients("gspo", *tokens, clip=(0.1, 0.3)))
+    found = scored_ratio_table("gspo", *columns, torch.tensor(scores), (0.1, 0.3), threshold)
+    assert torch.equal(found, expected) and found[1, :, 1].any()
 
 
 def test_an_empty_table_is_all_zeros():

@@ -3,6 +3,8 @@
 One process: importing OpenRLHF takes longer than all the checks.
 """
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -118,6 +120,26 @@ def test_a_users_own_objective_is_loaded_and_tried(capsys, tmp_path):
     mine.unlink()
     _, _, (problem,) = dry_run(capsys, *words)
     assert f"{mine} cannot be read (No such file or directory)" in problem
+
+
+def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
+    text = "def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n"
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "runs/begun").mkdir(parents=True)
+    record = {"recipe": "qwen7b", "algo": "real", "seed": 42, "status": "failed", "flags": {}}
+    record["objective"] = {"elsewhere.py": hashlib.sha256(text.encode()).hexdigest()}  # the file may have moved
+    (tmp_path / "runs/begun/run.json").write_text(json.dumps(record))
+
+    def problems(objective: str) -> list[str]:
+        resumed = ("--recipe", "qwen7b", "--run-name", "begun", "--resume")
+        return dry_run(capsys, *resumed, "--algo.real.objective", objective)[2]
+
+    assert problems("mine.py:mine") == []
+    (changed,) = problems("real")
+    assert "began with another objective of your own" in changed and "now none" in changed
+    (tmp_path / "mine.py").write_text(text + "# another\n")
+    (changed,) = problems("mine.py:mine")
+    assert record["objective"]["elsewhere.py"][:12] in changed and "another --run-name" in changed
 
 
 def test_upstreams_own_checks_are_heard(capsys):
