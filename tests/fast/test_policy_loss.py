@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from naive import naive_group_loss
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
@@ -28,16 +29,12 @@ def batch():
 
 def paper(new, old, lengths, rewards, groups, tau=0.5, drop=True):
     """Eq. REAL, mean over prompts, in loops."""
-    losses = []
+    settings, losses = ObjectiveSettings("real", tau, "drop" if drop else "keep"), []
     for group in set(groups):
         rows = [row for row, other in enumerate(groups) if other == group]
-        scores = {r: sum(new[r, t] - old[r, t] for t in range(lengths[r])) / lengths[r] for r in rows}
-        positives, negatives = ([s for r, s in scores.items() if rewards[r] == side] for side in (1, 0))
-        if drop and not (positives and negatives):
-            losses.append(0.0)
-            continue
-        loss = torch.log(1 + sum(torch.exp(-s / tau) for s in positives) + 0 * new[0, 0])
-        losses.append(loss + torch.log(1 + sum(torch.exp(s / tau) for s in negatives) + 0 * new[0, 0]))
+        scores = [sum(new[r, t] - old[r, t] for t in range(lengths[r])) / lengths[r] for r in rows]
+        labels = [-1 if math.isnan(rewards[row]) else rewards[row] for row in rows]
+        losses.append(naive_group_loss(settings, scores, labels)[0])
     return sum(losses) / len(losses)
 
 
