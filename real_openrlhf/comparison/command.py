@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.comparison.publish import publish
+from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.side_by_side import Numbers, side_by_side
 from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
@@ -141,6 +141,8 @@ def run(args: argparse.Namespace) -> int:
         if (folder / entry.name).exists():
             refuse_other_flags(folder / entry.name, train_command.request_of(_words(entry, common)))
     print(f"{len(every)} runs of {args.steps} steps, {len(every) - len(todo)} already finished: {folder}")
+    if args.publish and todo:
+        refuse_now()
     failures = _train(todo, common, args.out.resolve(), len(every), args.jobs) if todo else []
     if failures and failures[-1][1] == REFUSED:  # and has said why
         return REFUSED

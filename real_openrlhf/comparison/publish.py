@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from real_openrlhf.errors import UserError
 from real_openrlhf.files import write_json, write_jsonl
+from real_openrlhf.training.provenance import code, irreproducible
 from real_openrlhf.training.tiny_model import cache_folder
 
 DIGITS = 6  # significant ones of a logged number
@@ -26,12 +28,28 @@ COMPACT = (
 
 def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
     """run.json and metrics.jsonl of every run, with paths that mean something elsewhere; compact, the most of it."""
+    folders = list(folders)
+    for folder in folders:
+        if why := irreproducible(json.loads((folder / "run.json").read_text())):
+            raise UserError(
+                f"{folder} {why}, so nobody can get that code back, and nothing is published. Commit the changes "
+                "(`git status` names them), then make the runs again in another --out."
+            )
     for folder in folders:
         path = out / "runs" / folder.name
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / "run.json", json.loads(_portable((folder / "run.json").read_text(), folder)))
         lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
         write_jsonl(path / "metrics.jsonl", (_line(line, compact) for line in lines))
+
+
+def refuse_now() -> None:
+    """Before hours of training, and not after them."""
+    if why := irreproducible(code()):
+        raise UserError(
+            f"--publish: a run made now {why}, so nobody could get that code back. Commit the changes (`git status` "
+            "names them) or put them aside with `git stash`, then start again."
+        )
 
 
 def _portable(text: str, folder: Path) -> str:

@@ -115,7 +115,7 @@ def test_a_session_that_does_not_start_is_a_line_of_its_job(tmp_path, monkeypatc
 def record(folder, **changes):
     folder.mkdir(parents=True)
     flags = {"--train.max_steps": 4, "--train.run_dir": str(folder)}
-    about = {"recipe": "cpu", "algo": "real", "seed": 1, "status": "finished"}
+    about = {"recipe": "cpu", "algo": "real", "seed": 1, "status": "finished", "tree": "1" * 40}
     (folder / "run.json").write_text(json.dumps({**about, "flags": flags, **changes}))
     return folder
 
