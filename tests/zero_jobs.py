@@ -20,13 +20,14 @@ from safetensors.torch import load_file
 
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks import actor_trainer, nonfinite_guard
-from real_openrlhf.hooks.compiled_operators import compile_less
-from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
-from real_openrlhf.hooks.experience_maker import RealExperienceMaker
-from real_openrlhf.hooks.mismatch import MismatchError
+from real_openrlhf.hooks import nonfinite_guard
+from real_openrlhf.hooks.actor import real_trainer as actor_trainer
+from real_openrlhf.hooks.actor.mismatch import MismatchError
+from real_openrlhf.hooks.controller.dealt_experience_maker import DealtExperienceMaker
+from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
+from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
+from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
-from real_openrlhf.hooks.planned_experience import PlannedExperience
 
 compile_less()
 

@@ -1,6 +1,6 @@
 """`real-openrlhf compare`: algorithms x seeds on the CPU stack, then the report; what is finished is not run again.
 
-All runs share one session (training/shared_ray.py), so that Ray and the vLLM engine start once and not once a run.
+All runs share one session (training/launch/shared_ray.py): Ray and the vLLM engine start once and not once a run.
 """
 
 import argparse
@@ -18,14 +18,17 @@ from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.side_by_side import Numbers, side_by_side
 from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.records import PLACES, flags_of, recorded_flags
+from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
-from real_openrlhf.training import run_folder, run_inputs, shared_ray, tiny_model
-from real_openrlhf.training.ending import settle
-from real_openrlhf.training.place import Place
-from real_openrlhf.training.progress import duration
-from real_openrlhf.training.recipes import ALGORITHMS
-from real_openrlhf.training.records import PLACES, flags_of, recorded_flags
-from real_openrlhf.training.tasks import RECIPES_OF, TASKS
+from real_openrlhf.training import run_inputs
+from real_openrlhf.training.launch import shared_ray
+from real_openrlhf.training.launch.ending import end_unwatched
+from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch.progress import duration
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.tasks import RECIPES_OF, TASKS
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 INTERRUPTED = (129, 130, 143)
@@ -134,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
     common += [*_task(args.task, args.skill), "--max-steps", str(args.steps)]
     common += ["--runs-dir", str(folder), *args.openrlhf]
-    for unseen in filter(None, (settle(folder / entry.name) for entry in every)):
+    for unseen in filter(None, (end_unwatched(folder / entry.name) for entry in every)):
         print(unseen)
     todo = [entry for entry in every if not finished(folder / entry.name, args.steps)]
     for entry in every:

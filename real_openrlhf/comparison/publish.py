@@ -6,8 +6,8 @@ from pathlib import Path
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import write_json, write_jsonl
-from real_openrlhf.training.provenance import code, irreproducible
-from real_openrlhf.training.tiny_model import cache_folder
+from real_openrlhf.runs.provenance import code, irreproducible
+from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 DIGITS = 6  # significant ones of a logged number
 COMPACT_DIGITS = 4

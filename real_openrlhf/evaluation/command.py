@@ -17,7 +17,7 @@ from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
-from real_openrlhf.training.provenance import code, versions
+from real_openrlhf.runs.provenance import code, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

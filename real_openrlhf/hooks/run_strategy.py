@@ -11,10 +11,10 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf import whole_folders
 from real_openrlhf.files import write_json
-from real_openrlhf.hooks.adam_powers import restore_powers
-from real_openrlhf.hooks.compiled_operators import compile_less
-from real_openrlhf.hooks.loopback_stores import keep_stores_here
-from real_openrlhf.hooks.prompt_stream import PromptStream
+from real_openrlhf.hooks.fixes.adam_powers import restore_powers
+from real_openrlhf.hooks.fixes.compiled_operators import compile_less
+from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
+from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 from real_openrlhf.signs_of_life import enter, offer_stacks
 
 # What OpenRLHF reads of a checkpoint before it asks whether there was one.

@@ -13,7 +13,7 @@ from real_openrlhf.files import parsed, read_bytes
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
 from real_openrlhf.report.words import tame, word
-from real_openrlhf.training.run_folder import as_it_is
+from real_openrlhf.runs.run_folder import as_it_is
 
 LAST_STEP, LARGEST = 10**12, 1e100
 EVENTS = "events.out.tfevents.*"

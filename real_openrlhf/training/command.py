@@ -19,29 +19,29 @@ from real_openrlhf.errors import UserError, on_one_line
 from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.training import (
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.flag_lines import flag_lines, in_words
+from real_openrlhf.recipes.plan import OBJECTIVE, Plan, compose
+from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.records import flags_of, is_finished, recorded_flags, typed
+from real_openrlhf.recipes.setting import Recipe, Setting
+from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.training import run_inputs
+from real_openrlhf.training.checks import (
     data_check,
-    forked_workers,
     host_memory,
     memory_estimate,
     model_check,
     preflight,
-    provenance,
     reward_check,
-    run_folder,
-    run_inputs,
-    shared_ray,
 )
-from real_openrlhf.training.ending import settle, told
-from real_openrlhf.training.flag_lines import flag_lines, in_words
-from real_openrlhf.training.place import TRAINER, Place
-from real_openrlhf.training.plan import OBJECTIVE
-from real_openrlhf.training.process import drop_stale_locks, supervise
-from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, Plan, Recipe, Setting, compose
-from real_openrlhf.training.records import flags_of, is_finished, recorded_flags, typed
-from real_openrlhf.training.stalled import FLAG, MINUTES, Watch
-from real_openrlhf.training.tasks import TASKS, recipe_of
+from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch.ending import end_unwatched, final_summary
+from real_openrlhf.training.launch.place import TRAINER, Place
+from real_openrlhf.training.launch.process import drop_stale_locks, supervise
+from real_openrlhf.training.launch.progress import Progress
+from real_openrlhf.training.launch.stalled import FLAG, MINUTES, Watch
+from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -175,7 +175,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     """In a process of its own; with `session`, the socket of a shared Ray (shared_ray.py), inside that."""
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
-    if request.resumed and not args.dry_run and (unseen := settle(request.resumed)):
+    if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
     _show(request, place)
     findings = preflight.Findings()
@@ -195,7 +195,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         print("dry run: nothing is wrong, nothing was started")
         return 0
     if request.resumed and is_finished(request.resumed, request.plan()):
-        print(f"{request.resumed} is finished: there is nothing to continue\n\n{told(request.resumed)}")
+        print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
     return _train(request, place, session)
 
@@ -386,7 +386,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             run_folder.write(path, record | ending)
     print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")
     if not code:
-        print(f"\n{told(path)}")
+        print(f"\n{final_summary(path)}")
     else:
         print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from every import every
 
-from real_openrlhf.training.provenance import CODE
+from real_openrlhf.runs.provenance import CODE
 
 K = 128
 BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.hooks.hopeless import Hope, HopelessRunError
+from real_openrlhf.hooks.controller.hopeless import Hope, HopelessRunError
 
 FINE = {"rollout/solve_all": 0.5, "rollout/solve_none": 0.25, "rollout/ignored": 0.5, "rollout/truncated_rate": 0.99}
 HOPELESS = {

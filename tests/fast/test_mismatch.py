@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS, gaps, mismatch_metrics, no_gaps, rollout_gaps
-from real_openrlhf.hooks.mismatch import Mismatch, MismatchError
+from real_openrlhf.hooks.actor.mismatch import Mismatch, MismatchError
 
 POLICY = torch.tensor([[-1.0, -2.0, math.nan], [-0.5, -0.5, -0.5], [math.nan] * 3])
 SAMPLER = torch.tensor([[-1.5, -1.75, 0.0], [-0.5, -0.5, -3.5], [0.0] * 3])

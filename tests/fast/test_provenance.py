@@ -12,7 +12,7 @@ import pytest
 
 from real_openrlhf.comparison.publish import publish
 from real_openrlhf.errors import UserError
-from real_openrlhf.training import provenance
+from real_openrlhf.runs import provenance
 
 PACKAGE = Path(provenance.PACKAGE)
 HEX = re.compile("[0-9a-f]{40}")

@@ -17,7 +17,9 @@ from real_openrlhf.algorithm.objective import OBJECTIVES, Objective, ObjectiveSe
 from real_openrlhf.hooks.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
-from real_openrlhf.training import command, preflight, provenance, run_inputs
+from real_openrlhf.runs import provenance
+from real_openrlhf.training import command, run_inputs
+from real_openrlhf.training.checks import preflight
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"

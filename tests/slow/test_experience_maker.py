@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.hooks.experience_maker import RealExperienceMaker
-from real_openrlhf.hooks.labels import NO_ANSWER, label_of, label_rollouts
-from real_openrlhf.hooks.planned_experience import PlanBuffer, PlannedExperience
+from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
+from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_of, label_rollouts
+from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, PlannedExperience
 
 PAD = 0
 
