@@ -132,23 +132,20 @@ def tensors_of(experience, name: str) -> dict:
 
 # 2. Training, with the real DeepSpeed engine.
 
-BATCHES = ("--rollout.batch_size", "6", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "12")
-STATIC = (*BATCHES, "--train.micro_batch_size", "4")
+BATCHES = "--rollout.batch_size 6 --rollout.n_samples_per_prompt 4 --train.batch_size 12"
+STATIC = f"{BATCHES} --train.micro_batch_size 4"
 DYNAMIC = (
-    *(*BATCHES, "--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "40", "--train.max_epochs", "2"),
-    *("--vllm.num_engines", "1"),
+    f"{BATCHES} --train.dynamic_batch_enable --train.max_tokens_per_gpu 40 --train.max_epochs 2 --vllm.num_engines 1"
 )
-KL_LOSS = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
+KL_LOSS = "--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef 0.2"
+CORRECTED = "--algo.advantage.is_correction_level token --actor.dual_clip 3.0 --actor.eps_clip_low_high 0.2 0.28"
 RUNS = {
     "ppo": STATIC,
-    "ppo, ZeRO-3, KL loss, entropy": (*STATIC, *KL_LOSS, "--ds.zero_stage", "3", "--actor.entropy_coef", "0.01"),
-    "ppo, IS correction, dual clip": (
-        *(*STATIC, "--algo.advantage.is_correction_level", "token", "--actor.dual_clip", "3.0"),
-        *("--actor.eps_clip_low_high", "0.2", "0.28", "--actor.loss_agg_mode", "seq-mean-token-mean"),
-    ),
+    "ppo, ZeRO-3, KL loss, entropy": f"{STATIC} {KL_LOSS} --ds.zero_stage 3 --actor.entropy_coef 0.01",
+    "ppo, IS correction, dual clip": f"{STATIC} {CORRECTED} --actor.loss_agg_mode seq-mean-token-mean",
     "ppo, dynamic batches": DYNAMIC,
-    "gspo": (*STATIC, "--actor.policy_loss_type", "gspo", "--actor.eps_clip_low_high", "3e-4", "4e-4"),
-    "gspo, ZeRO-3, dynamic batches": (*DYNAMIC, "--actor.policy_loss_type", "gspo", "--ds.zero_stage", "3"),
+    "gspo": f"{STATIC} --actor.policy_loss_type gspo --actor.eps_clip_low_high 3e-4 4e-4",
+    "gspo, ZeRO-3, dynamic batches": f"{DYNAMIC} --actor.policy_loss_type gspo --ds.zero_stage 3",
 }
 
 
@@ -163,16 +160,14 @@ def trainer_class(args) -> type:
     return actor_trainer_class(args)
 
 
-def train(name: str, flags: tuple[str, ...], model: Path, run_dir: str | None = None) -> dict:
+def train(name: str, flags: str, model: Path, run_dir: str | None = None) -> dict:
     """Two rollout batches through upstream's own actor trainer: every loss, gradient and weight on the way."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
     from openrlhf.models import Actor
     from openrlhf.trainer.ppo_utils.experience import balance_experiences
     from openrlhf.utils import get_strategy
 
-    args = arguments(
-        *flags, "--actor.num_gpus_per_node", "1", "--ref.num_gpus_per_node", "1", "--actor.adam.lr", "1e-3"
-    )
+    args = arguments(f"{flags} --actor.num_gpus_per_node 1 --ref.num_gpus_per_node 1 --actor.adam.lr 1e-3")
     args.ds.packing_samples, args.ds.attn_implementation = False, "eager"  # dynamic batching sets flash-attn's
     args.ds.param_dtype = "bf16"
     if run_dir:
@@ -321,10 +316,8 @@ def controller() -> dict:
     found = {}
     for kind, (batching, flags) in itertools.product(("ppo", "gspo"), (("static", STATIC), ("dynamic", DYNAMIC))):
         pushed: list = []
-        args = arguments(
-            *("--actor.policy_loss_type", kind, "--algo.advantage.estimator", "group_norm", *flags),
-            *("--actor.num_gpus_per_node", "2", "--rollout.micro_batch_size", "5"),
-        )
+        group = "--algo.advantage.estimator group_norm --actor.num_gpus_per_node 2 --rollout.micro_batch_size 5"
+        args = arguments(f"--actor.policy_loss_type {kind} {flags} {group}")
         status, step = Trainer(args).train_step(rollouts(24, "controller"), 3)
         name = f"{kind}/{batching}"
         for number, experience in enumerate(pushed):
@@ -350,7 +343,7 @@ def requests() -> dict:
     prompts = types.SimpleNamespace(serve=lambda generator: None)  # which the patched one asks for
     found = {}
     for correction in ("off", "seq"):
-        args = arguments("--algo.advantage.is_correction_level", correction, "--rollout.n_samples_per_prompt", "4")
+        args = arguments(f"--algo.advantage.is_correction_level {correction} --rollout.n_samples_per_prompt 4")
         generator = samples_generator.SamplesGenerator(
             types.SimpleNamespace(args=args), prompts, None, None, [Engine(), Engine()]
         )
@@ -366,61 +359,40 @@ def requests() -> dict:
 
 # 5. The command line.
 
-REQUIRED = ("--actor.model_name_or_path", "model", "--reward.remote_url", "http://reward:5000/a,http://reward:5000/b")
+REQUIRED = "--actor.model_name_or_path model --reward.remote_url http://reward:5000/a,http://reward:5000/b"
+# Beside what is required. Refused are: a group of one, what needs --train.async_enable, images with a critic, fewer
+# rollouts than actors, and flags and losses that there are not.
+OPTIONS = f"""
+--actor.policy_loss_type gspo --actor.eps_clip 0.1
+--algo.advantage.estimator group_norm --rollout.n_samples_per_prompt 8 {KL_LOSS}
+--algo.advantage.estimator group_norm
+--algo.advantage.estimator rloo --rollout.n_samples_per_prompt 4 --algo.kl.init_coef 0
+--algo.kl.init_coef 1e-3 --algo.kl.target 6 --algo.kl.estimator k2
+--algo.advantage.is_correction_level seq --algo.advantage.is_correction_threshold 2.0
+{DYNAMIC} --algo.advantage.estimator reinforce_baseline
+{DYNAMIC} --rollout.max_tokens_per_gpu 512
+--train.async_enable --train.partial_rollout_enable --rollout.vllm_generate_batch_size 2048
+--train.partial_rollout_enable
+--rollout.vllm_generate_batch_size 2048
+--train.colocate_all --vllm.enable_sleep --ds.enable_sleep
+--vllm.enable_sleep
+--algo.dynamic_filtering_enable --rollout.n_samples_per_prompt 8
+--algo.dynamic_filtering_enable
+--train.agent_func_path agent.py --eval.dataset held_out --eval.steps 5
+--ds.ring_attn_size 2 --ds.packing_samples
+--data.input_template without_braces
+--data.max_images_per_prompt 1
+--critic.model_name_or_path critic --critic.save_value_network --train.enable_ema
+--actor.dual_clip 3 --ds.lora.dropout 0.1 --ds.zero_stage 0 --train.batch_size 7
+--rollout.batch_size 4 --rollout.micro_batch_size 1
+--actor.policy_loss_type policy_gradient
+--no.such_flag 1
+--train.micro 2 --algo.kl.init 0.5"""
 COMMANDS = [
-    (),
-    REQUIRED,
-    ("--actor.model_name_or_path", "model", "--reward.model_name_or_path", "judge,other"),
-    (*REQUIRED, "--actor.policy_loss_type", "gspo", "--actor.eps_clip", "0.1"),
-    (*REQUIRED, "--algo.advantage.estimator", "group_norm", "--rollout.n_samples_per_prompt", "8", *KL_LOSS),
-    (*REQUIRED, "--algo.advantage.estimator", "group_norm"),  # refused: one rollout a prompt
-    (
-        *REQUIRED,
-        "--algo.advantage.estimator",
-        "rloo",
-        "--rollout.n_samples_per_prompt",
-        "4",
-        "--algo.kl.init_coef",
-        "0",
-    ),
-    (*REQUIRED, "--algo.kl.init_coef", "1e-3", "--algo.kl.target", "6", "--algo.kl.estimator", "k2"),
-    (*REQUIRED, "--algo.advantage.is_correction_level", "seq", "--algo.advantage.is_correction_threshold", "2.0"),
-    (*REQUIRED, *DYNAMIC, "--algo.advantage.estimator", "reinforce_baseline"),
-    (*REQUIRED, *DYNAMIC, "--rollout.max_tokens_per_gpu", "512"),
-    (
-        *REQUIRED,
-        "--train.async_enable",
-        "--train.partial_rollout_enable",
-        "--rollout.vllm_generate_batch_size",
-        "2048",
-    ),
-    (*REQUIRED, "--train.partial_rollout_enable"),  # refused: not asynchronous
-    (*REQUIRED, "--rollout.vllm_generate_batch_size", "2048"),  # refused: not asynchronous
-    (*REQUIRED, "--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"),
-    (*REQUIRED, "--vllm.enable_sleep"),
-    (*REQUIRED, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "8"),
-    (*REQUIRED, "--algo.dynamic_filtering_enable"),  # refused: one rollout a prompt
-    (*REQUIRED, "--train.agent_func_path", "agent.py", "--eval.dataset", "held_out", "--eval.steps", "5"),
-    ("--actor.model_name_or_path", "model", "--eval.dataset", "held_out", "--reward.model_name_or_path", "judge"),
-    (*REQUIRED, "--ds.ring_attn_size", "2", "--ds.packing_samples"),
-    (*REQUIRED, "--data.input_template", "no braces"),
-    (*REQUIRED, "--data.max_images_per_prompt", "1"),  # refused: a critic
-    (*REQUIRED, "--critic.model_name_or_path", "critic", "--critic.save_value_network", "--train.enable_ema"),
-    (
-        *REQUIRED,
-        "--actor.dual_clip",
-        "3",
-        "--ds.lora.dropout",
-        "0.1",
-        "--ds.zero_stage",
-        "0",
-        "--train.batch_size",
-        "7",
-    ),
-    (*REQUIRED, "--rollout.batch_size", "4", "--rollout.micro_batch_size", "1"),  # refused: fewer than actors
-    (*REQUIRED, "--actor.policy_loss_type", "policy_gradient"),  # refused: no such loss
-    (*REQUIRED, "--no.such_flag", "1"),
-    (*REQUIRED, "--train.micro", "2", "--algo.kl.init", "0.5"),  # abbreviated
+    "",
+    *(f"{REQUIRED} {options}" for options in OPTIONS.split("\n")),
+    "--actor.model_name_or_path model --reward.model_name_or_path judge,other",
+    "--actor.model_name_or_path model --eval.dataset held_out --reward.model_name_or_path judge",
 ]
 
 
@@ -432,12 +404,12 @@ def main_block() -> tuple[types.ModuleType, list[ast.stmt]]:
     return train_ppo_ray, tree.body[-1].body
 
 
-def call(*flags: str) -> dict:
+def call(flags: str) -> dict:
     """Runs the script with these flags up to its call of `train`: {"args": ..., "parser": ...}, as far as it came."""
     module, statements = main_block()
     seen: dict = {}
     space = vars(module) | {"train": lambda args: seen.update(args=args)}
-    argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags]
+    argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags.split()]
     try:
         exec(compile(ast.Module(statements, []), module.__file__, "exec"), space)
     finally:
@@ -446,9 +418,9 @@ def call(*flags: str) -> dict:
     return seen
 
 
-def arguments(*flags: str) -> types.SimpleNamespace:
+def arguments(flags: str) -> types.SimpleNamespace:
     with contextlib.redirect_stdout(io.StringIO()):  # it warns of what the tests mean to ask for
-        return call(*("--actor.model_name_or_path", "model", "--reward.remote_url", "http://reward"), *flags)["args"]
+        return call(f"--actor.model_name_or_path model --reward.remote_url http://reward {flags}")["args"]
 
 
 def flat(value, name: str = "") -> dict:
@@ -467,7 +439,7 @@ def command_lines() -> dict:
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-                values = flat(call(*flags)["args"])
+                values = flat(call(flags)["args"])
         except (Exception, SystemExit) as refusal:
             values = {"refused": f"{type(refusal).__name__}: {refusal}"}
         found[flags] = values | {"printed": printed.getvalue()}
@@ -477,7 +449,7 @@ def command_lines() -> dict:
 def options() -> dict:
     """{option: its help} of the script's parser."""
     with contextlib.redirect_stdout(io.StringIO()):
-        parser = call(*REQUIRED)["parser"]
+        parser = call(REQUIRED)["parser"]
     return {option: action.help for action in parser._actions for option in action.option_strings}
 
 

@@ -314,9 +314,9 @@ class NaiveReal:
             groups.setdefault(groups_of(self.case)[position], []).append(position)
         settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups)
         losses = [
-            naive_group_loss(
-                settings, [gaps[p].mean() for p in members], [labels_of(self.case)[p] for p in members]
-            )[0]
+            naive_group_loss(settings, [gaps[p].mean() for p in members], [labels_of(self.case)[p] for p in members])[
+                0
+            ]
             for members in groups.values()
         ]
         loss = sum(losses) / len(groups)

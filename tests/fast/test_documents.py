@@ -178,7 +178,9 @@ def test_every_path_exists(page):
 def test_every_function_named_with_its_module_exists(page):
     package = {path: text for path, text in files(".py").items() if ROOT / "real_openrlhf" in path.parents}
     for text in code(page):
-        if name := re.fullmatch(r"(?:[a-z_]+\.)*(?!real_openrlhf)([a-z_]+)\.(?!py$|jsonl?$)([a-z_]+)(?:\(.*\))?", text):
+        if name := re.fullmatch(
+            r"(?:[a-z_]+\.)*(?!real_openrlhf)([a-z_]+)\.(?!py$|jsonl?$)([a-z_]+)(?:\(.*\))?", text
+        ):
             room = [source for path, source in package.items() if name[1] in (path.stem, path.parent.name)]
             assert not room or re.search(rf"^ *(def |class )?{name[2]}\b", "\n".join(room), re.MULTILINE), text
         for name in re.findall(r"(?:::|^)(test_\w+)$", text):

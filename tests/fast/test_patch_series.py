@@ -43,7 +43,9 @@ def field(patch: Path, name: str) -> str:
 @by_file
 def test_each_patch_says_what_is_unchanged_what_tests_it_and_when_it_can_go(patch):
     number = PATCHES.index(patch) + 1
-    assert field(patch, "Subject").startswith((f"[PATCH {number}/{len(PATCHES)}]", f"[PATCH {number:02}/{len(PATCHES)}]"))
+    assert field(patch, "Subject").startswith(
+        (f"[PATCH {number}/{len(PATCHES)}]", f"[PATCH {number:02}/{len(PATCHES)}]")
+    )
     for name in ("Unchanged", "Test", "Upstream", "Remove-When"):
         assert field(patch, name)
 

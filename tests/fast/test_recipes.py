@@ -20,6 +20,7 @@ ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
 
+
 def plan(recipe: str, algo: str = "real", user=None, removed=(), rows=None):
     return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
 
