@@ -1,4 +1,4 @@
-"""Recipes against the paper: its numbers are written here a second time, and what a recipe quotes is looked up in it."""
+"""Recipes against the paper: its numbers stand here a second time, and what a recipe quotes is looked up in it."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""Each bad input is one line and exit code 2, and changes nothing: what is done to a folder in which a run would start,
-the command line, and the line that is expected. An input that were accepted would be trained with, and so be noticed.
+"""Each bad input is one line and exit code 2, and changes nothing.
+
+The table says what is done to a folder in which a run would start, the command line, and the line that is expected.
+Nothing stands in for training: an input that is accepted starts it, and fails the test.
 """
 
 import contextlib
@@ -109,7 +111,7 @@ DATA = [
     Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Prepare it again"),
     Case("data is a folder", _folder("rows.jsonl"), "rows.jsonl is a folder. Name a file in it"),
     Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 rows of training data do not fill one"),
-    Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "cannot be read (Permission", nobody=True),
+    Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "cannot be read", nobody=True),
     Case("a table that is missing", _nothing, "rows.parquet does not exist", "--data rows.parquet"),
     Case("a set that nobody knows", _nothing, "dapo17 does not exist. Name a file that does", "--data dapo17"),
     Case("a line cut off", _rows('{"prompt": "1=", "lab'), "line 65 is not JSON"),
