@@ -9,7 +9,6 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.errors import UserError
-from real_openrlhf.rewards.verifier.verdict import verify
 
 ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 needs_originals = pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")
@@ -63,15 +62,6 @@ def test_minerva_has_the_several_golds_of_the_baselines():
     after = [len(problem.golds) for problem in read_benchmark("minerva", ORIGINALS)[0]]
     assert [before.count(n) for n in (1, 2, 3)] == [197, 71, 4]
     assert [after.count(n) for n in (1, 2, 3)] == [232, 38, 2]  # without the repeated ones
-
-
-@needs_originals
-@pytest.mark.parametrize("name", ["aime24", "aime25", "amc23"])
-def test_number_formats_are_understood_by_the_verifier(prepared, name):
-    for before, after in zip(originals(name), records(prepared / f"{name}.jsonl"), strict=True):
-        number = int(float(before["reward_model"]["ground_truth"]))
-        assert verify(f"\\boxed{{{number}}}", after["label"]).score == 1.0
-        assert verify(f"\\boxed{{{number + 1}}}", after["label"]).score == 0.0
 
 
 @needs_originals

@@ -5,7 +5,6 @@ series was taken off (the tool proves by SHA-256 that it is the release), one th
 """
 
 import os
-import re
 import shutil
 import subprocess
 from importlib.metadata import distribution
@@ -179,25 +178,6 @@ def test_deepspeed_is_configured_alike_where_cuda_is(found):
     """The settings of the gathers are for gloo alone."""
     release, patched = found["release"]["deepspeed_settings"], found["patched"]["deepspeed_settings"]
     assert release == patched and len(release) == 32
-
-
-def test_where_cuda_is_the_accelerators_calls_are_torch_cudas_own(monkeypatch):
-    """Every call that the series makes instead of torch.cuda's, with DeepSpeed's own accelerator for CUDA."""
-    from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
-
-    made = set()
-    for patch in patching.load_series().patches:
-        made |= set(re.findall(r"^\+.*get_accelerator\(\)\.(\w+)\(", patch.read_text(), re.MULTILINE))
-    cuda, called = CUDA_Accelerator(), []
-    for name in ("current_device", "current_stream", "empty_cache", "set_device", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, lambda *args, name=name: called.append(name) or 3)
-    direct = {"current_stream", "empty_cache", "synchronize"}
-    for name in direct:
-        assert getattr(cuda, name)() == 3 and called.pop() == name
-    assert cuda.set_device(3) is None and called.pop() == "set_device"
-    assert cuda.current_device_name() == "cuda:3" and called == ["current_device"]
-    assert cuda.device_name() == "cuda" and cuda.communication_backend_name() == "nccl"
-    assert made == direct | {"set_device", "current_device_name", "device_name", "communication_backend_name"}
 
 
 def test_where_this_package_was_uninstalled_first_openrlhf_imports_and_the_command_names_the_fix(python, folder):
