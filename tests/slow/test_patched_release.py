@@ -151,13 +151,6 @@ def test_the_same_command_line_gives_the_same_arguments(found):
     assert any("requires --train.async_enable" in why for why in refused) and 8 < len(refused) < len(release) / 2
 
 
-def test_upstreams_defaults_stay_for_ppo_and_gspo(found):
-    commands = found["patched"]["command_lines"]
-    values = next(values for flags, values in commands.items() if "judge,other" in flags)
-    assert values["algo.kl.init_coef"] == 0.01 and values["algo.advantage.estimator"] == "gae"
-    assert values["critic.model_name_or_path"] == "judge"
-
-
 # Of --train.dynamic_batch_enable and --rollout.micro_batch_size, since there are --train.deal and --rollout.mismatch.
 AMBIGUOUS = {"--train.d", "--rollout.m", "--rollout.mi"}
 
