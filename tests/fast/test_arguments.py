@@ -142,6 +142,11 @@ def test_vllm_tells_log_probabilities_where_someone_looks_at_them(flags, mismatc
         ("--algo.real.mismatch_limit 0", "must be a positive number"),
         ("--algo.real.mismatch_limit 0.2 --rollout.mismatch off", "needs vLLM's log-probabilities"),
         ("--ref.offload --ds.zero_stage 2", "does nothing with --ds.zero_stage 2"),
+        ("--actor.policy_loss_type cispo --actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate"),
+        (
+            "--actor.policy_loss_type cispo --algo.advantage.is_correction_level token",
+            "is_correction_level token is not made with --actor.policy_loss_type cispo",
+        ),
     ],
 )
 def test_what_could_not_work_is_refused(flags, says):

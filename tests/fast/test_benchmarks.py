@@ -103,12 +103,6 @@ def test_the_folder_option_wants_a_folder(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_no_hub_is_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert main(["data", "aime24", "--out", str(tmp_path / "o.jsonl")]) == 2
-    assert "cannot load HuggingFaceH4/aime_2024 from the hub" in capsys.readouterr().err
-
-
 def test_choosing():
     assert chosen(["all"]) == list(ROWS)
     assert chosen(["minerva", "aime24"]) == ["aime24", "minerva"]

@@ -5,7 +5,7 @@ import pytest
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import memory_estimate
+from real_openrlhf.training.checks import host_memory, memory_estimate
 
 QWEN_1_5B, QWEN_7B = memory_estimate.KNOWN_CONFIGS
 GPU = 80e9
@@ -171,3 +171,37 @@ def test_a_run_that_does_not_fit_is_told_what_to_do():
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
     _, warnings = memory_estimate.report(shape, found, 80, measured=False)
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)
+
+
+# What waits in a machine's own memory.
+
+P = 7_615_616_512
+SLEEPING, PINNED = "weights of sleeping vLLM engines", "the sleeping policy's Adam and gradients, pinned"
+
+
+def waits(recipe="qwen7b", algo="real", user=None, removed=(), nodes=1, engines=8) -> dict[str, float]:
+    composed = plan(recipe, algo, user, removed)
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[composed.text("--actor.model_name_or_path")])
+    found = host_memory.host_memory(shape, memory_estimate.layout_of(composed), nodes, engines)
+    return {name: size for name, size in found.items() if "guess" not in name}
+
+
+def test_what_sleeps_is_on_the_host():
+    assert waits() == {SLEEPING: 2 * P * 8, PINNED: 16 * P}  # fp32: weights, two moments, gradients
+    assert waits(nodes=2) == {SLEEPING: 2 * P * 4, PINNED: 8 * P}
+    assert waits(removed=["--ds.grad_accum_dtype"])[PINNED] == 14 * P
+    assert waits(removed=["--vllm.enable_sleep", "--ds.enable_sleep"]) == {}
+    adapters = waits("qwen7b-lora", engines=1)
+    assert adapters[SLEEPING] == 2 * P and adapters[PINNED] < 16 * P / 40  # what is trained only
+
+
+def test_what_is_offloaded_is_too():
+    assert waits(user={"--ds.adam_offload": ()}) == {SLEEPING: 16 * P, "Adam and gradients in fp32": 16 * P}
+    assert waits(algo="grpo", user={"--ref.offload": ()})["reference model (bf16)"] == 2 * P
+
+
+@pytest.mark.parametrize("host, warned", [(None, False), (2e12, False), (128e9, True)])
+def test_a_machine_with_too_little_is_told(host, warned):
+    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
+    lines, warnings = host_memory.report(shape, plan("qwen7b"), host)
+    assert lines[0].startswith("host memory, a machine: ") and bool(warnings) is warned

@@ -414,18 +414,6 @@ def test_no_openrlhf_at_all(world, tmp_path):
     assert nothing.stderr.count("\n") == wrong.stderr.count("\n") == 1
 
 
-def test_the_command_and_its_exit_codes(world, site, patched):
-    base = world[0]
-    assert tool(base, "status", "--root", site).returncode == 1
-    assert tool(base, "apply", "--root", site).returncode == 0
-    assert tool(base, "status", "--root", site).returncode == 0
-    assert package(site) == patched
-    write(site, {"openrlhf/loss.py": "mine\n"})
-    assert tool(base, "status", "--root", site).returncode == 2
-    refused = tool(base, "apply", "--root", site)
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "openrlhf/loss.py" in refused.stderr
-
-
 # Copies for clusters, and the check inside workers
 
 
