@@ -1,4 +1,4 @@
-"""The patch series itself: what each file says of itself, what it may contain, and that it fits the release exactly.
+"""The patch series itself: what each file says of itself, and what it may contain.
 
 That `ppo` and `gspo` compute the same with it: tests/slow/test_patched_release.py. The tool that applies it, and git's
 word for the result: test_patching.py.

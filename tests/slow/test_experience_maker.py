@@ -3,12 +3,15 @@
 Not among the fast tests only because importing OpenRLHF takes its time.
 """
 
+import copy
 import itertools
 import math
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
+from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 
 from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
@@ -19,56 +22,22 @@ from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, Planne
 PAD = 0
 
 
-def arguments(
-    group=4,
-    prompts=8,
-    batch=16,
-    micro=2,
-    ranks=2,
-    epochs=1,
-    max_tokens=None,
-    depth="auto",
-    old="auto",
-    truncated="negative",
-    threshold=None,
-    limit=None,
-):
-    return SimpleNamespace(
-        actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=ranks),
-        ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
-        data=SimpleNamespace(max_len=12),
-        algo=SimpleNamespace(
-            advantage=SimpleNamespace(estimator="group_norm"),
-            real=SimpleNamespace(
-                scoring="auto",
-                wave_depth=depth,
-                old_log_probs=old,
-                objective="real",
-                tau=None,
-                uniform_groups="drop",
-                bce_reduction="sum",
-                trpa_beta=0.1,
-                truncated=truncated,
-                label_threshold=threshold,
-                mismatch_limit=limit,
-                disco_kl_coef=0.0,
-            ),
-        ),
-        rollout=SimpleNamespace(
-            n_samples_per_prompt=group, batch_size=prompts, micro_batch_size=3, max_tokens_per_gpu=max_tokens
-        ),
-        train=SimpleNamespace(
-            run_dir=None,
-            batch_size=batch,
-            micro_batch_size=micro,
-            max_epochs=epochs,
-            max_tokens_per_gpu=max_tokens,
-            dynamic_batch_enable=max_tokens is not None,
-            seed=7,
-            colocate_all=True,
-            colocate_actor_ref=False,
-        ),
-    )
+@cache
+def defaults() -> SimpleNamespace:
+    words = "--actor.model_name_or_path model --reward.remote_url reward.py --actor.policy_loss_type real"
+    return parse_args([*words.split(), "--rollout.n_samples_per_prompt", "4", "--train.seed", "7"])
+
+
+def arguments(group=4, prompts=8, batch=16, micro=2, ranks=2, epochs=1, max_tokens=None, **real) -> SimpleNamespace:
+    """OpenRLHF's own, with a layout of few rollouts, and settings of --algo.real."""
+    args = copy.deepcopy(defaults())
+    args.actor.num_gpus_per_node, args.train.max_epochs = ranks, epochs
+    args.rollout.n_samples_per_prompt, args.rollout.batch_size, args.rollout.micro_batch_size = group, prompts, 3
+    args.train.batch_size, args.train.micro_batch_size = batch, micro
+    args.train.dynamic_batch_enable = max_tokens is not None
+    args.train.max_tokens_per_gpu = args.rollout.max_tokens_per_gpu = max_tokens
+    vars(args.algo.real).update(real)
+    return args
 
 
 def rollout(prompt="1+1", score=1.0, reward=1.0, length=3, truncated=False, **info) -> Experience:
@@ -109,7 +78,7 @@ NO_BOX, IGNORE = {NO_ANSWER: 1.0}, {"truncated": "ignore"}
         (POSITIVE, 1.0, {"reward": -0.7}, {}),  # a reward that something else has shaped says nothing
         (NEGATIVE, 0.0, {"reward": 3.0}, {}),
         (IGNORED, math.nan, {}, {}),  # the verifier failed or timed out
-        (IGNORED, math.nan, {}, {"threshold": 0.5}),
+        (IGNORED, math.nan, {}, {"label_threshold": 0.5}),
         (IGNORED, 1.0, {"length": 0}, {}),
         (IGNORED, 0.0, {"length": 0}, {}),
         (NEGATIVE, 0.0, {"truncated": True}, {}),
@@ -119,11 +88,11 @@ NO_BOX, IGNORE = {NO_ANSWER: 1.0}, {"truncated": "ignore"}
         (NEGATIVE, 0.0, {NO_ANSWER: 0.0}, {}),
         (POSITIVE, 1.0, NO_BOX, {}),
         (IGNORED, 0.0, NO_BOX | {"truncated": True}, IGNORE),
-        (POSITIVE, 0.51, {}, {"threshold": 0.5}),
-        (NEGATIVE, 0.5, {}, {"threshold": 0.5}),  # above, not at
-        (NEGATIVE, -3.0, {}, {"threshold": -3.0}),
-        (NEGATIVE, 1.0, {}, {"threshold": 2.0}),
-        (POSITIVE, math.inf, {}, {"threshold": 2.0}),
+        (POSITIVE, 0.51, {}, {"label_threshold": 0.5}),
+        (NEGATIVE, 0.5, {}, {"label_threshold": 0.5}),  # above, not at
+        (NEGATIVE, -3.0, {}, {"label_threshold": -3.0}),
+        (NEGATIVE, 1.0, {}, {"label_threshold": 2.0}),
+        (POSITIVE, math.inf, {}, {"label_threshold": 2.0}),
     ],
 )
 def test_the_class_of_a_rollout(label, score, sample, settings):
@@ -208,7 +177,7 @@ def numbers(experience: PlannedExperience) -> list[int]:
 
 def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group_is_counted():
     """Prompt 0 has one rollout beyond the limit, prompt 1 all that are right; a token's log-probability is -its id."""
-    args = arguments(prompts=2, batch=8, ranks=1, limit=0.25)
+    args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25)
     samples, made = batch_of_rollouts(8, 4), Maker(args)
     for i, sample in enumerate(samples):
         policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
@@ -234,7 +203,7 @@ def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group
 
 def test_a_limit_without_the_samplers_log_probabilities_is_told():
     with pytest.raises(ValueError, match="the agent returned rollouts without them"):
-        dealt(arguments(limit=0.25), 32)
+        dealt(arguments(mismatch_limit=0.25), 32)
 
 
 def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
@@ -283,8 +252,8 @@ LAYOUTS = {
     "tokens": dict(max_tokens=30),
     "tokens, all too long": dict(max_tokens=1),
     "whole groups": dict(micro=4),
-    "depth one": dict(micro=1, depth="1"),
-    "deep": dict(micro=1, depth="1000"),
+    "depth one": dict(micro=1, wave_depth="1"),
+    "deep": dict(micro=1, wave_depth="1000"),
 }
 
 
@@ -297,7 +266,7 @@ def test_every_rollout_has_its_place_in_every_epoch(name, count):
 
 def test_a_rollouts_tokens_and_log_probabilities_stay_together():
     """Through batching, reordering by length, splitting and dealing, there and back."""
-    for args in (arguments(), arguments(max_tokens=30, ranks=3), arguments(old="always", micro=1)):
+    for args in (arguments(), arguments(max_tokens=30, ranks=3), arguments(old_log_probs="always", micro=1)):
         samples = batch_of_rollouts(32, 4)
         tokens = [sample.sequences[0].clone() for sample in samples]
         made = Maker(args, reference=True)
@@ -321,7 +290,7 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
 
 
 @pytest.mark.parametrize(
-    ("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75), ({"old": "always"}, 1.0)]
+    ("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75), ({"old_log_probs": "always"}, 1.0)]
 )
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
