@@ -121,6 +121,13 @@ def test_a_line_that_a_kill_tore_leaves_and_one_that_was_torn_before_does_not_ta
     assert (tmp_path / "metrics.discarded.jsonl").read_text() == '{"phase": "tra\n'
 
 
+def test_a_line_that_lacks_only_its_end_leaves_too(tmp_path):
+    """The next one would be written behind it."""
+    with written(tmp_path, *EIGHT[:4]).path.open("a") as file:
+        file.write('{"phase": "train", "step": 4, "time": 1.0}')
+    assert resumed(tmp_path, 4) == list(EIGHT[:4])
+
+
 def test_twice_resumed_is_still_one_line_a_step(tmp_path):
     written(tmp_path, *EIGHT)
     resumed(tmp_path, 4)
