@@ -58,7 +58,7 @@ class PlannedStep:
 
     waves: list[PlannedWave]
     on_policy: bool  # the policy is still the old one
-    known: bool  # and so the scores are known
+    scores_known: bool  # before any forward, because it is
 
     @property
     def positions(self) -> Positions:
@@ -108,7 +108,7 @@ def _plan_epoch(
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
     if not settings.whole_groups:
         torn = [[PlannedWave(wave, score_first=False) for wave in layout.torn(step)] for step in members]
-        return [PlannedStep(waves, on_policy=False, known=True) for waves in torn], 1, "any micro-batches do"
+        return [PlannedStep(waves, on_policy=False, scores_known=True) for waves in torn], 1, "any micro-batches do"
     known = first and settings.known_at_old
     head = [layout.torn(members[0])] if known else []
     rest = members[1:] if known else members
@@ -125,7 +125,7 @@ def _plan_epoch(
                 for wave in step
             ],
             on_policy=first and number == 0,
-            known=known and number == 0,
+            scores_known=known and number == 0,
         )
         for number, step in enumerate([*head, *waves])
     ]
@@ -206,10 +206,10 @@ class RankStep:
     truncated: Tensor
     num_groups: int
     num_rollouts: int  # that count, for objectives that average over rollouts
-    tokens: int  # action tokens of all ranks
-    filled: int  # rollouts of all ranks that have any
-    known: bool  # the scores, before any forward
-    makes_old: bool  # the policy is the old one and its forward here is the rollouts' first
+    action_tokens: int  # of all ranks
+    rollouts_with_tokens: int  # of all ranks
+    scores_known: bool  # before any forward
+    makes_old_log_probs: bool  # the policy is the old one and its forward here is the rollouts' first
     step_wide: bool  # the gradient needs a number of the whole step
     waves: list[RankWave]
 
@@ -266,10 +266,10 @@ def _rank_steps(
         truncated=rollouts.truncated[positions],
         num_groups=len(set(groups.tolist())),
         num_rollouts=count_valid(objective, labels, groups),
-        tokens=max(sum(rollouts.actions[position] for position in positions), 1),
-        filled=sum(rollouts.actions[position] > 0 for position in positions),
-        known=step.known,
-        makes_old=step.on_policy and unknown,
+        action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
+        rollouts_with_tokens=sum(rollouts.actions[position] > 0 for position in positions),
+        scores_known=step.scores_known,
+        makes_old_log_probs=step.on_policy and unknown,
         step_wide=step_wide and not step.on_policy,
         waves=[],
     )

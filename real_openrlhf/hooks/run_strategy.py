@@ -43,6 +43,10 @@ class RunStrategy(DeepspeedStrategy):
         if self.is_rank_0():
             enter(getattr(self.args.train, "run_dir", None), phase)
 
+    def reseed_dropout(self, updates: int) -> None:
+        """Its draws are a function of the seed and the updates until now: a resume needs no generator's state."""
+        torch.manual_seed((self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank())
+
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any
     ) -> Any:

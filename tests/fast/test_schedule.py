@@ -146,10 +146,10 @@ def lognormal(count: int, seed: int) -> list[int]:
     return [min(9216, 200 + int(draw.lognormvariate(math.log(2500), 0.7))) for _ in range(count)]
 
 
-# Micro-batches a rank against packing without waves, ten steps of 32 groups of 8; a simple best fit needs 1.16, 1.08,
-# 1.04 and 1.03.
+# Micro-batches a rank against packing without waves, ten steps of 32 groups of 8.
 @pytest.mark.parametrize(
-    ("depth", "budget", "most"), [(1, 9216, 1.12), (2, 9216, 1.05), (4, 9216, 1.02), (1, 18432, 1.04)]
+    ("depth", "budget", "most"),
+    [(1, 9216, 1.09), (2, 9216, 1.07), (4, 9216, 1.03), (1, 18432, 1.08), (4, 18432, 1.02), (2, 36864, 1.01)],
 )
 def test_waves_cost_few_micro_batches_more(depth, budget, most):
     needed = plain = 0
@@ -177,7 +177,7 @@ def test_ranks_are_balanced_in_every_wave_that_is_not_tight():
 
 
 def test_a_thousand_ranks_are_planned_at_once():
-    """65,536 rollouts over 1,024 ranks; benchmarks/packing.py says in what time."""
+    """65,536 rollouts over 1,024 ranks."""
     lengths = lognormal(65536, 0)
     layout = Layout(lengths, 1024, Limit(max_tokens=9216))
     (step,) = steps_of_groups([i // 8 for i in range(65536)], 8192, 0)
