@@ -21,6 +21,7 @@ class Wave:
     """`ranks[r]` are the micro-batches of rank r, the same number on every rank; an empty one is a dummy forward."""
 
     ranks: list[list[Positions]]
+    score_first: bool = False  # scores come from a forward without gradient before, not from the kept graphs
 
     @property
     def depth(self) -> int:

@@ -45,24 +45,16 @@ class PlanSettings:
 
 
 @dataclass(frozen=True)
-class PlannedWave:
-    """A wave and how its scores are had: from the kept graphs, or by a forward without gradient before."""
-
-    wave: Wave
-    score_first: bool
-
-
-@dataclass(frozen=True)
 class PlannedStep:
     """One optimizer step over all ranks."""
 
-    waves: list[PlannedWave]
+    waves: list[Wave]
     on_policy: bool  # the policy is still the old one
     scores_known: bool  # before any forward, because it is
 
     @property
     def positions(self) -> Positions:
-        return sorted(position for planned in self.waves for position in planned.wave.positions)
+        return sorted(position for wave in self.waves for position in wave.positions)
 
 
 @dataclass(frozen=True)
@@ -107,8 +99,8 @@ def _plan_epoch(
 ) -> tuple[list[PlannedStep], int, str]:
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
     if not settings.whole_groups:
-        torn = [[PlannedWave(wave, score_first=False) for wave in layout.torn(step)] for step in members]
-        return [PlannedStep(waves, on_policy=False, scores_known=True) for waves in torn], 1, "any micro-batches do"
+        steps = [PlannedStep(layout.torn(step), on_policy=False, scores_known=True) for step in members]
+        return steps, 1, "any micro-batches do"
     known = first and settings.known_at_old
     head = [layout.torn(members[0])] if known else []
     rest = members[1:] if known else members
@@ -118,12 +110,10 @@ def _plan_epoch(
         depth, why = 1, "the objective's constraint is on the whole step"
     else:
         depth, waves, why = _in_waves(rest, layout, settings)
+    waves = [[replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves]
     steps = [
         PlannedStep(
-            [
-                PlannedWave(wave, not (known and number == 0) and _scores_first(wave, layout, settings))
-                for wave in step
-            ],
+            step,
             on_policy=first and number == 0,
             scores_known=known and number == 0,
         )
@@ -169,8 +159,8 @@ def _scores_first(wave: Wave, layout: Layout, settings: PlanSettings) -> bool:
 def _owners(steps: list[PlannedStep], count: int) -> list[int]:
     owner = [0] * count
     for step in steps:
-        for planned in step.waves:
-            for rank, micro_batches in enumerate(planned.wave.ranks):
+        for wave in step.waves:
+            for rank, micro_batches in enumerate(wave.ranks):
                 for held in micro_batches:
                     for position in held:
                         owner[position] = rank
@@ -233,7 +223,7 @@ def rank_plans(
     items = [{position: item for item, position in enumerate(own)} for own in held]
     unknown = len(forwarded) < len(plan.owner)
     steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items) for step in plan.steps]
-    depths = [planned.wave.depth for step in plan.steps for planned in step.waves]
+    depths = [wave.depth for step in plan.steps for wave in step.waves]
     metrics = {
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
@@ -273,7 +263,7 @@ def _rank_steps(
         step_wide=step_wide and not step.on_policy,
         waves=[],
     )
-    wave_rows = [torch.tensor([row_of[position] for position in planned.wave.positions]) for planned in step.waves]
+    wave_rows = [torch.tensor([row_of[position] for position in wave.positions]) for wave in step.waves]
     return [
         replace(
             shared,
@@ -284,12 +274,12 @@ def _rank_steps(
                             [own[position] for position in micro_batch],
                             torch.tensor([row_of[position] for position in micro_batch], dtype=torch.long),
                         )
-                        for micro_batch in planned.wave.ranks[rank]
+                        for micro_batch in wave.ranks[rank]
                     ],
                     rows,
-                    planned.score_first,
+                    wave.score_first,
                 )
-                for planned, rows in zip(step.waves, wave_rows, strict=True)
+                for wave, rows in zip(step.waves, wave_rows, strict=True)
             ],
         )
         for rank, own in enumerate(items)

@@ -75,4 +75,4 @@ def test_a_sweep_ends_such_a_run_as_if_it_were_over():
         watch.check()  # no error
         seen.append(watch.ends_run)
     assert seen == [False] * 4 + [True]
-    assert not hope(0, hopeless="end").gone and not hope().gone
+    assert not hope(0, hopeless="end").ends_run and not hope().ends_run
