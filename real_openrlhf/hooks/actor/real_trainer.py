@@ -97,20 +97,20 @@ class RealActorTrainer(ActorPPOTrainer):
         meter = Meter(self.device, scored=True, sampled=sampled)  # for the log only
         for wave in step.waves:
             batches = [self.load(micro_batch, step) for micro_batch in wave.micro_batches]
-            graphs = [] if step.scores_known else self.score_wave(step, wave, batches, table)
+            graphs = [] if step.scores_known else self.score_wave(wave, batches, table)
             for batch in batches:
                 now = graphs.pop(0) if graphs else self.forward(batch, step)
                 terms = self.token_terms(batch, now)
-                loss = self.loss(step, batch, now, terms, table, kl_ctl)
+                loss = self.loss(batch, now, terms, table, kl_ctl)
                 self.measure(batch, now, terms, table, meter)
                 self.backward(loss, last=wave is step.waves[-1] and batch is batches[-1])
         self.step_optimizer()
-        return self.status(step, table, meter)
+        return self.status(table, meter)
 
-    def score_wave(self, step: RankStep, wave: RankWave, batches: list[Batch], table: StepTable) -> list[Forward]:
+    def score_wave(self, wave: RankWave, batches: list[Batch], table: StepTable) -> list[Forward]:
         """The scores of all ranks into the table, which weighs them; the graphs for backward where they fit."""
-        forwards = [self.forward(batch, step, differentiable=not wave.score_first) for batch in batches]
-        self.exchange(step, wave, batches, forwards, table)
+        forwards = [self.forward(batch, table.step, differentiable=not wave.score_first) for batch in batches]
+        self.exchange(wave, batches, forwards, table)
         return [] if wave.score_first else forwards
 
     def load(self, micro_batch: MicroBatch, step: RankStep) -> Batch:
@@ -148,10 +148,9 @@ class RealActorTrainer(ActorPPOTrainer):
             for item, row in zip(batch.items, fetch(log_probs), strict=False):
                 item.action_log_probs = row[: len(item.action_mask)]
 
-    def exchange(
-        self, step: RankStep, wave: RankWave, batches: list[Batch], forwards: list[Forward], table: StepTable
-    ) -> None:
+    def exchange(self, wave: RankWave, batches: list[Batch], forwards: list[Forward], table: StepTable) -> None:
         """One all-reduce: each rank brings its rollouts' scores and, for DisCO's constraint, its part of the KL."""
+        step = table.step
         own = torch.cat([one.scores[: len(batch.rows)] for one, batch in zip(forwards, batches, strict=True)])
         places = torch.searchsorted(wave.rows, torch.cat([batch.rows for batch in batches]))
         kl = own.new_zeros(())
@@ -187,9 +186,7 @@ class RealActorTrainer(ActorPPOTrainer):
             terms["entropy_loss"] = torch.where(mask.bool(), now.entropy, 0.0).sum()
         return terms
 
-    def loss(
-        self, step: RankStep, batch: Batch, now: Forward, terms: dict[str, Tensor], table: StepTable, kl_ctl: float
-    ) -> Tensor:
+    def loss(self, batch: Batch, now: Forward, terms: dict[str, Tensor], table: StepTable, kl_ctl: float) -> Tensor:
         """This micro-batch's part of the step's loss."""
         loss = self.actor_loss_fn(now.scores, table.weights_of(batch.rows).to(self.device))
         per_token = self.args.algo.real.kl_old_coef * terms["kl_old"] + kl_ctl * terms["kl"]
@@ -197,7 +194,7 @@ class RealActorTrainer(ActorPPOTrainer):
             per_token = per_token + table.hinge * terms["ppo_kl"]
         if self.args.actor.entropy_coef:
             per_token = per_token - self.args.actor.entropy_coef * terms["entropy_loss"]
-        loss = (loss + per_token / step.action_tokens) * self.dp_size  # DeepSpeed averages gradients over ranks
+        loss = (loss + per_token / table.step.action_tokens) * self.dp_size  # DeepSpeed averages gradients over ranks
         return loss if now.aux_loss is None else loss + self.args.actor.aux_loss_coef * now.aux_loss
 
     @torch.no_grad()
@@ -228,7 +225,7 @@ class RealActorTrainer(ActorPPOTrainer):
             self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
 
-    def status(self, step: RankStep, table: StepTable, meter: Meter) -> dict[str, float]:
+    def status(self, table: StepTable, meter: Meter) -> dict[str, float]:
         """What is logged of an optimizer step, the same on every rank."""
         meter.gather(self.dp_group)
         norm = self.strategy.get_grad_norm(self.actor)
@@ -236,7 +233,7 @@ class RealActorTrainer(ActorPPOTrainer):
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": norm,
             "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
-            **meter.token_means(step.action_tokens),
+            **meter.token_means(table.step.action_tokens),
             **table.metrics(meter.maxima["score_drift"]),
             **meter.metrics(self.mismatch, self.engine.global_steps),
         }
