@@ -29,7 +29,7 @@ def measure(ranks: int, budget: int, deepest: int) -> tuple[float, float]:
     for batch in range(BATCHES):
         seeds = range(UPDATES * batch, UPDATES * (batch + 1))
         layouts = [Layout(lognormal(256, seed), ranks, Limit(max_tokens=budget)) for seed in seeds]
-        needed = sum(layout.whole(STEP).depth for layout in layouts)
+        needed = sum(layout.one_wave(STEP).depth for layout in layouts)
         _, steps = shallowest(lambda depth, own=layouts: [one.waves(STEP, depth) for one in own], needed, deepest)
         found, plain = found + sum(wave.depth for step in steps for wave in step), plain + needed
     return found / plain, (time.perf_counter() - began) / BATCHES

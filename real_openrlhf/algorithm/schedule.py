@@ -79,10 +79,10 @@ class Layout:
             if self._surely_fits(group, depth) or self.pack(group, depth):
                 common.append(group)
             else:
-                waves.append(self.whole([group]))
+                waves.append(self.one_wave([group]))
         return [*waves, *self._fewest(common, depth)]
 
-    def whole(self, step: Sequence[Positions]) -> Wave:
+    def one_wave(self, step: Sequence[Positions]) -> Wave:
         """The step as one wave, however deep: all scores before any gradient."""
         items = _joined(step)
         depth = self._least_depth(items)
@@ -90,9 +90,9 @@ class Layout:
             depth += 1
         return wave
 
-    def torn(self, step: Sequence[Positions]) -> list[Wave]:
+    def waves_of_torn_groups(self, step: Sequence[Positions]) -> list[Wave]:
         """Micro-batches that need not hold whole groups, one a wave: for scores that are known before any forward."""
-        wave = self.whole(step)
+        wave = self.one_wave(step)
         return [Wave([[rank[number]] for rank in wave.ranks]) for number in range(wave.depth)]
 
     def _surely_fits(self, group: Positions, depth: int) -> bool:
@@ -160,7 +160,7 @@ class Layout:
                     waves[number] = joined
                     break
             else:
-                waves.append(self.whole([group]))
+                waves.append(self.one_wave([group]))
         return waves
 
     def _heaviest_first(self, groups: list[Positions]) -> list[Positions]:

@@ -99,14 +99,16 @@ def _plan_epoch(
 ) -> tuple[list[PlannedStep], int, str]:
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
     if not settings.whole_groups:
-        steps = [PlannedStep(layout.torn(step), on_policy=False, scores_known=True) for step in members]
+        steps = [
+            PlannedStep(layout.waves_of_torn_groups(step), on_policy=False, scores_known=True) for step in members
+        ]
         return steps, 1, "any micro-batches do"
     known = first and settings.known_at_old
-    head = [layout.torn(members[0])] if known else []
+    head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
     if settings.step_wide:  # while the policy is the old one the constraint is silent
         start = 1 if first and not known else 0
-        waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.whole(step)] for step in rest[start:]]
+        waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
         depth, why = 1, "the objective's constraint is on the whole step"
     else:
         depth, waves, why = _in_waves(rest, layout, settings)
@@ -127,7 +129,7 @@ def _in_waves(
 ) -> tuple[int, list[list[Wave]], str]:
     if not steps:
         return 1, [], "all scores are known before any forward"
-    plain = [layout.whole(step) for step in steps]
+    plain = [layout.one_wave(step) for step in steps]
     largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
     fitting = int(min(settings.kept_tokens / max(largest, 1), max(wave.depth for wave in plain)))
     needed = sum(wave.depth for wave in plain)

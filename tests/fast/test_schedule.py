@@ -110,8 +110,8 @@ def test_invariants_of_waves(case):
 def test_a_whole_step_and_torn_groups_obey_the_limits_too(case):
     layout, groups, per_step, _ = case
     for step in steps_of_groups(groups, per_step, 0):
-        assert_sound(layout, step, [layout.whole(step)])
-        torn = layout.torn(step)
+        assert_sound(layout, step, [layout.one_wave(step)])
+        torn = layout.waves_of_torn_groups(step)
         assert_sound(layout, step, torn)
         assert {wave.depth for wave in torn} == {1}
 
@@ -157,7 +157,7 @@ def test_waves_cost_few_micro_batches_more(depth, budget, most):
     for seed in range(10):
         layout = Layout(lognormal(256, seed), 8, Limit(max_tokens=budget))
         needed += sum(wave.depth for wave in layout.waves(step, depth))
-        plain += layout.whole(step).depth
+        plain += layout.one_wave(step).depth
     assert needed <= most * plain
 
 
@@ -165,7 +165,7 @@ def test_packing_without_waves_is_close_to_the_tokens():
     step = [list(range(8 * group, 8 * group + 8)) for group in range(32)]
     for seed in range(10):
         lengths = lognormal(256, seed)
-        assert Layout(lengths, 8, Limit(max_tokens=18432)).whole(step).depth <= -(-sum(lengths) // (8 * 18432)) + 1
+        assert Layout(lengths, 8, Limit(max_tokens=18432)).one_wave(step).depth <= -(-sum(lengths) // (8 * 18432)) + 1
 
 
 def test_ranks_are_balanced_in_every_wave_that_is_not_tight():
@@ -183,7 +183,7 @@ def test_a_thousand_ranks_are_planned_at_once():
     (step,) = steps_of_groups([i // 8 for i in range(65536)], 8192, 0)
     waves = layout.waves(step, 1)
     assert_sound(layout, step, waves)
-    assert len(waves) <= 1.05 * layout.whole(step).depth
+    assert len(waves) <= 1.05 * layout.one_wave(step).depth
 
 
 # The depth.

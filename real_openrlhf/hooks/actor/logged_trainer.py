@@ -15,7 +15,7 @@ from real_openrlhf.hooks.actor.meter import Meter
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
 from real_openrlhf.hooks.controller.run_log import threshold_of
-from real_openrlhf.hooks.fixes.gradient_format import add_up_as_told
+from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
 
 
 class LoggedActorTrainer(ActorPPOTrainer):
@@ -25,7 +25,7 @@ class LoggedActorTrainer(ActorPPOTrainer):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        add_up_as_told(self.actor.model)
+        accumulate_as_flagged(self.actor.model)
         self.actor_loss_fn = loss_of(self.actor_loss_fn)
         self.actor_loss_fn.register_forward_pre_hook(self.watch, with_kwargs=True)
         self.mismatch = Mismatch(self.args, self.strategy.print)

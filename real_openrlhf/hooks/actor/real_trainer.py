@@ -23,7 +23,7 @@ from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.step_table import StepTable
 from real_openrlhf.hooks.controller.experience_maker import objective_settings
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, batch_of
-from real_openrlhf.hooks.fixes.gradient_format import add_up_as_told
+from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
 
 EPISODE = ("response_length", "total_length", "truncated")
 
@@ -66,7 +66,7 @@ class RealActorTrainer(ActorPPOTrainer):
         self.actor_loss_fn = RealPolicyLoss(self.settings.objective.score)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
-        add_up_as_told(self.engine)
+        accumulate_as_flagged(self.engine)
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)

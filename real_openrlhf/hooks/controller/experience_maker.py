@@ -86,7 +86,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
         """Have a model group make `field` of the chosen rollouts; as many batches on each rank, for ZeRO-3."""
         rollout = self.args.rollout
         limit = limit_of(rollout, self.args.train.dynamic_batch_enable)
-        wave = Layout(lengths, self.num_ranks, limit).whole([[position] for position in chosen])
+        wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
         joined = [
