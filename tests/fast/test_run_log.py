@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from real_openrlhf.algorithm.metrics import over_steps
 from real_openrlhf.hooks.controller.hopeless import HopelessRunError
 from real_openrlhf.hooks.controller.run_log import RunLog
 
@@ -211,20 +210,6 @@ def test_the_same_prompts_have_the_same_number_in_any_order(tmp_path):
     log, a, b = run_log(tmp_path, 1), sampled(1, prompt="a"), sampled(0, prompt="b")
     number = log.group_stats(a + b)["rollout/prompts_crc"]
     assert number == log.group_stats(b + a)["rollout/prompts_crc"] != log.group_stats(a + a)["rollout/prompts_crc"]
-
-
-def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
-    names = (
-        "policy_loss",
-        "actor_lr",
-        "actor_grad_norm",
-        "real/score_abs_max",
-        "real/score_neg_min",
-        "real/score_drift",
-    )
-    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 5, 0.5, -3, 0.1), (3, 8, 7, 0.25, -1, 0.3)]]
-    assert over_steps(steps) == dict(zip(names, (2, 8, 7, 0.5, -3, 0.3), strict=True))
-    assert over_steps(steps[:1]) == steps[0]
 
 
 def test_a_reward_function_cannot_rename_a_step(tmp_path):

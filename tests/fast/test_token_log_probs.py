@@ -33,6 +33,7 @@ def draw(tokens, vocabulary, width, seed=0, bias=False, ignored=0.0) -> Given:
 
     labels = torch.randint(0, vocabulary, (tokens,), generator=generator)
     labels[torch.rand(tokens, generator=generator) < ignored] = -100
+    labels[-1] = 0  # a word as any other
     weight = 3 * normal(vocabulary, width) / width**0.5
     return Given(normal(tokens, width), weight, labels, normal(vocabulary) if bias else None, normal(2, tokens))
 

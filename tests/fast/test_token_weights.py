@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from real_openrlhf.algorithm.metrics import clipped_share, token_gradients
+from real_openrlhf.algorithm.metrics import token_gradients
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, clipped, weighted_loss
 
 RATIOS = [0.05, 0.5, 0.9, 1.0, 1.1, 1.5, 7.0]
@@ -72,9 +72,3 @@ def test_table_1_has_the_magnitudes_that_the_loss_trains_with(name):
     new = old + torch.tensor(RATIOS, dtype=torch.float64).log()
     columns = (new, old, torch.ones_like(old), torch.tensor([1, 0]))
     torch.testing.assert_close(token_gradients(name, *columns, clip=clip), -expected, rtol=1e-12, atol=0)
-
-
-def test_the_share_of_updates_that_were_clipped():
-    assert clipped_share([0.5, 1.0, 1.5, 9.0], 1.0) == 0.5
-    assert clipped_share([0.5, 9.0], 0.0) == 0.0  # DeepSpeed's bound of 0 is none
-    assert clipped_share([], 1.0) == 0.0
