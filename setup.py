@@ -37,6 +37,9 @@ setup(
     },
     entry_points={
         "console_scripts": ["real-openrlhf = real_openrlhf.cli:main"],
-        "vllm.general_plugins": ["real_openrlhf = real_openrlhf.hooks.engine_process:end_with_parent"],
+        "vllm.general_plugins": [
+            "real_openrlhf = real_openrlhf.hooks.engine_process:end_with_parent",
+            "real_openrlhf_repeatable = real_openrlhf.hooks.repeatable_engine:make_repeatable",
+        ],
     },
 )
