@@ -1,7 +1,7 @@
 """Why a vLLM engine died, in one line for the command's last lines. vLLM loads this as a plugin (setup.py).
 
-vLLM's own last word is "See stack trace (above) for the root cause". What it logs of its engine's process is the cause:
-the first exception of that process, or the signal that killed it. It can go when vLLM's EngineDeadError has the cause.
+vLLM's own last word is "See stack trace (above) for the root cause". The cause is the first exception of the engine's
+process, which vLLM logs, or the signal that killed it. This can go when vLLM's EngineDeadError has the cause.
 """
 
 import logging

@@ -135,8 +135,8 @@ def last_error(log: Path) -> str:
     """The line of a failed run's log that most likely says why: of its engine's process, else its last exception."""
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
     for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
-        if told := [line.partition(MARK) for line in text if MARK in line]:
-            return "".join(told[0][1:]).strip()
+        if reasons := [line.partition(MARK) for line in text if MARK in line]:
+            return "".join(reasons[0][1:]).strip()
         if not any("EngineDeadError" in line for line in text):
             break
         time.sleep(0.5)
