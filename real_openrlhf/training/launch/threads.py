@@ -6,7 +6,7 @@ from pathlib import Path
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
-from real_openrlhf.training.checks import memory_estimate
+from real_openrlhf.training.checks import memory_estimate, preflight
 
 VARIABLE = "OMP_NUM_THREADS"
 SMALL = 5_000_000  # parameters, below which a second thread waits longer than it works
@@ -41,7 +41,7 @@ def choice(plan: Plan) -> tuple[int, str]:
 def parameters(model: str) -> int | None:
     """Of a model that is here; None: unknown, so not a tiny one."""
     folder = Path(model).expanduser()
-    if folder.is_absolute() and not folder.exists():
+    if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
         return 0  # a tiny task's, which is made before training starts
     try:
         shape = memory_estimate.shape_of(parsed((folder / "config.json").read_bytes()))
