@@ -220,34 +220,6 @@ def test_an_engine_that_fails_is_one_line(folder, forked):
     assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")
 
 
-LONG = {
-    "REAL_REPEATABLE_ENGINE": "0",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-}  # an engine as on a GPU, without our mend
-
-
-@pytest.mark.parametrize("settings", [{}, LONG], ids=["mended", "as vLLM is"])
-def test_a_prompt_longer_than_a_step_is_sampled_and_an_engines_first_exception_is_the_last_line(
-    folder, forked, settings
-):
-    long = folder / f"long-{len(settings)}"
-    shutil.copytree(folder / "model", long / "model")
-    problem = {"prompt": [{"role": "user", "content": "1+" * 1500}], "label": json.dumps(["1"]), "id": "long"}
-    (long / "sums.jsonl").write_text(json.dumps(problem) + "\n")
-    python, environment = forked
-    words = command(long, "out", "--k", "2", python=python)
-    done = subprocess.run(words, env=environment | settings, capture_output=True, text=True, timeout=300)
-    if not settings:
-        assert done.returncode == 0, done.stderr[-3000:]
-    else:
-        assert done.returncode == 2
-        last = done.stderr.strip().splitlines()[-1]
-        assert last.startswith(
-            "real-openrlhf eval: error: vLLM failed: vLLM's engine process ended with RuntimeError: "
-        )
-        assert "CPU Generator does not use offset" in last
-
-
 def test_an_engine_that_is_killed_says_by_what(folder):
     running = run_until(folder, "killed", K)
     (engine,) = (one for one in psutil.Process(running.pid).children() if "spawn_main" in " ".join(one.cmdline()))
