@@ -36,7 +36,6 @@ bash examples/scripts/train_real_cpu.sh --algo grpo
 real-openrlhf train --algo.real.objective examples/objectives/hinge.py:hinge
 real-openrlhf train --algo.real.tau 0.1
 real-openrlhf train --recipe cpu-like-gpu
-real-openrlhf train --recipe qwen1.5b
 """
 
 # With --help behind: they measure for minutes or on a GPU, change the environment, need a cluster or a package index,
@@ -45,6 +44,7 @@ HELP = """
 pip install --force-reinstall --no-deps openrlhf==0.11.2
 pip install atheris
 python -m real_openrlhf.patching
+python benchmarks/fuzz.py [--minutes 5] [--seed 0]
 python benchmarks/gpu_step.py
 python benchmarks/gpu_step.py --recipe cpu-like-gpu --prompts 8
 python benchmarks/head_agreement.py
@@ -62,6 +62,7 @@ python benchmarks/verifier_agreement.py
 python benchmarks/verifier_agreement.py [--errors]
 python benchmarks/verifier_speed.py
 python benchmarks/verifier_speed.py [--golds FILE.jsonl ...]
+python benchmarks/verifier_fuzz.py [--minutes 10] [--seed 0]
 python benchmarks/zero3_start.py --gloo
 python benchmarks/zero3_start.py --ways last all fix --starts 20 --loads 5
 ray job submit
@@ -72,7 +73,8 @@ real-openrlhf report
 real-openrlhf train
 """
 
-SMALL = " --rollout.batch_size 8 --train.batch_size 16 --eval.n_samples_per_prompt 1"
+SMALL = " --rollout.batch_size 8 --train.batch_size 16 --train.micro_batch_size 8 --rollout.micro_batch_size 16"
+SMALL += " --eval.n_samples_per_prompt 1"
 # What the first hour does, in small: they go to their end.
 TRAIN = 'bash examples/scripts/train_real_cpu.sh --max-steps 2 --runs-dir "$OUT/runs" --run-name NAME' + SMALL
 EVAL = "real-openrlhf eval --model runs/NAME/model --benchmarks sums.jsonl --out runs/NAME/eval"
@@ -109,9 +111,12 @@ INSTEAD = {
         "real-openrlhf report comparison/runs/ --out map/ --map actor.adam.lr train.batch_size"
     ),
     "real-openrlhf train ... --dry-run": "real-openrlhf train --algo.real.tau 0.1 --dry-run",
+    "real-openrlhf train --recipe qwen1.5b": (  # to which each row of a table adds its flags
+        "bash examples/scripts/train_real_qwen1.5b.sh --algo grpo --data dapo17k --dry-run"
+    ),
     "real-openrlhf train [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]": "real-openrlhf train --help",
     "real-openrlhf train --algo real --algo.real.objective hinge.py:hinge": (
-        "cd examples/objectives && real-openrlhf train --algo real --algo.real.objective hinge.py:hinge --dry-run"
+        "real-openrlhf train --algo.real.objective examples/objectives/hinge.py:hinge --dry-run"
     ),
     # data
     "real-openrlhf data deepscaler --out data/deepscaler.jsonl --tokenizer deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": (
@@ -182,10 +187,6 @@ INSTEAD = {
     "pip install pre-commit && pre-commit install": "pip install --help",
     'pip install "real-openrlhf[report]"': "pip install --help",
     # benchmarks and pictures
-    "python benchmarks/fuzz.py [--minutes 5] [--seed 0]": "python benchmarks/fuzz.py --minutes 0.01 --seed 0",
-    "python benchmarks/verifier_fuzz.py [--minutes 10] [--seed 0]": (
-        "python benchmarks/verifier_fuzz.py --minutes 0.01 --seed 0"
-    ),
     "python benchmarks/verifier_fuzz_coverage.py -max_total_time=600 [-timeout=2] [CORPUS_FOLDER]": (
         "python -m py_compile benchmarks/verifier_fuzz_coverage.py"  # needs a package that is not pinned
     ),
@@ -205,7 +206,7 @@ INSTEAD = {
     "ray job submit --runtime-env-json '{\"working_dir\": \"/shared/openrlhf-real\", "
     "\"pip\": [\"math-verify==0.9.0\"]}' -- python -m real_openrlhf.cli train ...": "ray job submit --help",
     "--reward.remote_url .../real_openrlhf/rewards/math_reward.py": (
-        "real-openrlhf train --task sums --dry-run"  # whose reward is this file
+        "real-openrlhf train --algo.real.tau 0.1 --dry-run"  # whose reward is this file
     ),
     "python benchmarks/report_speed.py": "python -m py_compile benchmarks/report_speed.py",
 }

@@ -99,7 +99,7 @@ def result(folder, request) -> Callable[[str], subprocess.CompletedProcess]:
         lane.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("command", [command for command in ENTRIES if command in COMMANDS])
+@pytest.mark.parametrize("command", [command for command in ENTRIES if command in COMMANDS], ids=str)
 def test_a_shown_command_runs(command, result, folder):
     done = result(command)
     said = f"{ENTRIES[command]}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
