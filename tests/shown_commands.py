@@ -55,5 +55,3 @@ def shown() -> dict[str, str]:
             for command in commands(path):
                 found.setdefault(command, path.relative_to(ROOT).as_posix())
     return found
-
-

@@ -12,6 +12,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from invented_runs import write_run
 from packaging.requirements import Requirement
 
 from real_openrlhf import __version__, cli, patching
@@ -87,6 +88,8 @@ def test_without_extras_every_subcommand_has_its_help(alone, command):
 
 @pytest.fixture
 def answers(tmp_path) -> Path:
+    """To grade, and beside them a run to report on."""
+    write_run(tmp_path / "runs")
     path = tmp_path / "answers.jsonl"
     path.write_text(json.dumps({"prompt": "1/2 + 1/2?", "response": r"\boxed{\frac{2}{2}}", "label": "1"}) + "\n")
     return path
@@ -98,12 +101,12 @@ WORDS = {
     "eval": ["--model", "{tmp}", "--benchmarks", "{answers}", "--out", "{tmp}/eval"],
     "data": ["{answers}", "--out", "{tmp}/data.jsonl", "--gold-column", "label", "--problem-column", "prompt"],
     "grade": ["--input", "{answers}", "--output", "{tmp}/graded.jsonl"],
-    "report": ["{repository}/examples/results/more/runs/trpa-s1", "--out", "{tmp}/report"],
+    "report": ["{tmp}/runs", "--out", "{tmp}/report"],
 }
 
 
 def words_of(command: str, tmp: Path, answers: Path) -> list[str]:
-    return [command, *(word.format(tmp=tmp, answers=answers, repository=REPOSITORY) for word in WORDS[command])]
+    return [command, *(word.format(tmp=tmp, answers=answers) for word in WORDS[command])]
 
 
 @pytest.mark.parametrize("command", WORDS)

@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import shown_commands
-import smoke_table as table
 
 from real_openrlhf import cli
 from real_openrlhf.data.benchmarks import BENCHMARKS
@@ -26,22 +26,36 @@ FIRST_HOUR = re.compile("NAME|comparison|report|runs/")  # one builds on the oth
 ON_A_COPY = re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh")
 
 
-def entries() -> dict[str, str]:
-    """{what is shown: what is run}, in the order in which it is run"""
-    groups = ((table.AS_TYPED, ""), (table.DRY_RUN, " --dry-run"), (table.HELP, " --help"))
-    found = dict(table.INSTEAD)
-    for text, behind in groups:
-        for line in text.strip().splitlines():
-            found[line] = line.partition(" [")[0] + behind if behind else line
-    return found
+@dataclass(frozen=True)
+class Run:
+    words: str
+    code: int = 0  # that it ends with
 
 
-ENTRIES = entries()
+def entries(text: str) -> dict[str, Run]:
+    """{what is shown: what is run}, in the order of the file, where commands that share a run may stand anywhere."""
+    runs: dict[str, Run] = {}
+    same: dict[str, str] = {}
+    shown = behind = ""
+    for line in filter(None, text.splitlines()):
+        if line.startswith("+ "):
+            behind = line[1:]
+        elif not line.startswith(("#", " ")):
+            shown = line
+            runs[shown] = Run(line.partition(" [")[0] + behind if behind else line)
+        elif other := re.match(" +as: (.*)", line):
+            same[shown] = other[1]
+        elif instead := re.match(r" +(?:exit (\d): )?(.*)", line):
+            runs[shown] = Run(instead[2], int(instead[1] or 0))
+    return runs | {shown: runs[other] for shown, other in same.items()}
+
+
+ENTRIES = entries((shown_commands.ROOT / "tests/data/shown_commands.txt").read_text())
 
 
 def test_every_command_that_is_shown_has_an_entry():
     missing = {command: page for command, page in COMMANDS.items() if command not in ENTRIES}
-    assert not missing, "say in tests/smoke_table.py what is run for these"
+    assert not missing, "say in tests/data/shown_commands.txt what is run for these"
 
 
 def test_every_entry_is_shown():
@@ -88,39 +102,54 @@ def in_a_bare_shell(command: str, folder: Path) -> subprocess.CompletedProcess:
 def result(folder, request) -> Callable[[str], subprocess.CompletedProcess]:
     """What came of a command; all that are asked for begin at once, in three lanes."""
     wanted = {item.callspec.params["command"] for item in request.session.items if "result" in item.fixturenames}
-    started: dict[str, Future] = {}
+    started: dict[Run, Future] = {}
     lanes = [ThreadPoolExecutor(1) for _ in range(3)]
     for command, run in ENTRIES.items():
         if run not in started and command in wanted:
-            lane = 0 if FIRST_HOUR.search(run) else 1 if ON_A_COPY.search(run) else 2
-            started[run] = lanes[lane].submit(in_a_bare_shell, run, folder)
+            lane = 0 if FIRST_HOUR.search(run.words) else 1 if ON_A_COPY.search(run.words) else 2
+            started[run] = lanes[lane].submit(in_a_bare_shell, run.words, folder)
     yield lambda command: started[ENTRIES[command]].result()
     for lane in lanes:
         lane.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("command", [command for command in ENTRIES if command in COMMANDS], ids=str)
-def test_a_shown_command_runs(command, result, folder):
-    done = result(command)
-    said = f"{ENTRIES[command]}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert done.returncode == table.EXIT.get(ENTRIES[command], 0), said
-    assert "Traceback" not in done.stderr, said
-    for left in LEFT.get(ENTRIES[command], ()):
-        assert (folder / left).stat().st_size > 0, f"{left} is missing\n{said}"
-    if "--json" in command:
-        assert json.loads(done.stdout)["ok"], said
-
-
-LEFT = {  # what must be there when they have ended
-    table.TRAIN: ("runs/NAME/model/model.safetensors", "runs/NAME/curves.png", "runs/NAME/metrics.jsonl"),
-    table.EVAL: ("runs/NAME/eval/table.md", "runs/NAME/eval/samples.jsonl"),
-    table.COMPARE: ("comparison/report/index.html", "comparison/runs/grpo-s1/metrics.jsonl"),
+LEFT = {  # what must be there when a command has ended
+    "bash examples/scripts/train_real_cpu.sh": ("runs/NAME/model/model.safetensors", "runs/NAME/curves.png"),
+    "real-openrlhf eval --out RUN_DIR/eval": ("runs/NAME/eval/table.md", "runs/NAME/eval/samples.jsonl"),
+    "bash examples/scripts/compare_cpu.sh": ("comparison/report/index.html", "comparison/runs/grpo-s1/metrics.jsonl"),
     "real-openrlhf grade --input in.jsonl --output out.jsonl": ("out.jsonl",),
     "real-openrlhf report runs/* --out report": ("report/index.html",),
 }
 
 
+@pytest.mark.parametrize("command", [command for command in ENTRIES if command in COMMANDS], ids=str)
+def test_a_shown_command_runs(command, result, folder):
+    run, done = ENTRIES[command], result(command)
+    said = f"{run.words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == run.code, said
+    assert "Traceback" not in done.stderr, said
+    for left in LEFT.get(command, ()):
+        assert (folder / left).stat().st_size > 0, f"{left} is missing\n{said}"
+    if "--json" in command:
+        assert json.loads(done.stdout)["ok"], said
+
+
+@pytest.mark.parametrize("command", ["bash examples/scripts/train_real_cpu.sh"])
+def test_the_first_run_is_recorded_whole(command, result, folder):
+    result(command)
+    record = json.loads((folder / "runs/NAME/run.json").read_text())
+    assert (record["name"], record["algo"], record["recipe"], record["seed"]) == ("NAME", "real", "cpu", 42)
+    assert (record["status"], record["reason"]) == ("finished", None) and record["started"] <= record["finished"]
+    assert record["flags"]["--actor.adam.lr"] == 1e-4 and record["flags"]["--train.colocate_all"] is True
+    assert record["flags"]["--ckpt.path"] == str(folder / "runs/NAME/checkpoints")
+    assert record["command"][1:5] == ["train", "--recipe", "cpu", "--max-steps"]
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_each_subcommand_runs_beyond_its_help(name):
-    runs = " ".join(run for run in ENTRIES.values() if "--help" not in run)
-    assert f"real-openrlhf {name} " in runs or name in ("train", "compare") and f"/{name}" in runs
+    scripts = {
+        "train": "bash examples/scripts/train_real_cpu.sh --",
+        "compare": "bash examples/scripts/compare_cpu.sh --",
+    }
+    begin = scripts.get(name, f"real-openrlhf {name} ")
+    assert any(run.words.startswith(begin) and "--help" not in run.words for run in ENTRIES.values())
