@@ -267,7 +267,7 @@ def sampled(evaluate, tmp_path, monkeypatch):
         for one in requests:
             yield Sample(one.identity, one.sample, one.seed, said[one.identity][one.sample], 5, False)
 
-    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)
+    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)  # vLLM: tests/e2e
     assert evaluate() == 0
     monkeypatch.undo()
     return json.loads((tmp_path / "out" / "results.json").read_text())
