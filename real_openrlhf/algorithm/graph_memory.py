@@ -9,8 +9,8 @@ GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 def graph_bytes_per_token(
     hidden: int, intermediate: int, layers: int, vocabulary: int, *, checkpointing: bool, logit_free: bool
 ) -> int:
-    """Of a forward pass for its backward pass, in bf16: with checkpointing each layer's input, without it some 16 hidden
-    and 4 MLP vectors a layer."""
+    """What a forward pass keeps for its backward pass, in bf16: with checkpointing each layer's input, without it some
+    16 hidden and 4 MLP vectors a layer."""
     layer = 2 * hidden if checkpointing else 2 * (16 * hidden + 4 * intermediate)
     return layers * layer + (HEAD_BYTES * hidden if logit_free else LOGIT_BYTES * vocabulary)
 

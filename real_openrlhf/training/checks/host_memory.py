@@ -44,7 +44,8 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     elif "--ds.enable_sleep" in plan.flags:
         memory["the sleeping policy's Adam and gradients, pinned"] = policy_bytes(shape, plan) * gpus / nodes
     if memory_estimate.offloads_reference(plan):
-        memory["reference model (bf16), pinned"] = sum(pinned(2 * size / gpus) for size in shape.matrices) * gpus / nodes
+        shards = sum(pinned(2 * size / gpus) for size in shape.matrices)
+        memory["reference model (bf16), pinned"] = shards * gpus / nodes
     return memory
 
 

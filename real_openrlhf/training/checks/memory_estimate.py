@@ -144,9 +144,7 @@ def moments(shape: Shape, plan: Plan) -> dict[str, float]:
     head = "the head" if "--ds.logit_free" in plan.flags else "the logits"
     offloaded, gpus = "--ds.adam_offload" in plan.flags, math.prod(plan.layout)
     return {
-        f"activations at their largest: {head}": (
-            tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head
-        ),
+        f"activations at their largest: {head}": (tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head),
         "activations at their largest: one layer": tokens(plan, TRAIN) * (kept + layer),
         "log-probabilities of rollouts": rollout_work(shape, plan),
         "gradients in fp32 during the update": 0 if offloaded else 4 * trained_parameters(shape, plan) / gpus,
@@ -157,7 +155,8 @@ def head_work(shape: Shape, plan: Plan) -> float:
     """There and back, without the weight and its gradient."""
     if "--ds.logit_free" not in plan.flags:
         # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
-        return tokens(plan, TRAIN) * shape.vocabulary * (2 + 4 + 4 + (8 if "--actor.entropy_coef" in plan.flags else 0))
+        tables = 2 + 4 + 4 + (8 if "--actor.entropy_coef" in plan.flags else 0)
+        return tokens(plan, TRAIN) * shape.vocabulary * tables
     # A token: what is kept, 8 bytes per hidden number; its gradient in fp32, a block's part of it, and in bf16.
     # A block: logits and their powers in fp32, the bf16 copy of these for the tensor cores, and its rows of the
     # weight's gradient in fp32. The weight itself is read as it is: fp32 sums need no fp32 copy of it on a GPU.
