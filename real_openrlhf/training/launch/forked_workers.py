@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import types
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import connection, spawn
 from typing import Any
@@ -133,6 +134,8 @@ def become(files: list[int]) -> list[str]:
     for name, value in environment.items():
         if os.environ.get(name) != value:  # Ray looks for the place of a process's title before the first variable
             os.environ[name] = value
+    if wanted := environment.get("PYTHONWARNINGS"):
+        warnings._processoptions(wanted.split(","))  # type: ignore[attr-defined]
     os.chdir(folder)
     spawn.set_executable(environment.get(PYTHON, sys.executable))
     return words
