@@ -72,8 +72,7 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.scoring",
         default="auto",
-        type=_scoring,
-        metavar="auto|separate",
+        choices=["auto", "separate"],
         help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more "
         "without gradient only where they do not fit; separate always scores first (default: auto)",
     )
@@ -93,17 +92,6 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
         help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the "
         "old policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
     )
-
-
-def _scoring(text: str) -> str:
-    if text in ("micro_batch", "deferred"):
-        raise argparse.ArgumentTypeError(
-            f"{text} is gone: a wave of one micro-batch and one of a whole step are --algo.real.wave_depth 1 and "
-            "1000. Leave --algo.real.scoring out"
-        )
-    if text not in ("auto", "separate"):
-        raise argparse.ArgumentTypeError(f"{text!r}: choose auto or separate")
-    return text
 
 
 def _depth(text: str) -> str:
@@ -269,6 +257,11 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
             "process. Use --train.hopeless fail"
+        )
+    if args.train.async_enable and args.train.colocate_all and args.vllm.enable_sleep:
+        raise UserError(
+            "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
+            "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
         )
     if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
         raise UserError(

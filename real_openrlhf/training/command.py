@@ -110,7 +110,9 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
-        recipe = RECIPES[recipe_of(args.recipe, args.task)]
+        if args.task and args.recipe not in ("cpu", recipe_of(args.task)):
+            raise UserError(f"--recipe {args.recipe} has its own task. Leave --task {args.task} out, or --recipe.")
+        recipe = RECIPES[recipe_of(args.task) if args.task else args.recipe]
         flags, removed = preflight.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():

@@ -39,6 +39,7 @@ UPSTREAM = {
     "train.agent_func_path": None,
     "train.async_enable": False,
     "train.batch_size": 128,
+    "train.colocate_all": False,
     "train.dynamic_batch_enable": False,
     "train.enable_ema": False,
     "train.micro_batch_size": 1,
@@ -311,8 +312,7 @@ def test_all_that_is_wrong_is_said_at_once():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--algo.real.scoring deferred", "deferred is gone: .* --algo.real.wave_depth 1 and 1000. Leave"),
-        ("--algo.real.scoring often", "'often': choose auto or separate"),
+        ("--algo.real.scoring often", "invalid choice: 'often' .*auto.*separate"),
         ("--algo.real.wave_depth 0", "'0': give auto, or a number of micro-batches of 1 or more"),
     ],
 )
