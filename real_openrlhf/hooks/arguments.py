@@ -224,8 +224,8 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         "--rollout.seeded",
         action="store_true",
         help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed "
-        "draw the same rollouts; vLLM then samples request by request, which is slower; includes "
-        "--rollout.seeded_order (default: off)",
+        "draw the same rollouts; vLLM on CPU then samples request by request, which is slower, on GPUs it has a seed "
+        "for each request anyway; includes --rollout.seeded_order (default: off)",
     )
     group.add_argument(
         "--rollout.mismatch",
