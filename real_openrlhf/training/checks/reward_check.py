@@ -19,7 +19,8 @@ def _problem(path: Path) -> str | None:
         return "does not exist. Give a Python file with reward_func, or a URL."
     try:
         text = path.read_bytes()
-        tree, names = ast.parse(text), symtable.symtable(text, str(path), "exec").get_symbols()
+        tree = ast.parse(text)
+        names = symtable.symtable(text, str(path), "exec").get_symbols()  # type: ignore[arg-type]  # as compile()
     except SyntaxError as error:
         return f"is not Python (line {error.lineno or 1}: {error.msg}). Mend that line."
     except (ValueError, RecursionError, MemoryError, OSError) as error:
