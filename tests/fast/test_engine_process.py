@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from importlib.metadata import entry_points
 
 import pytest
@@ -50,11 +49,11 @@ def test_it_ends_with_a_parent_that_was_killed(tmp_path, words, ends):
         os.close(engine)
 
 
-def test_a_process_that_nobody_spawned_is_left_alone(monkeypatch):
-    monkeypatch.setenv(engine_process.WANTED, "1")
-    before = threading.active_count()
-    engine_process.end_with_parent()
-    assert threading.active_count() == before
+def test_a_process_that_nobody_spawned_is_left_alone():
+    program = "from real_openrlhf.hooks import engine_process as e; import threading as t; e.end_with_parent()\n"
+    command = [sys.executable, "-c", program + "print(t.active_count())"]
+    environment = {**os.environ, engine_process.WANTED: "1"}
+    assert subprocess.check_output(command, env=environment, text=True) == "1\n"
 
 
 def test_vllm_finds_it():
