@@ -181,7 +181,8 @@ def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group
     samples, made = batch_of_rollouts(8, 4), Maker(args)
     for i, sample in enumerate(samples):
         policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
-        sample.rollout_log_probs = policy + sample.action_mask * (0.2 if i not in (0, 5, 7) else -0.3)
+        sample.rollout_log_probs = policy + sample.action_mask * (-0.3 if i in (0, 5) else 0.2)
+    samples[7].rollout_log_probs[0, -1] = math.nan  # nobody knows how far that is
     (rank,) = made.make_experience_batch(samples)
     (step,) = rank.plan.steps
     order = [numbers(rank)[item] for wave in step.waves for batch in wave.micro_batches for item in batch.items]
