@@ -7,6 +7,7 @@ import torch
 import toy_trainer as lab
 from hypothesis import HealthCheck, given, settings
 
+from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import plan_rollouts
 
@@ -33,6 +34,12 @@ def test_two_ranks(two_ranks, case):
 
 
 CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3), {"name": "real"}, size=1, epochs=2)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_with_an_ignored_rollout(name):
+    case = replace(CASE, labels=(1, 1, 0, -1) * 2, settings={"name": name, "bce_reduction": "mean"})
+    lab.assert_exact(case, [lab.train(case)])
 
 
 def test_a_group_torn_over_two_waves_is_caught():
