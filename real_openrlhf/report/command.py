@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         metavar="FLAG",
         help="two flags that the runs vary, like actor.adam.lr train.batch_size: heat maps of where each method works "
-        "and where it breaks, a table of the cells, and what says a collapse beforehand, in place of curves",
+        "and where it breaks, and a table of the cells, in place of curves",
     )
 
 
@@ -104,10 +104,10 @@ def _curves(comparison: "Comparison") -> "list[Picture | Table]":
 
 
 def _map(comparison: "Comparison", flags: Sequence[str]) -> "list[Picture | Table]":
-    from real_openrlhf.report import collapse, maps, pairs
+    from real_openrlhf.report import maps, pairs
 
-    others = pairs.pairs_in_cells(comparison, flags), collapse.table(comparison.runs)
-    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags), *filter(None, others)]
+    differences = pairs.pairs_in_cells(comparison, flags)
+    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags), *([differences] if differences else [])]
 
 
 def _save(part: "Picture | Table", out: Path) -> None:

@@ -3,12 +3,12 @@
 import argparse
 import ast
 import importlib.util
-import json
 import re
 import shlex
 from functools import cache
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from real_openrlhf import cli
@@ -22,7 +22,10 @@ from real_openrlhf.training.command import configure as configure_train
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "patches" / "README.md"],
+    [
+        *(*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "patches" / "README.md"),
+        ROOT / "examples" / "results" / "archive" / "README.md",
+    ],
     key=lambda page: page.relative_to(ROOT).as_posix(),
 )
 OURS = ("real_openrlhf", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")
@@ -197,7 +200,7 @@ def test_every_path_exists(page):
 @every_page
 def test_every_function_named_with_its_module_exists(page):
     for text in code(page):
-        if name := re.fullmatch(r"([a-z_]+)\.(?!py$|jsonl$)([a-z_]+)", text):
+        if name := re.fullmatch(r"([a-z_]+)\.(?!py$|jsonl$|parquet$)([a-z_]+)", text):
             path = ROOT / "real_openrlhf" / "algorithm" / f"{name[1]}.py"
             assert not path.is_file() or re.search(rf"^ *(def |class )?{name[2]}\b", path.read_text(), re.MULTILINE), (
                 text
@@ -212,10 +215,8 @@ def test_every_function_named_with_its_module_exists(page):
 @cache
 def logged() -> set[str]:
     """Every key of the committed runs, which are of every kind of method."""
-    lines = [
-        path.read_text().splitlines() for path in sorted((ROOT / "examples/results").glob("*/runs/*-s1/metrics.jsonl"))
-    ]
-    return {key for run in lines for line in (run[0], run[1], run[-2], run[-1]) for key in json.loads(line)}
+    files = sorted((ROOT / "examples/results").rglob("metrics.parquet"))
+    return {name for file in files for name in pyarrow.parquet.read_schema(file).names} - {"run"}
 
 
 def in_code() -> set[str]:

@@ -1,9 +1,7 @@
 """Differences by seed: paired errors, the bound that a difference must exceed, and when there is no table."""
 
-import json
-
 import pytest
-from invented_runs import map_run, write_run
+from invented_runs import map_run, write_lines, write_run
 
 from real_openrlhf.report.pairs import pairs, pairs_in_cells, student_quantile
 from real_openrlhf.report.read_runs import read_runs
@@ -12,9 +10,8 @@ from real_openrlhf.report.settings import compare
 
 def write(root, algo, ends):
     for seed, end in ends.items():
-        folder = write_run(root, algo, seed, 2)
         lines = [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)]
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(write_run(root, algo, seed, 2), lines)
 
 
 def table(root):

@@ -119,8 +119,7 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
     for seed, keys in ((1, ("a", "b", "c")), (2, ("a", "b"))):
         scores = {f"eval_{key}_pass1": 0.1 * (ord(key) - 96) for key in keys}
         log = [{"phase": "train", "step": 20, "entropy_loss": 1.0}, {"phase": "eval", "step": 20, **scores}]
-        metrics = invented.write_run(tmp_path, "real", seed) / "metrics.jsonl"
-        metrics.write_text("".join(json.dumps(line) + "\n" for line in log))
+        invented.write_lines(invented.write_run(tmp_path, "real", seed), log)
     task = comparison(tmp_path)
     sets = validation_sets(task.runs)
     assert sets == ("a", "b")
@@ -130,8 +129,7 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
 def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
     for seed, evaluations in ((1, {10: 0.1, 20: 0.2, 30: 0.9}), (2, {10: 0.3, 20: 0.4, 25: 0.9})):
         log = [{"phase": "eval", "step": step, "eval_sums_pass1": score} for step, score in evaluations.items()]
-        metrics = invented.write_run(tmp_path, "real", seed) / "metrics.jsonl"
-        metrics.write_text("".join(json.dumps(line) + "\n" for line in log))
+        invented.write_lines(invented.write_run(tmp_path, "real", seed), log)
     (row,) = rows(tables.results(comparison(tmp_path)))
     assert (row["Step"], float(row["Validation pass@1"])) == ("20", pytest.approx(0.3))
 
@@ -142,6 +140,27 @@ def test_a_resumed_run_counts_each_step_once(tmp_path):
         file.write(json.dumps({"phase": "train", "step": 20, "rollout/reward_mean": 0.125}) + "\n")
     reward = read_run(folder).logged["train"]["rollout/reward_mean"]
     assert len(reward) == 20 and reward.values[-1] == 0.125
+
+
+def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path, capsys):
+    folders = sorted(ten.iterdir())
+    invented.publish(folders, tmp_path / "ten")
+    invented.write_run(tmp_path, "gspo", 1)  # beside it, in the same folder of many
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert "11 runs reported, 0 skipped" in capsys.readouterr().out
+    (found, skipped), (expected, _) = read_runs([tmp_path / "ten"]), read_runs(folders)
+    assert not skipped and len(found) == 10
+    for one, other in zip(found, expected, strict=True):
+        assert (one.name, one.algo, one.seed, one.status, one.meta) == (
+            *(other.name, other.algo, other.seed, other.status),
+            other.meta,
+        )
+        for phase, keys in other.logged.items():
+            for key, series in keys.items():
+                assert one.logged[phase][key].steps.tolist() == series.steps.tolist()
+                assert one.logged[phase][key].values.tolist() == series.values.tolist()
+    both = [tables.to_csv(tables.results(comparison(place))) for place in (tmp_path / "ten", ten)]
+    assert both[0] == both[1]
 
 
 # ------------------------------------------------------------------------------------- Figure 1, Proposition 5.1
@@ -252,7 +271,7 @@ def test_nothing_is_drawn_across_missing_steps(tmp_path):
     folder = invented.write_run(tmp_path, "real", 1, steps=30)
     log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     kept = [row for row in log if not (row["phase"] == "train" and 10 < row["step"] < 20)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    invented.write_lines(folder, kept)
     axes = Figure().add_subplot()
     panel = next(p for p in figures.dynamics(comparison(folder)).panels if p.title == REWARD.title)
     panel.draw(axes)

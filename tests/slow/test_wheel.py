@@ -94,7 +94,7 @@ WORDS = {
     "eval": ["--model", "{tmp}", "--benchmarks", "{answers}", "--out", "{tmp}/eval"],
     "data": ["{answers}", "--out", "{tmp}/data.jsonl", "--gold-column", "label", "--problem-column", "prompt"],
     "grade": ["--input", "{answers}", "--output", "{tmp}/graded.jsonl"],
-    "report": ["{repository}/examples/results/more/runs/trpa-s1", "--out", "{tmp}/report"],
+    "report": ["{repository}/examples/results/archive/more", "--out", "{tmp}/report"],
 }
 
 
