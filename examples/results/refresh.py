@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from real_openrlhf.report import maps, pairs, tables
-from real_openrlhf.report.command import write
+from real_openrlhf.report import maps, pairs, table_forms, tables
 from real_openrlhf.report.read_runs import Run, read_runs
+from real_openrlhf.report.report_folder import write
 from real_openrlhf.report.settings import compare
 
 HERE = Path(__file__).resolve().parent
@@ -102,7 +102,7 @@ def table(name: str, stem: str, runs: Sequence[Run]) -> str:
     across = ACROSS.get(name, ())
     script = HERE / name / f"{stem}.py"
     if script.is_file():
-        return tables.to_markdown(runpy.run_path(str(script))["table"](runs))
+        return table_forms.to_markdown(runpy.run_path(str(script))["table"](runs))
     (comparison,) = compare(runs, across)
     others = {
         "map": lambda comparison: maps.cells(comparison, across),
@@ -110,7 +110,7 @@ def table(name: str, stem: str, runs: Sequence[Run]) -> str:
         "pairs": pairs.pairs,
     }
     made = others.get(stem, getattr(tables, stem, None))(comparison)
-    return tables.to_markdown(made) if made else ""
+    return table_forms.to_markdown(made) if made else ""
 
 
 def filled(page: Path) -> str:

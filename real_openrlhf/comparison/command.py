@@ -118,8 +118,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from real_openrlhf.report.command import write
     from real_openrlhf.report.read_runs import read_runs
+    from real_openrlhf.report.report_folder import write
 
     grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
     every = entries(args.algos, args.seeds, args.first_seed, [*grid.values()])

@@ -12,8 +12,8 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.report import drawing
 from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Metric, curve, series
 from real_openrlhf.report.curves import validation_sets as sets_of
-from real_openrlhf.report.drawing import INK, Entry, Look, Panel, Picture
-from real_openrlhf.report.methods import METHODS, REAL_FAMILY, method
+from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
+from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
 from real_openrlhf.report.read_runs import Run, UnreadableRun, read_run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Series, band, window_length, windowed

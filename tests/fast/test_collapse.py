@@ -7,7 +7,7 @@ import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.report.read_runs import read_runs
-from real_openrlhf.report.tables import to_markdown
+from real_openrlhf.report.table_forms import to_markdown
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples/results/map/collapse.py"))
 STEPS = 20

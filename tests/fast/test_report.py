@@ -19,7 +19,7 @@ from real_openrlhf.cli import main
 from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report import command as report_command
-from real_openrlhf.report import figures, tables
+from real_openrlhf.report import figures, table_forms, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
@@ -34,8 +34,8 @@ def comparison(*folders: Path):
     return task
 
 
-def rows(table: tables.Table) -> list[dict]:
-    return list(csv.DictReader(io.StringIO(tables.to_csv(table))))
+def rows(table: table_forms.Table) -> list[dict]:
+    return list(csv.DictReader(io.StringIO(table_forms.to_csv(table))))
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path,
             for key, series in keys.items():
                 assert one.logged[phase][key].steps.tolist() == series.steps.tolist()
                 assert one.logged[phase][key].values.tolist() == series.values.tolist()
-    both = [tables.to_csv(tables.results(comparison(place))) for place in (tmp_path / "ten", ten)]
+    both = [table_forms.to_csv(tables.results(comparison(place))) for place in (tmp_path / "ten", ten)]
     assert both[0] == both[1]
 
 
@@ -218,7 +218,7 @@ def write_evaluated(root: Path, **settings: dict) -> Path:
 
 def test_bold_follows_that_rule_and_never_a_published_number(tmp_path):
     table = tables.benchmarks([comparison(write_evaluated(tmp_path))])
-    markdown, latex, page = tables.to_markdown(table), tables.to_latex(table), tables.to_html(table)
+    markdown, latex, page = table_forms.to_markdown(table), table_forms.to_latex(table), table_forms.to_html(table)
     assert re.findall(r"\*\*([^*]+)\*\*", markdown)[1:] == ["0.620 ± 0.006"]  # the first is the title
     assert re.findall(r"\\textbf\{([^}]*)\}", latex) == [r"0.620 $\pm$ 0.006"]
     assert re.findall(r"<td class=best>([^<]*)", page) == ["0.620 ± 0.006"]
@@ -419,7 +419,7 @@ def test_out_that_cannot_be_made_is_one_line(tmp_path, capsys):
 def test_latex_is_booktabs_with_equal_rows_and_nothing_unescaped(ten):
     task = comparison(ten)
     for table in (tables.results(task), tables.ablations(task), tables.ratios(task), tables.benchmarks([task])):
-        text = tables.to_latex(table)
+        text = table_forms.to_latex(table)
         assert text.isascii() and all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
         assert r"\hline" not in text
         assert not re.search(r"\\\\\s*\[", text)  # the next row's bracket would be read as the line break's argument

@@ -18,7 +18,7 @@ from statistics import median
 from real_openrlhf.report.curves import PASS1
 from real_openrlhf.report.maps import COLLAPSED
 from real_openrlhf.report.read_runs import Run, read_runs
-from real_openrlhf.report.tables import NONE, Row, Table, to_markdown, words
+from real_openrlhf.report.table_forms import NONE, Row, Table, to_markdown, words
 
 THRESHOLDS = 200  # that are tried, of the values that were logged
 PASS_RATE = "rollout/pass_rate"
