@@ -122,8 +122,10 @@ def _whole(picture: Picture) -> Figure:
 
 
 def _handle(look: Look | None) -> Line2D:
-    line: Any = look.line if look else "none"  # matplotlib lists all names of line styles
-    return Line2D([], [], color=look and look.colour, linestyle=line, marker=look.marker if look else "")
+    if look is None:
+        return Line2D([], [], linestyle="none")
+    line: Any = look.line  # matplotlib lists all names of line styles
+    return Line2D([], [], color=look.colour, linestyle=line, marker=look.marker)
 
 
 def panel_svg(panel: Panel, salt: str) -> str:

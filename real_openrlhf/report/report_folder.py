@@ -59,8 +59,8 @@ def _curves(comparison: Comparison) -> list[Picture | Table]:
 
 
 def _map(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
-    parts = [maps.heat_maps(comparison, flags), maps.cells(comparison, flags)]
-    return [part for part in (*parts, pairs.pairs_in_cells(comparison, flags)) if part is not None]
+    differences = pairs.pairs_in_cells(comparison, flags)
+    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags), *([differences] if differences else [])]
 
 
 def _save(part: Picture | Table, out: Path) -> None:

@@ -18,8 +18,7 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.report import command as report_command
-from real_openrlhf.report import figures, table_forms, tables
+from real_openrlhf.report import figures, report_folder, table_forms, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
@@ -378,9 +377,8 @@ def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_
     (folder / "metrics.jsonl").write_text((folder / "metrics.jsonl").read_text()[:-9])
     run = read_run(folder)
     assert run.status == "failed" and not run.counted and "died after step" in run.meta["reason"]
-    monkeypatch.setattr(
-        report_command, "write", lambda *_: tmp_path
-    )  # five seconds of drawing; other tests look at it
+    # five seconds of drawing; other tests look at it
+    monkeypatch.setattr(report_folder, "write", lambda *_: tmp_path)
     assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"  # now everybody can see it
 

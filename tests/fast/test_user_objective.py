@@ -12,8 +12,9 @@ from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
 from real_openrlhf.algorithm.lookup import absolute, find
-from real_openrlhf.algorithm.objective import OBJECTIVES, Objective, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.hooks.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare

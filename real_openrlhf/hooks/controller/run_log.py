@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 from real_openrlhf.files import parsed
-from real_openrlhf.hooks.controller.hopeless import Hope
+from real_openrlhf.hooks.controller.hopeless import HopelessCounter
 
 
 class RunLog:
@@ -20,7 +20,7 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
-        self.hope = Hope(args)
+        self.hopeless = HopelessCounter(args)
         self.train = args.train
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
@@ -42,10 +42,10 @@ class RunLog:
         self._write("train", step, values)
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
-        if warning := self.hope.see(values):
+        if warning := self.hopeless.see(values):
             self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
-        self.hope.check()
-        if self.hope.gone:
+        self.hopeless.check()
+        if self.hopeless.ends_run:
             self._line("notes.jsonl", {"step": step, "say": "nothing is left to learn from: the run ends here"})
             self.train.max_steps = step
 
@@ -64,7 +64,7 @@ class RunLog:
             os.truncate(self.path, place)
         for line in map(json.loads, whole[:place].splitlines()):
             if line["phase"] == "train":
-                self.hope.see(line)
+                self.hopeless.see(line)
         if whole or "checkpoint" in states:
             about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
