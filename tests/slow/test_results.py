@@ -1,4 +1,4 @@
-"""README.md and docs/results.md say what the committed runs say."""
+"""The pages say what the committed runs and the code say."""
 
 import functools
 import importlib.util
@@ -137,3 +137,12 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
     done = subprocess.run([sys.executable, RESULTS / "best_rates.py", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]
+
+
+def test_the_documents_tables_are_made_of_the_code():
+    refresh = ROOT / "docs" / "refresh.py"
+    done = subprocess.run([sys.executable, refresh, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in ("README.md", "docs/recipes.md"):
+        assert "<!-- code: algorithms -->" in (ROOT / page).read_text()
+    assert "<!-- code: objectives -->" in (ROOT / "docs/method.md").read_text()
