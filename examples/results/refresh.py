@@ -5,12 +5,13 @@ python examples/results/refresh.py --check    # changes nothing; exit 1 if a pag
 """
 
 import argparse
+import functools
 import re
 import runpy
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.report import maps, pairs, table_forms, tables
@@ -22,17 +23,16 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", HERE / "archive" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
-REPORTS = (
-    *("map", "stale", "tune", "tune-hard", "tune-sums"),
-    *(f"archive/{name}" for name in ("mixed", "knobs", "hard", "more", "deal")),
-)
+CAMPAIGNS = sorted(path.parent.relative_to(HERE).as_posix() for path in HERE.rglob("campaign.json"))
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
     "stale": ("--actor.adam.lr", "--train.async_queue_size"),
 }
 LINK = re.compile(r"\]\(([^)#\s]+\.(?:png|md))\)")
-# `columns 1,2,5` takes these of the report's table; without it a page shows all.
-BLOCK = re.compile(r"(<!-- table: (?P<path>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+# A campaign and one of its report's tables, like `tune results`; `columns 1,2,5` takes these, else a page shows all.
+BLOCK = re.compile(
+    r"(<!-- table: (?P<name>\S+) (?P<stem>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def main() -> int:
@@ -49,17 +49,19 @@ def main() -> int:
 def refresh() -> None:
     from real_openrlhf.report import drawing, figures
 
-    for name in REPORTS:
-        runs, report = runs_of(name), HERE / name / "report"
+    for name in CAMPAIGNS:
+        report = HERE / name / "report"
         files = shown(report)
         shutil.rmtree(report, ignore_errors=True)
+        if not files:
+            continue
         with tempfile.TemporaryDirectory() as folder:
-            write(runs, [], Path(folder), ACROSS.get(name))
+            write(runs_of(name), [], Path(folder), ACROSS.get(name))
             for file in files:
                 target = report / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if target.suffix == ".md":
-                    target.write_text(table(name, target.stem, runs))
+                    target.write_text(table(name, target.stem))
                 else:
                     shutil.copyfile(Path(folder) / file, target)
     drawing.save_as(figures.gradient_magnitude(), FIGURE_ONE)
@@ -68,15 +70,19 @@ def refresh() -> None:
 
 
 def problems() -> Iterator[str]:
-    for name in REPORTS:
-        report, runs = HERE / name / "report", runs_of(name)
+    for name in CAMPAIGNS:
+        report = HERE / name / "report"
         files = shown(report)
         there = {str(path.relative_to(report)) for path in report.rglob("*.*")}
         yield from (f"{report / file} is shown by a page and missing" for file in files - there)
         yield from (f"{report / file} is shown by no page" for file in there - files)
         for file in map(Path, there):
-            if file.suffix == ".md" and (report / file).read_text() != table(name, file.stem, runs):
+            if file.suffix == ".md" and (report / file).read_text() != table(name, file.stem):
                 yield f"{report / file} is not what the runs say"
+    for page in PAGES:
+        text = page.read_text()
+        if text.count("<!-- table:") != len(BLOCK.findall(text)):
+            yield f"{page} has a table without a campaign, a name or an end"
     yield from (f"{page} is not what {HERE} says" for page in PAGES if page.read_text() != filled(page))
 
 
@@ -90,15 +96,15 @@ def runs_of(name: str) -> list[Run]:
 
 
 def shown(report: Path) -> set[str]:
-    """The files of a report that a page shows."""
-    texts = {page: page.read_text() for page in PAGES}
-    paths = {(page.parent / link).resolve() for page, text in texts.items() for link in LINK.findall(text)}
-    paths |= {ROOT / block["path"] for text in texts.values() for block in BLOCK.finditer(text)}
+    """The files of a report that a page shows or links to."""
+    paths = {(page.parent / link).resolve() for page in PAGES for link in LINK.findall(page.read_text())}
     return {str(path.relative_to(report)) for path in paths if path.is_relative_to(report)}
 
 
-def table(name: str, stem: str, runs: Sequence[Run]) -> str:
+@functools.cache
+def table(name: str, stem: str) -> str:
     """One of the report's tables, or that of a script beside the campaign."""
+    runs = runs_of(name)
     across = ACROSS.get(name, ())
     script = HERE / name / f"{stem}.py"
     if script.is_file():
@@ -115,14 +121,16 @@ def table(name: str, stem: str, runs: Sequence[Run]) -> str:
 
 def filled(page: Path) -> str:
     """The page with the tables as they are now."""
-    return BLOCK.sub(
-        lambda block: block[1] + table_only(ROOT / block["path"], block["columns"]) + block[4], page.read_text()
-    )
+
+    def new(block: re.Match) -> str:
+        return block[1] + table_only(block["name"], block["stem"], block["columns"]) + block[5]
+
+    return BLOCK.sub(new, page.read_text())
 
 
-def table_only(path: Path, columns: str | None = None) -> str:
+def table_only(name: str, stem: str, columns: str | None = None) -> str:
     """A report's table without its heading and notes, which the page has in its own words."""
-    rows = [line for line in path.read_text().splitlines() if line.startswith("|")]
+    rows = [line for line in table(name, stem).splitlines() if line.startswith("|")]
     if columns:
         cells = [row.split("|") for row in rows]
         rows = [f"|{'|'.join(row[int(number)] for number in columns.split(','))}|" for row in cells]

@@ -32,7 +32,7 @@ def test_what_a_page_or_a_picture_should_not_be_is_told(tmp_path, monkeypatch):
     specification.loader.exec_module(refresh)
     page = tmp_path / "page.md"
     page.write_text(
-        "<!-- table: examples/results/tune/report/tables/results.md -->\n| by hand |\n<!-- end -->\n"
+        "<!-- table: tune results -->\n| by hand |\n<!-- end -->\n<!-- table: tune -->\n"
         f"![]({RESULTS}/tune/report/figures/nothing.png)"
     )
     monkeypatch.setattr(refresh, "PAGES", (page,))
@@ -40,6 +40,7 @@ def test_what_a_page_or_a_picture_should_not_be_is_told(tmp_path, monkeypatch):
     assert any("nothing.png is shown by a page and missing" in problem for problem in told)
     assert any("dynamics.png is shown by no page" in problem for problem in told)
     assert any(f"{page} is not what" in problem for problem in told)
+    assert any("without a campaign, a name or an end" in problem for problem in told)
 
 
 @functools.cache
