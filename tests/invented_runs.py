@@ -146,6 +146,7 @@ def break_folders(root: Path) -> dict[str, str]:
         ("other-campaign", "campaign.json", '{"format": 9}'),
         ("short-rows", "runs.csv", "name,algo\nreal-s1\n"),
         ("no-parquet", "metrics.parquet", "PAR1, or so it says PAR1"),
+        ("torn-csv", "runs.csv", "name,algo\nreal-s9,re\ral\n"),
         ("no-columns", "runs.csv", "algo\nreal\n"),
     ):
         write_campaign(root / name, 9)
@@ -155,6 +156,7 @@ def break_folders(root: Path) -> dict[str, str]:
         "short-rows": "runs.csv has a row",
         "no-parquet": "metrics.parquet is broken",
         "no-columns": "has no name",
+        "torn-csv": "runs.csv is broken",
         "cut": "line 23 is cut off",
         "empty": "empty folder",
         "foreign": "not a run",
