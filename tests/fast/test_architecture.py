@@ -28,7 +28,7 @@ ROOMS = {
     "comparison": (set(), {TOP, "recipes", "report", "runs", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
     "data": ({"tqdm"}, {TOP, "rewards"}),
-    "evaluation": ({"numpy", "tqdm"}, {TOP, "data", "report", "rewards", "runs"}),
+    "evaluation": ({"numpy", "tqdm"}, {TOP, "data", "report", "rewards", "runs", "training"}),
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
