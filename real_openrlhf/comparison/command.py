@@ -27,7 +27,7 @@ from real_openrlhf.training.launch.ending import end_unwatched
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.progress import duration
 from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import RECIPES_OF, TASKS
+from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 REFUSED = 2
@@ -162,7 +162,7 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
 
 
 def _task(name: str, skill: float | None) -> list[str]:
-    recipe = ["--recipe", RECIPES_OF[name]]
+    recipe = ["--recipe", recipe_of(name)]
     if skill is None:
         return recipe
     folder = tiny_model.prepare(TASKS[name](skill=skill))  # type: ignore[call-arg]

@@ -61,7 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     machine = parser.add_argument_group("machine")
     machine.add_argument("--tensor-parallel", type=positive, default=1, help="GPUs an engine (default %(default)s)")
-    machine.add_argument("--data-parallel", type=positive, default=1, help="engines (default %(default)s)")
+    machine.add_argument(
+        "--data-parallel", type=positive, help="engines (default: as many as the visible GPUs carry, else 1)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,7 +104,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def draw(tasks: list[Task], k: int, seed: int, engine: EngineSettings, engines: int, store: SampleStore) -> None:
+def draw(
+    tasks: list[Task], k: int, seed: int, engine: EngineSettings, engines: int | None, store: SampleStore
+) -> None:
     """Fill the store with what it lacks."""
     done = {(sample.id, sample.sample) for sample in store}
     missing = [

@@ -57,7 +57,7 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
     monkeypatch.setattr(
         command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
     )
-    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
+    monkeypatch.setattr(command, "environment_of", lambda *runs: {})  # a session takes a minute: tests/e2e
     monkeypatch.setattr(train_command, "run", lambda args, session: asked.append(args.openrlhf) or 2)
     parser = argparse.ArgumentParser()
     command.configure(parser)

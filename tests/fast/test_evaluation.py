@@ -12,7 +12,7 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation.engines import sample_seed
+from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.results import Graded, per_problem, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, read_tasks
@@ -90,6 +90,20 @@ def test_seeds_are_stable_and_apart():
     assert sample_seed(42, "aime24-0", 0) == sample_seed(42, "aime24-0", 0)
     seeds = {sample_seed(seed, f"aime24-{n}", k) for seed in (1, 2) for n in range(30) for k in range(16)}
     assert len(seeds) == 2 * 30 * 16 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    "asked, gpus, width, engines",
+    [(None, 8, 1, 8), (None, 8, 2, 4), (None, 0, 1, 1), (None, 3, 2, 1), (2, 8, 1, 2), (2, 0, 1, 2)],
+)
+def test_every_visible_gpu_has_work_unless_the_user_says_otherwise(asked, gpus, width, engines):
+    assert engine_count(asked, gpus, width) == engines
+
+
+@pytest.mark.parametrize("asked, gpus, width", [(9, 8, 1), (None, 1, 2), (3, 4, 2)])
+def test_more_engines_than_gpus_are_refused(asked, gpus, width):
+    with pytest.raises(UserError, match=f"here are {gpus}. Lower --data-parallel"):
+        engine_count(asked, gpus, width)
 
 
 def sample(number, response="x"):
@@ -268,7 +282,7 @@ def sampled(evaluate, tmp_path, monkeypatch):
         for one in requests:
             yield Sample(one.identity, one.sample, one.seed, said[one.identity][one.sample], 5, False)
 
-    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)
+    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)  # vLLM: tests/e2e
     assert evaluate() == 0
     monkeypatch.undo()
     return json.loads((tmp_path / "out" / "results.json").read_text())
