@@ -1,22 +1,22 @@
 """The client of the algebra workers: every request is answered by its deadline, and no thread of ours ever computes.
 
-Workers are separate processes (no forks of ours: the caller may hold CUDA, Ray, threads), killed when they are late
-and replaced in the background, so that the next request finds one ready.
+Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads), killed when they are late and
+replaced in the background, so that the next request finds one ready.
 """
 
 import json
 import logging
 import os
 import queue
-import select
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
-
-from real_openrlhf.rewards.verifier.worker_template import START_SECONDS, Template
+from pathlib import Path
 
 logger = logging.getLogger("real_openrlhf.verifier")
-template = Template()  # one for all pools
+START_SECONDS = 60.0
 
 
 class NoVerdict(Exception):
@@ -40,65 +40,46 @@ class Worker:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        (requests, self._requests), (self._replies, replies) = os.pipe(), os.pipe()
-        try:
-            self.number = template.fork(limits.deadline, limits.memory, (requests, replies))
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            os.close(requests)
-            os.close(replies)
-        os.set_blocking(self._requests, False)
-        self._pending = b""
+        root = str(Path(__file__).resolve().parents[3])
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "real_openrlhf.rewards.verifier.worker", str(limits.memory), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
 
     def wait_until_ready(self) -> None:
-        if not self._read_line(START_SECONDS).get("ready"):
-            raise NoVerdict("worker_unavailable", "it did not say that it is ready")
+        self._exchange(b"", START_SECONDS)
 
     def ask(self, request: dict) -> dict:
-        end = time.monotonic() + self.limits.deadline
-        self._write(json.dumps(request).encode() + b"\n", end)
-        return self._read_line(end - time.monotonic())
-
-    def alive(self) -> bool:
-        poller = select.poll()
-        poller.register(self._replies, 0)  # only whether the other end is closed
-        return not poller.poll(0)
+        return self._exchange(json.dumps(request).encode() + b"\n", self.limits.deadline)
 
     def kill(self) -> None:
-        template.kill(self.number)
-        self._close()
+        self.process.kill()
+        self.process.communicate()  # closes its pipes and waits for its end
 
-    def _close(self) -> None:
-        os.close(self._requests)
-        os.close(self._replies)
-
-    def _write(self, data: bytes, end: float) -> None:
-        while data:
-            self._wait_for(self._requests, select.POLLOUT, end - time.monotonic())
-            try:
-                data = data[os.write(self._requests, data) :]
-            except BrokenPipeError as error:
-                raise NoVerdict("worker_died") from error
-
-    def _read_line(self, seconds: float) -> dict:
+    def _exchange(self, request: bytes, seconds: float) -> dict:
+        """Blocks without the interpreter lock; killing the worker ends the wait."""
+        assert self.process.stdin and self.process.stdout
         end = time.monotonic() + seconds
-        while b"\n" not in self._pending:
-            self._wait_for(self._replies, select.POLLIN, end - time.monotonic())
-            chunk = os.read(self._replies, 65536)
-            if not chunk:
-                raise NoVerdict("worker_died")
-            self._pending += chunk
-        line, _, self._pending = self._pending.partition(b"\n")
-        return json.loads(line)
-
-    @staticmethod
-    def _wait_for(pipe: int, event: int, seconds: float) -> None:
-        poller = select.poll()  # select() refuses descriptors above 1023, which a rollout actor may have
-        poller.register(pipe, event)
-        if seconds <= 0 or not poller.poll(seconds * 1000):
-            raise NoVerdict("timeout", "killed at the deadline")
+        timer = threading.Timer(seconds, self.process.kill)
+        timer.start()
+        try:
+            self.process.stdin.write(request)
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            timer.cancel()
+        if line.endswith(b"\n"):
+            return json.loads(line)
+        raise NoVerdict("timeout", "killed at the deadline") if time.monotonic() >= end else NoVerdict("worker_died")
 
 
 class WorkerPool:
@@ -112,7 +93,7 @@ class WorkerPool:
         for _ in range(size):
             self._wanted.put(None)
         # One thread starts all workers and lives as long as this process: Linux kills a child that asked to die with
-        # its parent, as the template does, when the *thread* that started it ends.
+        # its parent when the *thread* that started it ends.
         threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
 
     def ask(self, request: dict) -> dict:
@@ -125,21 +106,20 @@ class WorkerPool:
             return self._ask_one(request)
 
     def _ask_one(self, request: dict) -> dict:
-        """Raises NoVerdict, after which the worker is gone and another is on its way."""
+        """A worker that fails is replaced: its libraries may be half changed."""
         worker = self._next_worker()
         try:
             reply = worker.ask(request)
         except BaseException:
-            worker.kill()
-            self._wanted.put(None)
+            self._replace(worker)
             raise
-        if reply.get("last"):
-            worker.kill()
-            self._wanted.put(None)
-        else:
+        failed = reply.get("failed")
+        if failed in (None, "gold_unparsed"):
             self._ready.put(worker)
-        if "failed" in reply:
-            raise NoVerdict(reply["failed"], reply.get("detail", ""))
+        else:
+            self._replace(worker)
+        if failed:
+            raise NoVerdict(failed, reply.get("detail", ""))
         return reply
 
     def _next_worker(self) -> Worker:
@@ -151,11 +131,14 @@ class WorkerPool:
             if isinstance(worker, NoVerdict):
                 self._wanted.put(None)
                 raise worker
-            if worker.alive():
+            if worker.process.poll() is None:
                 return worker
-            logger.warning("an idle verifier worker was gone (pid %d); starting another", worker.number)
-            worker.kill()
-            self._wanted.put(None)
+            logger.warning("an idle verifier worker was gone (pid %d); starting another", worker.process.pid)
+            self._replace(worker)
+
+    def _replace(self, worker: Worker) -> None:
+        worker.kill()
+        self._wanted.put(None)
 
     def _start_workers(self) -> None:
         while True:

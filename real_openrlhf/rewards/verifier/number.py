@@ -11,7 +11,7 @@ _MAX_DIGITS = 4_000
 ROUNDED_DIGITS = 6
 
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d ])")
+_MIXED = re.compile(r"(?<![\d.])(\d+)(?:\\frac\{(\d+)\}\{(\d+)\}| (\d+)/(\d+))")
 _LEXEME = re.compile(r"\d+(?:\.\d+)?|\\[a-zA-Z]+|\\.|\S")
 _DECIMAL = re.compile(
     r"(?P<sign>-?)(?P<digits>\d+\.\d+)(?:\\cdot ?10\^\{(?P<power>[+-]?\d{1,5})\})?|"
@@ -36,14 +36,20 @@ def rational(text: str) -> Fraction | None:
 
     Raises TooLarge for towers of powers and NoValue for a division by zero.
     """
-    text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
     text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    text = _MIXED.sub(_sum_of_mixed, text)
     try:
         return _Arithmetic(text).value()
     except _NotANumber:
         return None
     except ZeroDivisionError:
         raise NoValue from None
+
+
+def _sum_of_mixed(number: re.Match) -> str:
+    r"""`1\frac{4}{5}` and `2 1/2` are sums, not products; `2\frac{3}{2}` is a product."""
+    above, below = int(number[2] or number[4]), int(number[3] or number[5])
+    return f"({number[1]}+\\frac{{{above}}}{{{below}}})" if above < below else number[0]
 
 
 def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
@@ -78,11 +84,7 @@ def rounds_to(decimal: str, value: Fraction, enough: int = ROUNDED_DIGITS) -> bo
 
 
 def _is_finite_decimal(value: Fraction) -> bool:
-    rest = value.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest == 1
+    return 10 ** value.denominator.bit_length() % value.denominator == 0
 
 
 def _checked(value: Fraction) -> Fraction:
@@ -129,30 +131,21 @@ class _Arithmetic:
         return total
 
     def _product(self) -> Fraction:
-        sign = 1
-        while self._peek() in ("-", "+"):
-            sign = -sign if self._take() == "-" else sign
         total = self._power()
         while True:
             token = self._peek()
-            if token == r"\cdot":
+            if token in (r"\cdot", "/"):
                 self._take()
-                total = _checked(total * self._signed_power())
-            elif token == "/":
-                self._take()
-                total = _checked(total / self._signed_power())
+                factor = self._power()
+                total = _checked(total * factor if token == r"\cdot" else total / factor)
             elif token in ("(", r"\frac", r"\binom"):
                 total = _checked(total * self._power())
             else:
-                return sign * total
-
-    def _signed_power(self) -> Fraction:
-        if self._peek() == "-":
-            self._take()
-            return -self._power()
-        return self._power()
+                return total
 
     def _power(self) -> Fraction:
+        if self._peek() in ("-", "+"):
+            return self._power() if self._take() == "+" else -self._power()
         base = self._factorial()
         if self._peek() != "^":
             return base
@@ -182,49 +175,16 @@ class _Arithmetic:
     def _atom(self) -> Fraction:
         token = self._take()
         if token[0].isdigit():
-            return self._mixed(token)
+            return Fraction(token)
         if token == r"\frac":
             numerator, denominator = self._group("{", "}"), self._group("{", "}")
             return _checked(numerator / denominator)
         if token == r"\binom":
             return self._binomial(self._group("{", "}"), self._group("{", "}"))
-        if token == "C" and self._peek() == "(":
-            self._take()
-            top = self._sum()
-            self._take(",")
-            bottom = self._sum()
-            self._take(")")
-            return self._binomial(top, bottom)
         if token in ("(", "{"):
             self.position -= 1
             return self._group(token, ")" if token == "(" else "}")
         raise _NotANumber
-
-    def _mixed(self, whole: str) -> Fraction:
-        r"""`1\frac{4}{5}` and `2 1/2` are mixed numbers, not products."""
-        value = Fraction(whole)
-        if "." in whole:
-            return value
-        start = self.position
-        following = self.parts[start : start + 3]
-        if self._peek() == r"\frac":
-            self._take()
-            part = self._fraction_of_integers()
-            if part is not None and part < 1:
-                return value + part
-            self.position = start
-        elif len(following) == 3 and following[0].isdigit() and following[1] == "/" and following[2].isdigit():
-            self.position += 3
-            return value + Fraction(int(following[0]), int(following[2]))
-        return value
-
-    def _fraction_of_integers(self) -> Fraction | None:
-        parts = self.parts[self.position : self.position + 6]
-        if len(parts) == 6 and parts[0] == parts[3] == "{" and parts[2] == parts[5] == "}":
-            if parts[1].isdigit() and parts[4].isdigit():
-                self.position += 6
-                return Fraction(int(parts[1]), int(parts[4]))
-        return None
 
     @staticmethod
     def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
