@@ -9,10 +9,9 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from real_openrlhf.rewards.verifier import comparison, leaf, screen
-from real_openrlhf.rewards.verifier.extract import boxed_answer
-from real_openrlhf.rewards.verifier.golds import golds_of
-from real_openrlhf.rewards.verifier.normalise import normalise
+from real_openrlhf.rewards.verifier import guard, shape, value
+from real_openrlhf.rewards.verifier.extract import boxed_answer, golds_of
+from real_openrlhf.rewards.verifier.text import normalise
 from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, WRONG, verify
 
 SLOWEST = 3.0  # seconds; a worker is killed after 2
@@ -150,11 +149,11 @@ def pairs_of_values(draw) -> tuple[str, str]:
 
 def exactly(gold: str, answer: str) -> bool | None:
     """The verdict without algebra; None where that has to decide."""
-    if screen.too_deep(gold) or screen.too_deep(answer):
+    if guard.too_deep(gold) or guard.too_deep(answer):
         return None
     try:
-        return comparison.same(normalise(gold), normalise(answer))
-    except leaf.Undecided:
+        return shape.same(normalise(gold), normalise(answer))
+    except value.Undecided:
         return None
 
 

@@ -31,7 +31,7 @@ FOLDERS = {
 STANDARD_LIBRARY_ONLY = (
     *("cli", "doctor", "errors", "files", "parsing", "patching"),
     *("training.memory_estimate", "training.recipes", "training.run_folder"),
-    *("algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.verifier.worker"),
+    *("algorithm.schedule", "evaluation.engines", "rewards.math_reward"),
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.
 ASKS_OPENRLHF = {"training.preflight", "training.shared_ray"}

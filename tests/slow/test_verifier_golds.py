@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.rewards.verifier.golds import golds_of
+from real_openrlhf.rewards.verifier.extract import golds_of
 from real_openrlhf.rewards.verifier.verdict import verify
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

@@ -37,7 +37,6 @@ _STEPS = (sympy.Abs, sympy.floor, sympy.ceiling, sympy.sign, sympy.Max, sympy.Mi
 _LETTER = re.compile(r"\\(?:text|begin|end)\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")  # commands, to step over them
 _DEGREES_OF = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\^\{\\circ\}")
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")  # read as the function, even in `\gamma - 1`
-_ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 
 
 class GoldUnparsed(Exception):
@@ -48,18 +47,8 @@ def same(gold: str, answer: str, digits: int = number.ROUNDED_DIGITS) -> bool:
     """As value.same, but always decides."""
     try:
         return value.same(gold, answer, digits)
-    except value.Undecided:
-        return _same_formula(*_own_letters(*_compared_parts(gold, answer)), digits)
-
-
-def _compared_parts(gold: str, answer: str) -> tuple[str, str]:
-    """The values without names and units; two equations, or a name solved for in another way, as they are."""
-    (gold_name, gold_value), (name, answer_value) = value.named(gold), value.named(answer)
-    if gold_name and name:
-        equations = value.is_equation(gold_name, gold_value) or value.is_equation(name, answer_value)
-        if equations or not value.same_name(gold_name, name):
-            return gold, answer
-    return value.value_and_unit(gold_value)[0], value.value_and_unit(answer_value)[0]
+    except value.Undecided as pair:
+        return _same_formula(*_own_letters(*pair.args), digits)
 
 
 def _own_letters(gold: str, answer: str) -> tuple[str, str]:
@@ -122,7 +111,7 @@ def formula(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     """What math-verify reads, with plain symbols for everything that only has a value at a point; None if nothing."""
     if ":" in text:
         return None  # math-verify would divide
-    if _ANGLE_FUNCTION.search(text):
+    if value.ANGLE_FUNCTION.search(text):
         text = _DEGREES_OF.sub(r"{(\\frac{\1\\pi}{180})}", text)
     text = _GAMMA.sub(r"\\upsilon ", text)
     found = parse(f"\\boxed{{{text}}}", _LATEX, parsing_timeout=None, fallback_mode="no_fallback")
@@ -142,9 +131,8 @@ def _plain(read: sympy.Basic | sympy.MatrixBase) -> sympy.Basic | sympy.MatrixBa
 def _real_root(power: sympy.Pow) -> sympy.Expr:
     r"""`\sqrt[3]{-8}` is -2: an odd root of a negative number is real in school."""
     base, exponent = power.args
-    if exponent.is_Rational and exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
-        return (-1) ** exponent.p * (-base) ** exponent
-    return power
+    odd = exponent.is_Rational and exponent.q % 2 and exponent.q > 1
+    return (-1) ** exponent.p * (-base) ** exponent if odd and base.is_number and base.is_negative else power
 
 
 def _has_no_value(text: str, read: sympy.Basic | sympy.MatrixBase) -> bool:
@@ -197,14 +185,11 @@ def _same_constant(formulas: tuple[sympy.Expr, sympy.Expr], texts: tuple[str, st
         return True
     decimals = ((texts[1], formulas[0], one), (texts[0], formulas[1], other))
     return any(
-        not expression.is_rational and exact.is_real and number.rounds_to(decimal, _fraction(exact), digits)
+        not expression.is_rational
+        and exact.is_real
+        and number.rounds_to(decimal, Fraction(*map(int, sympy.Rational(exact).as_numer_denom())), digits)
         for decimal, expression, exact in decimals
     )
-
-
-def _fraction(exact: sympy.Expr) -> Fraction:
-    rational = sympy.Rational(exact)
-    return Fraction(int(rational.p), int(rational.q))
 
 
 def _same_function(gold: sympy.Expr, answer: sympy.Expr) -> bool:

@@ -10,7 +10,7 @@ _MAX_DIGITS = 4_000
 # How many significant digits a decimal needs to stand for a value that has no finite decimal.
 ROUNDED_DIGITS = 6
 
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,\d{3})+(?![\d,])|(?: \d{3})+(?![\d ]))")
 _MIXED = re.compile(r"(?<![\d.])(\d+)(?:\\frac\{(\d+)\}\{(\d+)\}| (\d+)/(\d+))")
 _LEXEME = re.compile(r"\d+(?:\.\d+)?|\\[a-zA-Z]+|\\.|\S")
 _DECIMAL = re.compile(
@@ -27,20 +27,16 @@ class NoValue(Exception):
     """The text is arithmetic that divides by zero: it is equal to nothing but itself."""
 
 
-class _NotANumber(Exception):
-    pass
-
-
 def rational(text: str) -> Fraction | None:
     """The exact value of a normalised text of plain arithmetic; None for anything else.
 
     Raises TooLarge for towers of powers and NoValue for a division by zero.
     """
-    text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    text = _THOUSANDS.sub(lambda number: re.sub("[ ,]", "", number[0]), text)
     text = _MIXED.sub(_sum_of_mixed, text)
     try:
         return _Arithmetic(text).value()
-    except _NotANumber:
+    except ValueError:  # no number
         return None
     except ZeroDivisionError:
         raise NoValue from None
@@ -106,7 +102,7 @@ class _Arithmetic:
     def value(self) -> Fraction:
         result = self._sum()
         if self.position < len(self.parts):
-            raise _NotANumber
+            raise ValueError
         return result
 
     def _peek(self) -> str:
@@ -115,14 +111,14 @@ class _Arithmetic:
     def _take(self, expected: str = "") -> str:
         token = self._peek()
         if not token or (expected and token != expected):
-            raise _NotANumber
+            raise ValueError
         self.position += 1
         return token
 
     def _sum(self) -> Fraction:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise _NotANumber
+            raise ValueError
         total = self._product()
         while self._peek() in ("+", "-"):
             sign = 1 if self._take() == "+" else -1
@@ -155,7 +151,7 @@ class _Arithmetic:
     @staticmethod
     def _raised(base: Fraction, exponent: Fraction) -> Fraction:
         if exponent.denominator != 1:
-            raise _NotANumber
+            raise ValueError
         bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
         if bits > 1 and bits * abs(exponent) > MAX_BITS:
             raise TooLarge
@@ -166,7 +162,7 @@ class _Arithmetic:
         while self._peek() == "!":
             self._take()
             if value.denominator != 1 or value < 0 or self._peek() == "!":
-                raise _NotANumber  # 7!! is a double factorial
+                raise ValueError  # 7!! is a double factorial
             if value > 3_000:
                 raise TooLarge
             value = _checked(Fraction(math.factorial(value.numerator)))
@@ -184,12 +180,12 @@ class _Arithmetic:
         if token in ("(", "{"):
             self.position -= 1
             return self._group(token, ")" if token == "(" else "}")
-        raise _NotANumber
+        raise ValueError
 
     @staticmethod
     def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
         if top.denominator != 1 or bottom.denominator != 1 or top < 0 or bottom < 0:
-            raise _NotANumber
+            raise ValueError
         if min(bottom, top - bottom) > 5_000 or top.numerator.bit_length() > 64:
             raise TooLarge
         return _checked(Fraction(math.comb(top.numerator, bottom.numerator)))

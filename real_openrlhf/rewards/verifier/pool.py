@@ -39,7 +39,6 @@ class Worker:
     """One process and its two pipes; used by one thread at a time."""
 
     def __init__(self, limits: Limits):
-        self.limits = limits
         root = str(Path(__file__).resolve().parents[3])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
@@ -53,24 +52,18 @@ class Worker:
             env=environment,
         )
 
-    def wait_until_ready(self) -> None:
-        self._exchange(b"", START_SECONDS)
-
-    def ask(self, request: dict) -> dict:
-        return self._exchange(json.dumps(request).encode() + b"\n", self.limits.deadline)
-
     def kill(self) -> None:
         self.process.kill()
         self.process.communicate()  # closes its pipes and waits for its end
 
-    def _exchange(self, request: bytes, seconds: float) -> dict:
-        """Blocks without the interpreter lock; killing the worker ends the wait."""
+    def ask(self, request: dict | None, seconds: float) -> dict:
+        """Its reply, or None to wait until it is ready. Blocks without the interpreter lock; a kill ends the wait."""
         assert self.process.stdin and self.process.stdout
         end = time.monotonic() + seconds
         timer = threading.Timer(seconds, self.process.kill)
         timer.start()
         try:
-            self.process.stdin.write(request)
+            self.process.stdin.write(json.dumps(request).encode() + b"\n" if request else b"")
             self.process.stdin.flush()
             line = self.process.stdout.readline()
         except BrokenPipeError:
@@ -109,7 +102,7 @@ class WorkerPool:
         """A worker that fails is replaced: its libraries may be half changed."""
         worker = self._next_worker()
         try:
-            reply = worker.ask(request)
+            reply = worker.ask(request, self.limits.deadline)
         except BaseException:
             self._replace(worker)
             raise
@@ -146,7 +139,7 @@ class WorkerPool:
             try:
                 worker = Worker(self.limits)
                 try:
-                    worker.wait_until_ready()
+                    worker.ask(None, START_SECONDS)
                 except NoVerdict:
                     worker.kill()
                     raise

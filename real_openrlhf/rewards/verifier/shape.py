@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from real_openrlhf.rewards.verifier import number, value
 from real_openrlhf.rewards.verifier.text import CLOSING, OPENING, PUNCTUATION, split, tokens
@@ -46,6 +47,8 @@ _MATRIX = re.compile(r"^\\begin\{([pb]?matrix|smallmatrix|array)\}(?:\{[lcr|]*\}
 _NEW_LINE = re.compile(r"\\\\")
 _NAMES = re.compile(r"^\(?([a-zA-Z](?:_\{\w+\})?(?:,[a-zA-Z](?:_\{\w+\})?)+)\)?$")
 _RELATION = re.compile(r"(\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|<|>) ?")
+_BUILDER = re.compile(r"^[a-z](?:\\in ?\\mathbb\{R\})?[|:](.*(?:<|>|\\[lg]e ).*)$", re.DOTALL)
+_APART = re.compile(r"^(?:([a-z])\\ne ?|\\mathbb\{R\}(?:\\setminus|-) ?\\\{)([^=<>]+?)(?:\\\})?$")  # x \ne 3
 _REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _VARIABLE = re.compile(r"^(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_\{[^{}]*\})?(?:\([a-z]\))?$")
 _TIME = re.compile(r"^0?(\d{1,2}(?::\d\d){1,2}) ?(?:\\text\{ *)?(?:([aApP])\.? ?[mM]\.?)? *\}?$")
@@ -56,7 +59,7 @@ _QUALIFIED = re.compile(
     r"|(\\text\{ *(?:for (?:all|any|every)|where)\b[^{}]*\}[^,;]*|\\forall[^,;]*))?$",
     re.DOTALL,
 )
-_CHOICE_WITH_VALUE = re.compile(r"^\\text\{\(([A-E])\) *\}(?=.)")
+_CHOICE_WITH_VALUE = re.compile(r"^\\text\{\(([A-E])\) *\}(?=[^,;])")
 _APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
 
 
@@ -135,6 +138,10 @@ def _item(text: str) -> Node:
         return _collection(
             [_item(sign.replace("+ ", "+").replace("- ", "-").removeprefix("+")) for sign in (plus, minus)]
         )
+    apart = _APART.match(text)
+    if apart:
+        ends, names = (r"-\infty", apart[2], r"\infty"), tuple(apart[1] or "")
+        return Collection(tuple(Row("()", tuple(map(Leaf, pair)), names=names) for pair in pairwise(ends)))
     return _inequality(text) or _ratio(text) or Leaf(text)
 
 
@@ -143,6 +150,9 @@ def _bracketed(opening: str, inner: str, closing: str) -> Node:
     if opening == r"\{":
         if not inner.strip():
             return Leaf(r"\emptyset")
+        builder = _BUILDER.match(inner)
+        if builder:
+            return parse(builder[1])
         members = tuple(map(parse, pieces))
         return Row(r"\{\}", members) if members == (Leaf(r"\emptyset"),) else _collection(list(members))
     if len(pieces) == 1:
@@ -170,7 +180,7 @@ def _ratio(text: str) -> Row | None:
     if ":" not in text or (not time and _NO_RATIO.search(text)):
         return None
     parts = split(time[1] if time else text, (":",))
-    items = tuple(Leaf(f"\\frac{{{a}}}{{{b}}}") for a, b in zip(parts, parts[1:], strict=False))
+    items = tuple(Leaf(f"\\frac{{{a}}}{{{b}}}") for a, b in pairwise(parts))
     return Row(":", items, names=("time", (time[2] or "").lower()) if time else ())
 
 
@@ -228,9 +238,8 @@ def _in_any_order(gold: tuple[Node, ...], answer: tuple[Node, ...], leaf_equal: 
     rest = list(answer)
     for wanted in gold:
         # The same text first: it spares comparisons, and a pair that is undecided when a twin is there.
-        found = next((item for item in rest if item == wanted), None)
-        if found is None:
-            found = next((item for item in rest if equal(wanted, item, leaf_equal)), None)
+        rest.sort(key=lambda item: item != wanted)
+        found = next((item for item in rest if item == wanted or equal(wanted, item, leaf_equal)), None)
         if found is None:
             return False
         rest.remove(found)

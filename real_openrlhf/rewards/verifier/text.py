@@ -35,6 +35,7 @@ _COMMANDS = {
     "Bigl": "", "Bigr": "", "displaystyle": "", "textstyle": "", "limits": "", "rm": "", "bf": "",
     "quad": " ", "qquad": " ",
 }  # fmt: skip
+_COMMANDS |= {name: f"{one} " for name, one in _COMMANDS.items() if re.search(r"\\[a-zA-Z]+$", one)}
 _COMMAND = re.compile(r"\\([a-zA-Z]+)[ \t]*")
 _FONT = re.compile(
     r"\\(mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|textrm|textbf|textit|textnormal|mbox|hbox"
@@ -73,7 +74,10 @@ PUNCTUATION = " \t\r\n.,;:"
 
 def normalise(answer: str) -> str:
     """The canonical text of an answer. Bounded work: callers refuse over-long and over-nested texts first."""
-    text = _without_layout(_from_unicode(answer))
+    text = _from_unicode(answer)
+    text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
+    text = _DELIMITER.sub(" ", text.replace(r"\$", "").replace("$", " "))
+    text = _SPACE_COMMAND.sub(" ", _NEGATIVE_SPACE.sub("", text))
     text = text.replace("{,}", ",").replace("**", "^").replace("*", r"\cdot ").replace("...", r"\ldots ")
     text = _NOT_EQUAL.sub(r"\\ne ", text)
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("==", "=")
@@ -124,38 +128,21 @@ def _from_unicode(text: str) -> str:
         return text
     text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run[0].translate(_SUPERSCRIPTS) + "}", text)
     text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + run[0].translate(_SUBSCRIPTS) + "}", text)
-    text = _FRACTION_CHARACTER.sub(_fraction_character, text).translate(_SYMBOLS)
+    text = _FRACTION_CHARACTER.sub(
+        lambda one: _fraction(*unicodedata.normalize("NFKC", one[0]).split("⁄")), text
+    ).translate(_SYMBOLS)
     return "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
-
-
-def _fraction_character(character: re.Match) -> str:
-    above, _, below = unicodedata.normalize("NFKC", character[0]).partition("⁄")
-    return f"\\frac{{{above}}}{{{below}}}"
-
-
-def _without_layout(text: str) -> str:
-    """No dollars, delimiters of formulas and spaces of LaTeX."""
-    text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
-    text = text.replace(r"\$", "")
-    text = text.replace("$", " ")
-    text = _NEGATIVE_SPACE.sub("", _DELIMITER.sub(" ", text))
-    return _SPACE_COMMAND.sub(" ", text)
 
 
 def _with_known_commands(text: str) -> str:
     """One command for one meaning; upright letters are text or units, letters in other fonts are themselves."""
-    text = _FONT.sub(_font, _COMMAND.sub(_command, text))
+    text = _FONT.sub(_font, _COMMAND.sub(lambda command: _COMMANDS.get(command[1], command[0]), text))
     if _ALL_REALS.match(text.strip()):
         return r"(-\infty,\infty)"
     listed = _TEXT_LIST.fullmatch(text.strip())
-    return listed[1] if listed else text
-
-
-def _command(match: re.Match) -> str:
-    known = _COMMANDS.get(match[1])
-    if known is None:
-        return match[0]
-    return known + " " if known.startswith("\\") and known[-1].isalpha() else known
+    if listed:
+        return ",".join(f"\\text{{{word.strip()}}}" for word in re.split(r",|\band\b", listed[1]) if word.strip())
+    return text
 
 
 def _font(match: re.Match) -> str:
@@ -176,7 +163,11 @@ def _recurring(number: re.Match) -> str:
     value = Fraction(
         int(whole + fixed + period) - int(whole + fixed or "0"), 10 ** len(fixed) * (10 ** len(period) - 1)
     )
-    return f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+    return _fraction(value.numerator, value.denominator)
+
+
+def _fraction(above: object, below: object) -> str:
+    return f"\\frac{{{above}}}{{{below}}}"
 
 
 def _braced(text: str) -> str:

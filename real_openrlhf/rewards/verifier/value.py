@@ -8,7 +8,7 @@ from real_openrlhf.rewards.verifier.text import split, tokens
 
 
 class Undecided(Exception):
-    """Neither equal nor different by text and arithmetic alone: algebra has to decide."""
+    """Neither equal nor different by text and arithmetic alone: algebra has to decide about these two texts."""
 
 
 _NAME = re.compile(
@@ -58,7 +58,7 @@ _BARE_UNIT = re.compile(
     r"dollars?|cents?|meters?|hours?|minutes?|seconds?|days?|weeks?|months?|years?|grams?|kg|units?|Hz)(?:\^\{\d\})?)$",
     re.DOTALL,
 )
-_ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 _UNIT_WORD = re.compile(r"(?:(square|sq|cubic)\s+)?([a-z%]+)(?:\^\{?(-?\d)\}?)?")
 _POWERS = {"square": "2", "sq": "2", "cubic": "3"}
 
@@ -89,16 +89,12 @@ def is_label(text: str) -> bool:
 
 def same_name(gold: str, answer: str) -> bool:
     """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; `Area` may be `area of the triangle`, and any one symbol."""
-    if canonical(gold) == canonical(answer):
+    if _DECORATION.sub("", gold) == _DECORATION.sub("", answer):
         return True
     if r"\text" in gold or r"\text" in answer:
         one, other = (re.sub(r"\\text|[^a-z]", "", name.lower()) * (r"\text" in name) for name in (gold, answer))
         return one in other or other in one
     return base(gold) == answer or base(answer) == gold
-
-
-def canonical(name: str) -> str:
-    return _DECORATION.sub("", name)
 
 
 def base(name: str) -> str:
@@ -114,7 +110,7 @@ def has_letter(text: str) -> bool:
 def value_and_unit(text: str) -> tuple[str, str]:
     """The value, and the unit where it is a known one; the text itself where there is none."""
     match = _UNIT.match(text) or _BARE_UNIT.match(text)
-    if match is None or ("\\circ" in match["unit"] and _ANGLE_FUNCTION.search(text)):
+    if match is None or ("\\circ" in match["unit"] and ANGLE_FUNCTION.search(text)):
         return text, ""
     return match["value"].strip(), _known(match["unit"])
 
@@ -149,9 +145,9 @@ def same(gold: str, answer: str, digits: int = number.ROUNDED_DIGITS) -> bool:
     if gold_name and name:
         agree = same_name(gold_name, name)
         if asks_equation or is_equation(name, value):
-            raise Undecided  # equations, not names given to values
+            raise Undecided(gold, answer)  # equations, not names given to values
         if not agree and has_letter(gold_value) and has_letter(value):
-            raise Undecided  # one may be the other, solved for another variable
+            raise Undecided(gold, answer)  # one may be the other, solved for another variable
         return agree and _same_value(gold_value, value, digits)
     return not asks_equation and _same_value(gold_value, value, digits)
 
@@ -187,12 +183,12 @@ def _same_number(gold: str, answer: str, percents: tuple[bool, bool], digits: in
         return False
     if gold_large or large:
         if gold_large and large:
-            raise Undecided
+            raise Undecided(gold, answer)
         return False
     if gold_value is None or value is None:
         if (gold_value is not None and has_letter(answer)) or (value is not None and has_letter(gold)):
             return False  # a number is no expression in a variable
-        raise Undecided
+        raise Undecided(gold, answer)
     if number.same_rational(gold, answer, gold_value, value, digits):
         return True
     if percents[0] != percents[1]:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
