@@ -31,28 +31,15 @@ def test_every_spelling_of_an_integer_is_that_integer(integer):
 @pytest.mark.parametrize(
     "text, value",
     [
-        (r"1\frac{4}{5}", Fraction(9, 5)),
-        ("2 1/2", Fraction(5, 2)),
-        (r"2\cdot\frac{1}{2}", Fraction(1)),
-        (r"2\frac{3}{2}", Fraction(3)),
-        (r"-3\frac12", Fraction(-7, 2)),
-        ("4.5e3", Fraction(4500)),
-        (r"4.5 \times 10^{-3}", Fraction(9, 2000)),
-        (r"0.1\overline{6}", Fraction(1, 6)),
-        ("0.2(3)", Fraction(7, 30)),
-        (r"1.5 \text{ million}", Fraction(1_500_000)),
-        (r"\frac{100!}{2^{50}}", Fraction(factorial(100), 2**50)),
-        (r"\binom{20}{3}", Fraction(comb(20, 3))),
-        ("2^10", Fraction(1024)),
-        (r"\frac37", Fraction(3, 7)),
-        ("3½", Fraction(7, 2)),
-        ("-2^2", Fraction(-4)),
-        ("(-2)^2", Fraction(4)),
-        ("2-3-4", Fraction(-5)),
-        ("12/3/2", Fraction(2)),
-        ("2^{-2}", Fraction(1, 4)),
+        (r"1\frac{4}{5}", Fraction(9, 5)), ("2 1/2", Fraction(5, 2)), (r"2\cdot\frac{1}{2}", Fraction(1)),
+        (r"2\frac{3}{2}", Fraction(3)), (r"-3\frac12", Fraction(-7, 2)), ("4.5e3", Fraction(4500)),
+        (r"4.5 \times 10^{-3}", Fraction(9, 2000)), (r"0.1\overline{6}", Fraction(1, 6)), ("0.2(3)", Fraction(7, 30)),
+        (r"1.5 \text{ million}", Fraction(1_500_000)), (r"\frac{100!}{2^{50}}", Fraction(factorial(100), 2**50)),
+        (r"\binom{20}{3}", Fraction(comb(20, 3))), ("2^10", Fraction(1024)), (r"\frac37", Fraction(3, 7)),
+        ("3½", Fraction(7, 2)), ("-2^2", Fraction(-4)), ("(-2)^2", Fraction(4)), ("2-3-4", Fraction(-5)),
+        ("12/3/2", Fraction(2)), ("2^{-2}", Fraction(1, 4)),
     ],
-)
+)  # fmt: skip
 def test_notations_of_numbers(text, value):
     assert number.rational(normalise(text)) == value
 
@@ -111,18 +98,12 @@ def _value(text: str) -> Fraction | None:
 @pytest.mark.parametrize(
     "text, value, unit",
     [
-        (r"12 \text{ cm}^2", "12", "cm2"),
-        (r"12 \text{ square centimeters}", "12", "cm2"),
-        (r"5 \text{ miles per hour}", "5", "mi/h"),
-        (r"9.8\,\mathrm{m}/\mathrm{s}^2", "9.8", "m/s2"),
-        (r"\$7", "7", "dollar"),
-        (r"40\%", "40", "%"),
-        (r"35^\circ", "35", "deg"),
-        (r"25^\circ C", "25", ""),
-        (r"15 \text{ students}", "15", ""),
-        (r"\sin 30^\circ", r"\sin30^{\circ}", ""),
+        (r"12 \text{ cm}^2", "12", "cm2"), (r"12 \text{ square centimeters}", "12", "cm2"),
+        (r"5 \text{ miles per hour}", "5", "mi/h"), (r"9.8\,\mathrm{m}/\mathrm{s}^2", "9.8", "m/s2"),
+        (r"\$7", "7", "dollar"), (r"40\%", "40", "%"), (r"35^\circ", "35", "deg"), (r"25^\circ C", "25", ""),
+        (r"15 \text{ students}", "15", ""), (r"\sin 30^\circ", r"\sin30^{\circ}", ""),
     ],
-)
+)  # fmt: skip
 def test_units(text, value, unit):
     assert value_and_unit(normalise(text)) == (value, unit)
 
@@ -130,22 +111,13 @@ def test_units(text, value, unit):
 @pytest.mark.parametrize(
     "response, answer",
     [
-        (r"so \boxed{3}. Wait, no: \boxed{4}.", "4"),
-        (r"either \boxed{3} or \boxed{4}", "3, 4"),
-        (r"$\boxed{3}$ and $\boxed{4}$ and $\boxed{5}$", "3, 4, 5"),
-        (r"\boxed{4} \boxed{4}", "4"),
-        (r"\fbox{4}", "4"),
-        (r"\boxed {4}", "4"),
-        (r"\boxed 4.", "4"),
-        (r"\boxed{\{1,2\}}", r"\{1,2\}"),
-        (r"\boxed{\boxed{5}}", "5"),
-        ("the answer is 4", None),
-        (r"\boxed{4}. Or rather \boxed{5", None),
-        (r"\boxed{}", None),
-        (r"\boxed", None),
-        (r"\boxedly{4}", None),
+        (r"so \boxed{3}. Wait, no: \boxed{4}.", "4"), (r"either \boxed{3} or \boxed{4}", "3, 4"),
+        (r"$\boxed{3}$ and $\boxed{4}$ and $\boxed{5}$", "3, 4, 5"), (r"\boxed{4} \boxed{4}", "4"),
+        (r"\fbox{4}", "4"), (r"\boxed {4}", "4"), (r"\boxed 4.", "4"), (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+        (r"\boxed{\boxed{5}}", "5"), ("the answer is 4", None), (r"\boxed{4}. Or rather \boxed{5", None),
+        (r"\boxed{}", None), (r"\boxed", None), (r"\boxedly{4}", None),
     ],
-)
+)  # fmt: skip
 def test_the_answer_is_in_the_last_box(response, answer):
     assert boxed_answer(response) == answer
 
@@ -153,12 +125,10 @@ def test_the_answer_is_in_the_last_box(response, answer):
 @pytest.mark.parametrize(
     "response, required, optional",
     [
-        ("<think>a</think>b</think>c", "c", "c"),
-        ("b", None, "b"),
-        ("<think>a", None, None),
+        ("<think>a</think>b</think>c", "c", "c"), ("b", None, "b"), ("<think>a", None, None),
         ("<think>a</think>b<think>c", None, None),
     ],
-)
+)  # fmt: skip
 def test_what_follows_the_thinking(response, required, optional):
     assert after_thinking(response, "required") == required
     assert after_thinking(response, "optional") == optional
@@ -171,15 +141,10 @@ GOLDS = ["\\frac{1}{2}", "0.5", '"quoted"']
     "label, golds",
     [
         ("[0, 1]", ("[0, 1]",)),  # an interval
-        ("[-1,2)", ("[-1,2)",)),
-        ('["7", "7"]', ("7",)),
-        (7, ("7",)),
-        (142.0, ("142.0",)),
-        (["7", 8], ("7", "8")),
-        (r"$\boxed{\frac{1}{2}}$", (r"\frac{1}{2}",)),
-        (json.dumps(GOLDS), tuple(GOLDS)),
+        ("[-1,2)", ("[-1,2)",)), ('["7", "7"]', ("7",)), (7, ("7",)), (142.0, ("142.0",)), (["7", 8], ("7", "8")),
+        (r"$\boxed{\frac{1}{2}}$", (r"\frac{1}{2}",)), (json.dumps(GOLDS), tuple(GOLDS)),
     ],
-)
+)  # fmt: skip
 def test_a_label_is_one_gold_or_a_list_of_texts(label, golds):
     assert golds_of(label) == golds
 
@@ -187,12 +152,10 @@ def test_a_label_is_one_gold_or_a_list_of_texts(label, golds):
 @pytest.mark.parametrize(
     "label, answer, score",
     [
-        ('["0.01", "0.02"]', "0.02", 1.0),
-        ('["0.01", "0.02"]', "0.03", 0.0),
-        (["\\frac{x}{2}", "2x"], "x+x", 1.0),
+        ('["0.01", "0.02"]', "0.02", 1.0), ('["0.01", "0.02"]', "0.03", 0.0), (["\\frac{x}{2}", "2x"], "x+x", 1.0),
         ("[0, 1]", "0", 0.0),
     ],
-)
+)  # fmt: skip
 def test_any_gold_of_a_label_counts(label, answer, score):
     assert verify(boxed(answer), label).score == score
 
