@@ -48,8 +48,8 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace, algo: str) -> dict:
+    from real_openrlhf.recipes.recipes import RECIPES
     from real_openrlhf.training import stand_in
-    from real_openrlhf.training.recipes import RECIPES
 
     environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "HF_HUB_OFFLINE": "1"}
     environment |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
@@ -66,9 +66,10 @@ def run(args: argparse.Namespace, algo: str) -> dict:
 
 def shape_config(args: argparse.Namespace) -> Mapping[str, object]:
     """What config.json would say of the recipe's model."""
-    from real_openrlhf.training import memory_estimate, tiny_model
-    from real_openrlhf.training.recipes import RECIPES
-    from real_openrlhf.training.reverse_task import ReverseTask
+    from real_openrlhf.recipes.recipes import RECIPES
+    from real_openrlhf.training.checks import memory_estimate
+    from real_openrlhf.training.tasks import tiny_model
+    from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
     model = RECIPES[args.recipe].model
     if model != "reverse":
@@ -80,8 +81,8 @@ def save_model(args: argparse.Namespace) -> None:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from real_openrlhf.training import tiny_model
-    from real_openrlhf.training.reverse_task import ReverseTask
+    from real_openrlhf.training.tasks import tiny_model
+    from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
     config = {**shape_config(args), "max_position_embeddings": 16_384}
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
@@ -91,7 +92,9 @@ def save_model(args: argparse.Namespace) -> None:
 
 
 def plan_of(args: argparse.Namespace):
-    from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
+    from real_openrlhf.recipes.algorithms import ALGORITHMS
+    from real_openrlhf.recipes.plan import compose
+    from real_openrlhf.recipes.recipes import RECIPES
 
     recipe = RECIPES[args.recipe]
     group = int(recipe.settings["--rollout.n_samples_per_prompt"].text)
@@ -118,7 +121,7 @@ def measure(args: argparse.Namespace) -> dict:
     from actor_step import Step, peak, reset_peak, rollouts
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    from real_openrlhf.training import memory_estimate
+    from real_openrlhf.training.checks import memory_estimate
 
     plan, cuda = plan_of(args), torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from real_openrlhf.training import run_folder
+from real_openrlhf.runs import run_folder
 
 STEPS, EVERY, PATIENCE = 6, 2, 300.0
 REWARD = Path(__file__).resolve().with_name("kill_campaign_reward.py")
@@ -62,7 +62,7 @@ VICTIMS: dict[str, Callable[[str], bool]] = {
     "verifier": titled("real_openrlhf.rewards.verifier.worker"),
     "head": titled("gcs_server"),
     "raylet": titled("raylet/raylet"),
-    "forks": titled("real_openrlhf.training.forked_workers"),
+    "forks": titled("real_openrlhf.training.launch.forked_workers"),
     "supervisor": titled("real_openrlhf.cli train"),
 }
 

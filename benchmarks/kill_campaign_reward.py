@@ -1,7 +1,7 @@
 """The shipped reward for kill_campaign.py; one prompt in ten is judged by algebra, so that its workers work."""
 
 from real_openrlhf.rewards import math_reward
-from real_openrlhf.training.tiny_model import BOX
+from real_openrlhf.training.tasks.tiny_model import BOX
 
 
 def reward_func(queries, prompts, labels):

@@ -38,7 +38,7 @@ random_model() { # random weights in the recipe's shape with R1-Distill's tokeni
 import sys
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
-from real_openrlhf.training.memory_estimate import KNOWN_CONFIGS
+from real_openrlhf.training.checks.memory_estimate import KNOWN_CONFIGS
 name = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 tokenizer = AutoTokenizer.from_pretrained(name)
 with torch.device("cuda"):

@@ -15,13 +15,13 @@ LANES = {"rollout actors": (4.35, 1.65), "controller": (2.55, 1.65), "every trai
 BOXES = {
     "sample": ((0.2, 4.6), "vLLM", "8 answers a prompt", "OpenRLHF"),
     "grade": ((3.2, 4.6), "Verifier", "right, wrong, no verdict", "rewards/"),
-    "label": ((3.2, 2.8), "Labels", "positive, negative, ignored", "hooks/labels.py"),
+    "label": ((3.2, 2.8), "Labels", "positive, negative, ignored", "hooks/controller/labels.py"),
     "plan": ((6.2, 2.8), "Plan", "updates, waves, ranks", "algorithm/step_plan.py"),
-    "log": ((9.2, 2.8), "Log", "metrics.jsonl", "hooks/run_log.py"),
+    "log": ((9.2, 2.8), "Log", "metrics.jsonl", "hooks/controller/run_log.py"),
     "forward": ((0.2, 0.6), "1  Forward", "a score for each rollout", "algorithm/objective.py"),
     "exchange": ((3.2, 0.6), "2  Exchange", "one number a rollout", "algorithm/score_table.py"),
     "weigh": ((6.2, 0.6), "3  Weigh", "autograd on the table", "algorithm/objective.py"),
-    "backward": ((9.2, 0.6), "4  Backward", "of sum w s: the gradient", "hooks/actor_trainer.py"),
+    "backward": ((9.2, 0.6), "4  Backward", "of sum w s: the gradient", "hooks/actor/real_trainer.py"),
 }
 
 

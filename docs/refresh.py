@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
-from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, UPDATE_METRICS
-from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
-from real_openrlhf.training.algorithms import ALGORITHMS
-from real_openrlhf.training.command import ASSUMED_GPU_GB
-from real_openrlhf.training.memory_estimate import (
+from real_openrlhf.algorithm.metrics import GROUP_METRICS, MISMATCH_METRICS, PLAN_METRICS, UPDATE_METRICS
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.checks.memory_estimate import (
     GB,
     KNOWN_CONFIGS,
     RUNTIME_GB,
@@ -26,7 +26,7 @@ from real_openrlhf.training.memory_estimate import (
     shape_of,
     training_memory,
 )
-from real_openrlhf.training.recipes import RECIPES, compose
+from real_openrlhf.training.command import ASSUMED_GPU_GB
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -11,8 +11,9 @@ import pytest
 from bad_inputs import GOOD, ROWS, Case, contents
 
 from real_openrlhf.errors import exit_code
-from real_openrlhf.training import command, tiny_model
-from real_openrlhf.training.reverse_task import ReverseTask
+from real_openrlhf.training import command
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
 
 def good_model(folder: Path) -> Path:

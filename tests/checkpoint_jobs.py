@@ -12,7 +12,7 @@ from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
 from zero_jobs import Case, arguments, fill, state
 
-from real_openrlhf.hooks.adam_powers import restore_powers
+from real_openrlhf.hooks.fixes.adam_powers import restore_powers
 from real_openrlhf.hooks.run_strategy import CheckpointError
 
 

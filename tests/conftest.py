@@ -38,7 +38,7 @@ GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config, specs):
     """The processes are forks of one that has imported the stack, and so is what multiprocessing starts in them."""
-    from real_openrlhf.training import forked_workers
+    from real_openrlhf.training.launch import forked_workers
 
     parts = {part for word in config.args for part in Path(word.partition("::")[0]).parts}
     modules = ["hypothesis", *(FAST if "fast" in parts else forked_workers.MODULES)]
@@ -85,7 +85,7 @@ def start_ranks():
 def forked():
     """(what is used like Python, with what environment): forks of a process that has imported PyTorch, DeepSpeed and
     vLLM. What they start by multiprocessing is forked too."""
-    from real_openrlhf.training import forked_workers
+    from real_openrlhf.training.launch import forked_workers
 
     if forked_workers.PYTHON in os.environ:
         yield os.environ[forked_workers.PYTHON], {**os.environ, **forked_workers.HOOK}

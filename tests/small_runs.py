@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from real_openrlhf.training import run_folder
+from real_openrlhf.runs import run_folder
 
 # 64 rollouts a step in four updates
 SIZES = ("--rollout.batch_size", "8", "--train.batch_size", "16", "--train.micro_batch_size", "8")

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from real_openrlhf.hooks.compiled_operators import compile_less
+from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 
 SEED = 20261121
 VOCABULARY, PROMPT = 19, 3

@@ -1,1 +1,1 @@
-"""What the patches call: one module a seam. The only folder that may import OpenRLHF."""
+"""What the patches call: one module a seam at the top, behind them a folder for each process."""

@@ -8,8 +8,8 @@ from typing import Any
 import ray
 
 from real_openrlhf.hooks import engine_process
-from real_openrlhf.hooks.reward_calls import Fault, RewardCalls, checked
-from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
+from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
+from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
 from real_openrlhf.signs_of_life import enter, offer_stacks
 
 __all__ = ["Requests", "executor", "held", "seeded_by_index"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import ray
 
-from real_openrlhf.hooks.run_log import RunLog
+from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
 from real_openrlhf.signs_of_life import enter, offer_stacks
 

@@ -10,11 +10,11 @@ def deals_itself(args) -> bool:
 
 def experience_maker_class(args) -> type:
     if args.actor.policy_loss_type == "real":
-        from real_openrlhf.hooks.experience_maker import RealExperienceMaker
+        from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
 
         return RealExperienceMaker
     if deals_itself(args):
-        from real_openrlhf.hooks.dealt_experience_maker import DealtExperienceMaker
+        from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker
 
         return DealtExperienceMaker
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
@@ -24,15 +24,15 @@ def experience_maker_class(args) -> type:
 
 def actor_trainer_class(args) -> type:
     if args.actor.policy_loss_type == "real":
-        from real_openrlhf.hooks.actor_trainer import RealActorTrainer
+        from real_openrlhf.hooks.actor.real_trainer import RealActorTrainer
 
         return RealActorTrainer
     if deals_itself(args):
-        from real_openrlhf.hooks.dealt_actor_trainer import DealtActorTrainer
+        from real_openrlhf.hooks.actor.dealt_trainer import DealtActorTrainer
 
         return DealtActorTrainer
     if args.train.run_dir or args.actor.policy_loss_type in TOKEN_WEIGHTS:
-        from real_openrlhf.hooks.logged_actor_trainer import LoggedActorTrainer
+        from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
 
         return LoggedActorTrainer
     from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer

@@ -38,13 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from real_openrlhf.report.read_runs import read_runs
-    from real_openrlhf.training.ending import settle
+    from real_openrlhf.runs.run_folder import record_ending
 
     runs, skipped = read_runs(args.runs)
     if not runs:
         reasons = "; ".join(f"{path}: {reason}" for path, reason in skipped)
         raise UserError(f"no run to report on ({reasons}). Name folders made by real-openrlhf train.")
-    for unseen in filter(None, (settle(run.path) for run in runs if run.meta.get("unseen"))):
+    for unseen in filter(None, (record_ending(run.path) for run in runs if run.meta.get("unseen"))):
         print(unseen)
     for path, reason in skipped:
         print(f"skipped {path}: {reason}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from real_openrlhf.training.algorithms import ALGORITHMS
+from real_openrlhf.recipes.algorithms import ALGORITHMS
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report.methods import METHODS, Method, method
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.training.algorithms import ALGORITHMS
-from real_openrlhf.training.run_folder import json_value
+from real_openrlhf.runs.run_folder import json_value
 
 # How a knob of the paper's ablations is named where a run leaves its method's own value.
 WORDS = {

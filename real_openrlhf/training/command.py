@@ -19,28 +19,29 @@ from real_openrlhf.errors import UserError, on_one_line
 from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.training import (
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.flag_lines import flag_lines, in_words
+from real_openrlhf.recipes.plan import OBJECTIVE, Plan, compose
+from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.records import flags_of, is_finished, recorded_flags, typed
+from real_openrlhf.recipes.setting import Recipe, Setting
+from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.training import run_inputs
+from real_openrlhf.training.checks import (
     data_check,
-    forked_workers,
     host_memory,
     memory_estimate,
     model_check,
     preflight,
     reward_check,
-    run_folder,
-    run_inputs,
-    shared_ray,
 )
-from real_openrlhf.training.ending import settle, told
-from real_openrlhf.training.flag_lines import flag_lines, in_words
-from real_openrlhf.training.place import TRAINER, Place
-from real_openrlhf.training.plan import OBJECTIVE
-from real_openrlhf.training.process import drop_stale_locks, supervise
-from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, TRAINING_ROWS, Plan, Recipe, Setting, compose
-from real_openrlhf.training.records import flags_of, is_finished, recorded_flags, typed
-from real_openrlhf.training.stalled import FLAG, MINUTES, Watch
-from real_openrlhf.training.tasks import TASKS, recipe_of
+from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch.ending import end_unwatched, final_summary
+from real_openrlhf.training.launch.place import TRAINER, Place
+from real_openrlhf.training.launch.process import drop_stale_locks, supervise
+from real_openrlhf.training.launch.progress import Progress
+from real_openrlhf.training.launch.stalled import FLAG, MINUTES, Watch
+from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -174,7 +175,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     """In a process of its own; with `session`, the socket of a shared Ray (shared_ray.py), inside that."""
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
-    if request.resumed and not args.dry_run and (unseen := settle(request.resumed)):
+    if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
     _show(request, place)
     findings = preflight.Findings()
@@ -194,7 +195,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         print("dry run: nothing is wrong, nothing was started")
         return 0
     if request.resumed and is_finished(request.resumed, request.plan()):
-        print(f"{request.resumed} is finished: there is nothing to continue\n\n{told(request.resumed)}")
+        print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
         return 0
     return _train(request, place, session)
 
@@ -300,7 +301,7 @@ def _check_resumed(request: Request, folder: Path, findings: preflight.Findings)
 def _check_objective(request: Request, record: dict, findings: preflight.Findings) -> None:
     """Half a run with one formula and half with another is a run of neither."""
     before = objective if isinstance(objective := record.get("objective"), dict) else {}
-    now = run_folder.hashes(run_inputs.objective_files(request.plan().flags))
+    now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
         findings.problems.append(
@@ -352,10 +353,13 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             "host": platform.node(),
             "job": job if place.job_address else None,
             "flags": recorded_flags(plan),
-            **run_folder.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
+            **provenance.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
         }
         if request.resumed:
-            record["started"] = run_folder.read(path).get("started", record["started"])
+            before = run_folder.read(path)
+            record["started"] = before.get("started", record["started"])
+            if earlier := provenance.earlier_code(before, record):
+                record["earlier_code"] = earlier
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
@@ -382,7 +386,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             run_folder.write(path, record | ending)
     print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")
     if not code:
-        print(f"\n{told(path)}")
+        print(f"\n{final_summary(path)}")
     else:
         print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import file_of
-from real_openrlhf.training import tiny_model
-from real_openrlhf.training.plan import OBJECTIVE
-from real_openrlhf.training.recipes import RECIPE, TRAINING_ROWS, Recipe, Setting
-from real_openrlhf.training.tasks import TASKS, default
+from real_openrlhf.recipes.plan import OBJECTIVE
+from real_openrlhf.recipes.recipes import TRAINING_ROWS
+from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.tasks import TASKS, default
 
 MODEL, TRAINING, VALIDATION, REWARD = (
     "--actor.model_name_or_path",

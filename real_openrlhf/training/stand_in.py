@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from real_openrlhf.training.setting import Recipe
+from real_openrlhf.recipes.setting import Recipe
 
 FOLDER = Path(__file__).resolve().parents[2] / "tests" / "flash_attn_in_torch"
 MARK = "+torch"  # ends its version

@@ -17,19 +17,22 @@ from hypothesis import strategies as st
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.errors import UserError, exit_code, on_one_line
-from real_openrlhf.hooks.reward_calls import Fault, checked
+from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
 from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.report import page, tables
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.rewards.command import _rows as rows_to_grade
+from real_openrlhf.runs import run_folder
 from real_openrlhf.terminal import OBEYED, plain
-from real_openrlhf.training import data_check, model_check, run_folder
-from real_openrlhf.training.ending import settle
-from real_openrlhf.training.preflight import Findings
-from real_openrlhf.training.progress import Progress, summary
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
-from real_openrlhf.training.reward_check import _problem as reward_problem
+from real_openrlhf.training.checks import data_check, model_check
+from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.checks.reward_check import _problem as reward_problem
+from real_openrlhf.training.launch.ending import end_unwatched
+from real_openrlhf.training.launch.progress import Progress, summary
 
 PIECES = (
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "' onload='alert(1)", '" onclick="x', "]]>", "<!--",
@@ -259,7 +262,7 @@ def a_settled_run_stays_in_its_folder(name: str, log: bytes) -> None:
     with folder() as here:
         run_folder.write(here, RUN | {"status": "running", "name": "../" + name.encode("utf-8", "replace").decode()})
         (here / "metrics.jsonl").write_bytes(log)
-        settle(here)
+        end_unwatched(here)
 
 
 PROPERTIES = {

@@ -23,8 +23,9 @@ import pytest
 from small_runs import LEARNING, REAL
 
 from real_openrlhf.errors import exit_code
-from real_openrlhf.training import command, shared_ray, stand_in
-from real_openrlhf.training.recipes import RECIPES
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training import command, stand_in
+from real_openrlhf.training.launch import shared_ray
 
 HERE = Path(__file__).parent
 STACK = ("openrlhf", "vllm", "ray", "deepspeed")

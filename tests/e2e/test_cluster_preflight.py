@@ -7,8 +7,10 @@ import pytest
 from every import every
 
 from real_openrlhf import patching
-from real_openrlhf.training.place import Place
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.launch.place import Place
 
 PACKAGE = Path(patching.__file__).parents[1]
 pytestmark = every  # three nodes start for half a minute

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.hooks.early_warning import FAR, EarlyWarning
+from real_openrlhf.hooks.controller.early_warning import FAR, EarlyWarning
 
 MAP = Path(__file__).resolve().parents[2] / "examples/results/map/report/tables/collapse.md"
 

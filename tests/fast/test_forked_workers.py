@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from real_openrlhf.training import forked_workers
+from real_openrlhf.training.launch import forked_workers
 
 CHILD = """
 import json, os, sys, time

@@ -2,8 +2,10 @@
 
 import pytest
 
-from real_openrlhf.training import host_memory, memory_estimate
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.checks import host_memory, memory_estimate
 
 P = 7_615_616_512
 SLEEPING, PINNED = "weights of sleeping vLLM engines", "the sleeping policy's Adam and gradients, pinned"

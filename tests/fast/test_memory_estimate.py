@@ -2,8 +2,10 @@
 
 import pytest
 
-from real_openrlhf.training import memory_estimate
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.checks import memory_estimate
 
 QWEN_1_5B, QWEN_7B = memory_estimate.KNOWN_CONFIGS
 GPU = 80e9

@@ -7,7 +7,7 @@ import pytest
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError
 from real_openrlhf.probe import ProbeFailed
-from real_openrlhf.training import preflight
+from real_openrlhf.training.checks import preflight
 
 
 @pytest.fixture

@@ -6,16 +6,11 @@ from pathlib import Path
 import pytest
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
-from real_openrlhf.training.recipes import (
-    ALGORITHMS,
-    METHOD_FLAGS,
-    PAPER,
-    RECIPES,
-    TRAINING_ROWS,
-    Setting,
-    compose,
-)
-from real_openrlhf.training.run_folder import json_value
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import METHOD_FLAGS, RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.setting import PAPER, Setting
+from real_openrlhf.runs.run_folder import json_value
 
 NAMES = """
     real real_bce real_no_anchor real_constant real_balanced grpo dapo gspo cispo reinforce trpa disco_logl

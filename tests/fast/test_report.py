@@ -17,6 +17,7 @@ import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.errors import UserError
+from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report import command as report_command
 from real_openrlhf.report import figures, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
@@ -25,7 +26,6 @@ from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, rea
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import Estimate, Series, band, clear_winner, windowed
 from real_openrlhf.report.weights import figure_one, proposition_5_1
-from real_openrlhf.training.recipes import ALGORITHMS
 
 
 def comparison(*folders: Path):

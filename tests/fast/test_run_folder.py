@@ -13,8 +13,8 @@ import pytest
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED
-from real_openrlhf.training import run_folder
-from real_openrlhf.training.ending import settle
+from real_openrlhf.runs import run_folder
+from real_openrlhf.training.launch.ending import end_unwatched
 
 
 def record(path, started="2026-01-01T00:00:00+00:00", **changes):
@@ -136,17 +136,6 @@ def test_flags_are_kept_as_json_values():
     assert json.loads(json.dumps(run_folder.json_value(("inf", "nan")))) == ["inf", "nan"]
 
 
-def test_provenance_has_versions_code_patches_and_data_hashes(tmp_path):
-    data = tmp_path / "data.jsonl"
-    data.write_bytes(b"abc")
-    found = run_folder.provenance([data])
-    assert found["data"] == {str(data): "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
-    assert re.fullmatch("[0-9a-f]{64}", found["patches"]["sha256"])
-    assert found["patches"]["series"] == "openrlhf-0.11.2"
-    assert {"python", "real-openrlhf", "torch"} <= found["versions"].keys()
-    assert found["code_version"]
-
-
 def running(path, *steps: int, torn: bool = False, **changes):
     record(path, status="running", reason=None, finished=None, **changes)
     lines = [json.dumps({"phase": "train", "step": step, "time": 1.0}) + "\n" for step in steps]
@@ -212,7 +201,7 @@ def test_who_only_asks_keeps_nobody_from_training(tmp_path):
 def test_whoever_comes_next_writes_down_how_a_run_ended(tmp_path):
     for _ in range(2):  # the second time there is nothing left to write
         died = running(tmp_path / "died", 1, 2) if not (tmp_path / "died").exists() else tmp_path / "died"
-        said = settle(died)
+        said = end_unwatched(died)
         written = json.loads((died / "run.json").read_text())
         assert written["status"] == "failed" and "died after step 2" in written["reason"] and "unseen" not in written
     assert said is None
@@ -223,7 +212,7 @@ def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
     line = {"phase": "train", "time": 1.0, "rollout/pass_rate": 0.5, "policy_loss": 1.0, "entropy_loss": 1.0}
     (path / "metrics.jsonl").write_text("".join(json.dumps({**line, "step": step}) + "\n" for step in (1, 2)))
     (path / FINISHED).touch()
-    said = settle(path)
+    said = end_unwatched(path)
     assert "finished while nobody watched" in said and "training pass rate" in said
     assert (path / "curves.png").stat().st_size > 0
     assert json.loads((path / "run.json").read_text())["status"] == "finished"
@@ -232,4 +221,4 @@ def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
 def test_a_folder_that_cannot_be_written_is_only_read(tmp_path, monkeypatch):
     path = running(tmp_path / "died", 1)
     monkeypatch.setattr(run_folder, "write", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))
-    assert settle(path) is None and run_folder.read(path)["status"] == "failed"
+    assert end_unwatched(path) is None and run_folder.read(path)["status"] == "failed"

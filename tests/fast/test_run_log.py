@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from real_openrlhf.algorithm.metrics import RATIO_METRICS, over_steps, ratio_metrics, scored_ratio_table
-from real_openrlhf.hooks.hopeless import HopelessRunError
-from real_openrlhf.hooks.run_log import RunLog
+from real_openrlhf.hooks.controller.hopeless import HopelessRunError
+from real_openrlhf.hooks.controller.run_log import RunLog
 
 
 def settings(folder, group_size=4, threshold=None) -> SimpleNamespace:

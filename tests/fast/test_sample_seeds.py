@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from real_openrlhf.hooks.sample_seeds import SampleSeeds, seeded_by_index
+from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
 
 
 def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from real_openrlhf import signs_of_life
-from real_openrlhf.training.process import supervise
-from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.stalled import CODE, Watch
+from real_openrlhf.training.launch.process import supervise
+from real_openrlhf.training.launch.progress import Progress
+from real_openrlhf.training.launch.stalled import CODE, Watch
 
 SECONDS = 1.0
 

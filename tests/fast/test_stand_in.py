@@ -4,8 +4,10 @@ import os
 
 import pytest
 
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import stand_in
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
 
 LIKE_GPU = RECIPES["cpu-like-gpu"]
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]

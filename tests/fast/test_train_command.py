@@ -15,10 +15,14 @@ import pytest
 
 from real_openrlhf import cli
 from real_openrlhf.errors import UserError
-from real_openrlhf.training import command, forked_workers, model_check, preflight, process, reward_check
-from real_openrlhf.training.place import CPU_ENVIRONMENT, Place
-from real_openrlhf.training.progress import Progress
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES, compose
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training import command
+from real_openrlhf.training.checks import model_check, preflight, reward_check
+from real_openrlhf.training.launch import forked_workers, process
+from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
+from real_openrlhf.training.launch.progress import Progress
 
 
 def parse(*words) -> argparse.Namespace:
@@ -309,8 +313,8 @@ def test_resuming_another_methods_run_is_refused_and_changed_flags_are_told(requ
 SUPERVISED = """
 import os, sys
 from pathlib import Path
-from real_openrlhf.training.process import supervise
-from real_openrlhf.training.progress import Progress
+from real_openrlhf.training.launch.process import supervise
+from real_openrlhf.training.launch.progress import Progress
 folder = Path(sys.argv[1])
 lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
 progress = Progress(folder, 1, folder / "train.log")

@@ -24,8 +24,8 @@ def random_model(tmp_path_factory) -> str:
     """The tiny model with random weights and biases: as good as a trained one where only numbers are compared."""
     import torch
 
-    from real_openrlhf.training import tiny_model
-    from real_openrlhf.training.reverse_task import ReverseTask
+    from real_openrlhf.training.tasks import tiny_model
+    from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer = tiny_model.make_tokenizer(ReverseTask)

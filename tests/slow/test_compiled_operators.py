@@ -2,7 +2,7 @@
 
 
 def test_the_processor_is_py_cpuinfos():
-    from real_openrlhf.hooks import compiled_operators
+    from real_openrlhf.hooks.fixes import compiled_operators
 
     found, expected = compiled_operators.cpu_info(), compiled_operators._asked()
     for name in ("arch", "vendor_id_raw"):
@@ -12,7 +12,7 @@ def test_the_processor_is_py_cpuinfos():
 
 
 def test_where_the_kernel_lists_no_flags_py_cpuinfo_is_asked(monkeypatch):
-    from real_openrlhf.hooks import compiled_operators
+    from real_openrlhf.hooks.fixes import compiled_operators
 
     monkeypatch.setattr(compiled_operators.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(compiled_operators, "_asked", lambda: {"arch": "ARM_8"})
@@ -20,7 +20,7 @@ def test_where_the_kernel_lists_no_flags_py_cpuinfo_is_asked(monkeypatch):
 
 
 def test_training_compiles_nothing_unless_states_are_offloaded(two_ranks, random_model):
-    from real_openrlhf.hooks.compiled_operators import AdamW
+    from real_openrlhf.hooks.fixes.compiled_operators import AdamW
 
     for found in two_ranks("optimizer", model=random_model):
         assert found == {"is": f"{AdamW.__module__}.AdamW", "compiled": False}

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from real_openrlhf.cli import main
-from real_openrlhf.training import preflight
-from real_openrlhf.training.recipes import ALGORITHMS, RECIPES
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.checks import preflight
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ POLICY_LOSSES = {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo", "cispo": "cispo",
 def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    from real_openrlhf.training.recipes import compose
+    from real_openrlhf.recipes.plan import compose
 
     plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
     args = parse_args([*plan.argv(), "--reward.remote_url", "reward.py"])

@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import stand_in
-from real_openrlhf.training.recipes import RECIPES
 
 PACKED = """
 import torch

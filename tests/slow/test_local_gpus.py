@@ -1,7 +1,7 @@
 """The launcher learns how much memory GPUs have without starting CUDA in its own process."""
 
 from real_openrlhf import nvidia
-from real_openrlhf.training import preflight
+from real_openrlhf.training.checks import preflight
 
 
 def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):

@@ -16,8 +16,8 @@ def model_of(tmp_path_factory):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from real_openrlhf.training import tiny_model
-    from real_openrlhf.training.reverse_task import ReverseTask
+    from real_openrlhf.training.tasks import tiny_model
+    from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
     def make(vocabulary: int, tied: bool) -> str:
         torch.manual_seed(0)

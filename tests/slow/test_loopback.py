@@ -8,7 +8,7 @@ import sys
 GROUPS = """
 import json, os, socket
 import psutil, torch.distributed as dist
-from real_openrlhf.hooks.loopback_stores import keep_stores_here
+from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
 
 def listening():
     return {tuple(c.laddr) for c in psutil.Process().net_connections("inet") if c.status == "LISTEN"}

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
-from real_openrlhf.training import tiny_model
-from real_openrlhf.training.reverse_task import ReverseTask
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
 PROMPT, RESPONSE = "3758=", ".8573"
 
@@ -61,7 +61,7 @@ def rolled(tmp_path_factory):
     """rolled(body) -> (the sample as the controller gets it, its label, what was printed)."""
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-    from real_openrlhf.hooks.labels import label_rollouts
+    from real_openrlhf.hooks.controller.labels import label_rollouts
     from real_openrlhf.hooks.requests import executor
 
     tokenizer = tiny_model.make_tokenizer(ReverseTask)
@@ -134,7 +134,7 @@ def test_a_process_that_ends_itself_ends_with_a_code(tmp_path):
     (tmp_path / "reward.py").write_text("import os\ndef reward_func(queries, prompts, labels):\n    os._exit(9)\n")
     program = (
         "import asyncio, importlib.util, sys\n"
-        "from real_openrlhf.hooks.reward_calls import RewardCalls\n"
+        "from real_openrlhf.hooks.rollout.reward_calls import RewardCalls\n"
         "spec = importlib.util.spec_from_file_location('reward', sys.argv[1])\n"
         "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)\n"
         "asyncio.run(RewardCalls(module.reward_func).reward('q', 'p', 'l'))\n"

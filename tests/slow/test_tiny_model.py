@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from real_openrlhf.training import tiny_model
-from real_openrlhf.training.tasks import TASKS, default
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.tasks import TASKS, default
 
 
 @pytest.mark.parametrize("task", TASKS)

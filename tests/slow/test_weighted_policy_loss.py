@@ -22,7 +22,7 @@ def columns():
 def loss_in_place_of(name: str, **settings):
     from openrlhf.models.loss import PolicyLoss
 
-    from real_openrlhf.hooks.weighted_policy_loss import loss_of
+    from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
 
     return loss_of(PolicyLoss(policy_loss_type=name, clip_eps_low=0.3, clip_eps_high=0.5, **settings))
 
@@ -92,7 +92,7 @@ def test_whoever_deals_the_trainer_has_the_loss(name, deal):
     from openrlhf.cli.train_ppo_ray import parse_args
 
     from real_openrlhf.hooks import trainer_classes
-    from real_openrlhf.hooks.logged_actor_trainer import LoggedActorTrainer
+    from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
 
     flags = ["--actor.policy_loss_type", name, "--algo.advantage.estimator", "group_norm", "--train.deal", deal]
     flags += ["--reward.remote_url", "reward.py", "--actor.model_name_or_path", "model", "--algo.kl.init_coef", "0"]

@@ -1,0 +1,1 @@
+"""In each rank of the policy: forward, exchange, weigh, backward, and what it logs."""

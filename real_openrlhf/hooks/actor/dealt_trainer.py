@@ -1,0 +1,90 @@
+"""Upstream's losses over our plan: its own loop and training step, given other micro-batches."""
+
+from __future__ import annotations
+
+from copy import copy
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch
+
+from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
+from real_openrlhf.hooks.controller.planned_experience import PlanBuffer
+
+
+class DealtBuffer(PlanBuffer):
+    """The plan as upstream's token-budget batches, the one form in which its loop takes micro-batches as they are."""
+
+    sample_batch_size = 1
+
+    def __init__(self, gradient_accumulation: int) -> None:
+        self.gradient_accumulation = gradient_accumulation
+        super().__init__()
+
+    def setup_dynamic_batch(self, strategy: object) -> None:
+        """Upstream asks for this before each training."""
+        planned = [
+            (step, micro_batch, wave is step.waves[-1])
+            for step in self.plan.steps
+            for wave in step.waves
+            for micro_batch in wave.micro_batches
+        ]
+        # DeepSpeed divides every loss by its number of accumulated micro-batches, which ours is not
+        share = self.gradient_accumulation
+        self.dynamic_indices = [micro_batch.items for _, micro_batch, _ in planned]
+        self.dynamic_optimizer_step = [int(last) for _, _, last in planned]
+        self.dynamic_batch_num_tokens = [step.action_tokens / share for step, _, _ in planned]
+        self.dynamic_global_batch_size = [step.rollouts_with_tokens / share for step, _, _ in planned]
+        self.dynamic_sample_loss_scale = [
+            len(micro_batch.items) * share / max(sum(len(b.items) for w in step.waves for b in w.micro_batches), 1)
+            for step, micro_batch, _ in planned
+        ]
+
+    def __len__(self) -> int:
+        return len(self.dynamic_indices)
+
+    def __getitem__(self, index: int) -> list[Experience]:
+        items = [self.items[item] for item in self.dynamic_indices[index]]
+        if items:
+            return items
+        dummy = copy(self.items[0])  # ZeRO-3 gathers in every forward: nothing visible trains nothing
+        dummy.action_mask = torch.zeros_like(dummy.action_mask)
+        return [dummy]
+
+    def collate_fn(self, batch: list[list[Experience]]) -> Experience:
+        return make_experience_batch(batch[0])
+
+
+class DealtActorTrainer(LoggedActorTrainer):
+    """Upstream's trainer, which takes our plan for token budgets that it need not cut."""
+
+    args: SimpleNamespace
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.replay_buffer = DealtBuffer(self.actor.model.gradient_accumulation_steps())
+        self.strategy.use_dynamic_batch = True  # of the moving average: it counts optimizer steps then
+        mine = copy(self.strategy.args)
+        mine.train = copy(mine.train)
+        mine.train.dynamic_batch_enable = True
+        self.args = mine
+        self.max_epochs = 1  # the plan has all of them
+
+    def ppo_train(self, kl_ctl: float) -> dict[str, float]:
+        crc = self.replay_buffer.plan.metrics["update/rollouts_crc"]
+        return {**super().ppo_train(kl_ctl), "update/rollouts_crc": crc}
+
+    def training_step(
+        self, experience: Experience, kl_ctl: float, step: int, loss_batch_info: dict | None = None
+    ) -> dict:
+        last = bool(self.replay_buffer.dynamic_optimizer_step[step])
+        self.actor.model.set_gradient_accumulation_boundary(last)
+        status = super().training_step(experience, kl_ctl, step, loss_batch_info)
+        if not self.replay_buffer.dynamic_indices[step]:  # a mean over nothing is nan, and counts nothing
+            status["metrics"] = {
+                name: torch.zeros(()) if status["weights"][name] else value
+                for name, value in status["metrics"].items()
+            }
+            status["num_samples"] = status["num_action_tokens"] = 0.0
+        return status

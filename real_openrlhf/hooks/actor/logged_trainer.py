@@ -1,0 +1,64 @@
+"""Upstream's actor trainer, watched while it trains: the paper's Table 1, clipped updates, and the sampler.
+
+Its loss is upstream's own, or one that upstream lacks (weighted_policy_loss.py).
+"""
+
+from __future__ import annotations
+
+import torch
+from deepspeed.accelerator import get_accelerator
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+
+from real_openrlhf.algorithm.metrics import clipped_share, scored_ratio_table
+from real_openrlhf.hooks.actor.meter import Meter
+from real_openrlhf.hooks.actor.mismatch import Mismatch
+from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
+from real_openrlhf.hooks.controller.run_log import threshold_of
+from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
+
+
+class LoggedActorTrainer(ActorPPOTrainer):
+    """The meter adds up all updates of a rollout batch; ranks exchange it once."""
+
+    actor_loss_fn: torch.nn.Module
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        accumulate_as_flagged(self.actor.model)
+        self.actor_loss_fn = loss_of(self.actor_loss_fn)
+        self.actor_loss_fn.register_forward_pre_hook(self.watch, with_kwargs=True)
+        self.mismatch = Mismatch(self.args, self.strategy.print)
+
+    def ppo_train(self, kl_ctl: float) -> dict[str, float]:
+        self.strategy.enter("update")
+        if self.args.rollout.seeded_order:
+            self.strategy.reseed_dropout(self.actor.model.global_steps)
+        first, device = self.replay_buffer.items[0], get_accelerator().current_device_name()
+        self.meter = Meter(device, scored=first.scores is not None, sampled=first.rollout_log_probs is not None)
+        self.norms: list[float] = []
+        status = super().ppo_train(kl_ctl)
+        self.strategy.enter("handing over weights")
+        self.meter.gather()
+        status |= self.meter.metrics(self.mismatch, self.actor.model.global_steps)
+        return {**status, "update/clipped_share": clipped_share(self.norms, self.args.actor.max_norm)}
+
+    def training_step(self, experience: Experience, *args, **kwargs) -> dict:
+        self.scores = experience.scores
+        updates = self.actor.model.global_steps
+        status = super().training_step(experience, *args, **kwargs)
+        if self.actor.model.global_steps > updates:  # upstream also reports a norm where it only accumulates
+            self.norms.append(status["metrics"]["actor_grad_norm"])
+        return status
+
+    @torch.no_grad()
+    def watch(self, loss_fn, inputs: tuple, named: dict) -> None:
+        """Before each call of the loss, whose first two arguments are the new and the old log-probabilities."""
+        new, old, *_ = inputs
+        columns = (new, old, named["action_mask"])
+        self.meter.see(*columns, named["rollout_log_probs"])
+        if self.scores is not None:
+            actor = self.args.actor
+            family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
+            clip = tuple(actor.eps_clip_low_high)
+            self.meter.add(ratios=scored_ratio_table(family, *columns, self.scores, clip, threshold_of(self.args)))

@@ -1,0 +1,70 @@
+"""Is vLLM the policy that is trained? Every step tells, and one where the two are unrelated stops the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, mismatch_metrics, rollout_gaps
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+LOOK_AT = (
+    "Look at the weight sync (with LoRA: are the adapters in it?), at whether --actor.model_name_or_path and the "
+    "checkpoint are the same model, and at what changes the policy's own numbers: --ds.packing_samples, "
+    "--ds.attn_implementation, --ds.logit_free"
+)
+
+
+class MismatchError(RuntimeError):
+    """vLLM draws from another model than the one that is trained."""
+
+
+class Mismatch:
+    """Judges each step's gap, the same on every rank; a warning is repeated when the gap has doubled since."""
+
+    def __init__(self, args: SimpleNamespace, say: Callable[[str], None]) -> None:
+        self.stops = args.rollout.mismatch == "stop"
+        self.say = say
+        # with top_p below 1 vLLM's probabilities are of what is kept: each is up to 1/top_p larger
+        cut = -math.log(args.rollout.top_p)
+        self.warn_above = WARN_ABOVE / args.rollout.temperature + cut
+        self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
+
+    def metrics(self, sums: Tensor, largest: Tensor, step: int) -> dict[str, float]:
+        """What is logged of the gaps of all ranks; raises where the two are unrelated."""
+        found = mismatch_metrics(sums, largest)
+        mean = found["mismatch/mean"]
+        if not mean <= self.stop_above and self.stops:
+            raise MismatchError(
+                f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "
+                f"differ by {mean:.3g} on average, {self.warn_above:.2g} is what the number format explains. "
+                f"{LOOK_AT}. --rollout.mismatch log goes on all the same"
+            )
+        if mean > self.warn_above:
+            self.say(
+                f"warning: log-probabilities of vLLM and of the policy differ by {mean:.3g} on average in optimizer "
+                f"step {step}; above {self.warn_above:.2g} it is more than rounding. {LOOK_AT}"
+            )
+            self.warn_above = 2 * mean
+        return found
+
+
+def over_limit(samples: list[Experience], limit: float) -> Tensor:
+    """(N,) rollouts whose mean gap is above the limit; each says so in what is logged of it."""
+    if any(sample.rollout_log_probs is None for sample in samples):
+        raise ValueError(
+            "--algo.real.mismatch_limit needs vLLM's log-probabilities, and the agent returned rollouts without them. "
+            "Return them as `rollout_log_probs`, or leave the limit out"
+        )
+    columns = ((s.action_log_probs, s.rollout_log_probs, s.action_mask) for s in samples)
+    over = torch.cat([~(rollout_gaps(*one) <= limit) for one in columns])
+    for sample, is_over in zip(samples, over.tolist(), strict=True):
+        sample.info["mismatch/ignored"] = torch.tensor([float(is_over)])
+    return over

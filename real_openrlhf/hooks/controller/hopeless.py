@@ -1,0 +1,77 @@
+"""A run that cannot learn any more is told, and then ended: on GPUs its rest is days of rent for nothing."""
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+
+ENTROPY = 1e-4  # nats a token: every word is certain
+Values = Mapping[str, float]
+
+
+class HopelessRunError(RuntimeError):
+    """The last checkpoint is there; what to change is said."""
+
+
+def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
+    """What a step can lack, in words that name a remedy, and how its logged numbers say so."""
+    found: dict[str, Callable[[Values], bool]] = {
+        "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": _all_cut,
+        "the reward function has no verdict on more than half of the responses: see verifier/ignored_*": _ignored,
+        "the policy's entropy is gone: go back to a checkpoint, with a lower --actor.adam.lr": _certain,
+    }
+    if args.actor.policy_loss_type != "real" or args.algo.real.uniform_groups == "drop":
+        said = (
+            "no prompt has right and wrong responses: other data, or back to a checkpoint with a lower --actor.adam.lr"
+        )
+        found[said] = _uniform
+    return found
+
+
+def _all_cut(values: Values) -> bool:
+    return values.get("rollout/truncated_rate", 0) == 1
+
+
+def _ignored(values: Values) -> bool:
+    return values.get("rollout/ignored", 0) > 0.5
+
+
+def _certain(values: Values) -> bool:
+    return "entropy_loss" in values and abs(values["entropy_loss"]) < ENTROPY
+
+
+def _uniform(values: Values) -> bool:
+    return values.get("rollout/solve_all", 0) + values.get("rollout/solve_none", 0) > 1 - 1e-9
+
+
+class HopelessCounter:
+    """Counts for each reason how many steps in a row it holds; of a resumed run from its log."""
+
+    def __init__(self, args: SimpleNamespace) -> None:
+        self.limit = args.train.hopeless_steps
+        self.ends_well = args.train.hopeless == "end"
+        self.reasons = reasons(args)
+        self.steps = dict.fromkeys(self.reasons, 0)
+
+    def see(self, values: Values) -> str | None:
+        """Of a step that was logged: what to warn of, once, after half of the steps after which it is an error."""
+        warning = None
+        for reason, holds in self.reasons.items():
+            self.steps[reason] = self.steps[reason] + 1 if holds(values) else 0
+            if self.limit and self.steps[reason] == (self.limit + 1) // 2:
+                warning = (
+                    f"for {self.steps[reason]} steps {reason}. The run ends if that goes on for {self.limit} steps"
+                )
+        return warning
+
+    @property
+    def ends_run(self) -> bool:
+        """The run ends here as if it had no more steps, so that the next one of its session can begin."""
+        return self.ends_well and bool(self.limit) and max(self.steps.values()) >= self.limit
+
+    def check(self) -> None:
+        if self.ends_well:
+            return
+        for reason, count in self.steps.items():
+            if self.limit and count >= self.limit:
+                raise HopelessRunError(
+                    f"this run cannot learn any more: for {count} steps {reason}. --train.hopeless_steps 0 goes on"
+                )

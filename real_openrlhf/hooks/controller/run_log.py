@@ -1,0 +1,118 @@
+"""metrics.jsonl: one line a step with every number that was logged."""
+
+import json
+import math
+import os
+import time
+import zlib
+from pathlib import Path
+
+from real_openrlhf.files import parsed
+from real_openrlhf.hooks.controller.early_warning import EarlyWarning
+from real_openrlhf.hooks.controller.hopeless import HopelessCounter
+
+
+class RunLog:
+    """Stands where OpenRLHF has its TensorBoard logger, for every algorithm, and hands all on to one if there is."""
+
+    def __init__(self, args, tensorboard=None) -> None:
+        self.tensorboard = tensorboard
+        self.path = Path(args.train.run_dir) / "metrics.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.group_size = args.rollout.n_samples_per_prompt
+        self.threshold = threshold_of(args)
+        self.hopeless = HopelessCounter(args)
+        self.watches = (EarlyWarning(), self.hopeless)
+        self.train = args.train
+
+    def group_stats(self, rollout_samples: list) -> dict[str, float]:
+        """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
+        scores = [math.nan if sample.scores is None else float(sample.scores[0]) for sample in rollout_samples]
+        groups = [scores[i : i + self.group_size] for i in range(0, len(scores), self.group_size)]
+        known = [score for score in scores if not math.isnan(score)]
+        right = [[score > self.threshold for score in group] for group in groups]  # nan is not
+        return {
+            "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
+            "rollout/solve_all": sum(map(all, right)) / len(groups),
+            "rollout/solve_none": sum(not any(group) for group in right) / len(groups),
+            "rollout/ignored": 1 - len(known) / len(scores),
+            # two runs that saw the same prompts in this step have the same number here
+            "rollout/prompts_crc": zlib.crc32("\n".join(sorted(s.prompts[0] for s in rollout_samples)).encode()) >> 8,
+        }
+
+    def log_train(self, step: int, values: dict) -> None:
+        self._write("train", step, values)
+        if self.tensorboard:
+            self.tensorboard.log_train(step, values)
+        for warning in filter(None, [watch.see(values) for watch in self.watches]):
+            self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
+        self.hopeless.check()
+        if self.hopeless.ends_run:
+            self._line("notes.jsonl", {"step": step, "say": "nothing is left to learn from: the run ends here"})
+            self.train.max_steps = step
+
+    def log_eval(self, step: int, values: dict) -> None:
+        self._write("eval", step, values)
+        if self.tensorboard:
+            self.tensorboard.log_eval(step, values)
+
+    def resume(self, states: dict, evaluates: bool) -> None:
+        """Lines of steps that will be made again leave the log, and stay beside it; one more file says so."""
+        step, whole = states["global_step"], self.path.read_bytes() if self.path.exists() else b""
+        place = _first_of_later(whole, step, evaluates) if step else 0
+        again = whole[place:]
+        if again:
+            self._append("metrics.discarded.jsonl", again if again.endswith(b"\n") else again + b"\n")
+            os.truncate(self.path, place)
+        for line in map(json.loads, whole[:place].splitlines()):
+            if line["phase"] == "train":
+                for watch in self.watches:
+                    watch.see(line)
+        if whole or "checkpoint" in states:
+            about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
+            says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
+            says.append(f"goes on after step {step}, from {about['checkpoint'] or 'the beginning'}")
+            for say in says:
+                self._line("notes.jsonl", {"step": step, "say": say})
+            about |= {"lines_made_again": again.count(b"\n"), "time": round(time.time(), 3)}
+            self._line("resumes.jsonl", about)
+
+    def close(self) -> None:
+        if self.tensorboard:
+            self.tensorboard.close()
+
+    def _write(self, phase: str, step: int, values: dict) -> None:
+        numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
+        about = {"phase": phase, "step": step, "time": round(time.time(), 3)}
+        self._line(self.path.name, {**about, **numbers, **about})  # a reward function may call its numbers anything
+
+    def _line(self, name: str, line: dict) -> None:
+        self._append(name, json.dumps(line).encode() + b"\n")
+
+    def _append(self, name: str, text: bytes) -> None:
+        """On the disk before the next checkpoint is."""
+        with self.path.with_name(name).open("ab") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _first_of_later(text: bytes, step: int, evaluates: bool) -> int:
+    """Where the first line stands that the steps after this one write, or a kill tore; the text's length if none."""
+    place = 0
+    for line in text.splitlines(keepends=True):
+        try:
+            row = parsed(line if line.endswith(b"\n") else b"")
+            kept = row["phase"] in ("train", "eval") and row["step"] <= step
+            if not kept or (evaluates and row["phase"] == "eval" and row["step"] == step):
+                return place
+        except (ValueError, KeyError, TypeError):  # whatever it is, it is none of ours
+            return place
+        place += len(line)
+    return place
+
+
+def threshold_of(args) -> float:
+    """The score above which a rollout is right; where none is given, scores are 0 or 1."""
+    threshold = args.algo.real.label_threshold
+    return 0.5 if threshold is None else threshold

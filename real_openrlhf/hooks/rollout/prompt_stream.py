@@ -1,0 +1,60 @@
+"""Where a run's prompts come from. Its state is all that a resumed run needs to draw what would have been drawn."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+
+class State(dict):
+    """OpenRLHF logs all that it resumes from: not thousands of draws."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self['draws'])} prompts drawn, {len(self['ahead'])} rollouts ahead>"
+
+
+class PromptStream:
+    """OpenRLHF's loader of prompts, how often each prompt was drawn, and rollouts drawn ahead of training."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.generator: Any = None
+        self.episode_is_over = False
+
+    def serve(self, samples_generator: Any) -> None:
+        """It keeps its place in the loader, what it drew ahead, and the seeds of its requests itself."""
+        self.generator = samples_generator
+
+    @property
+    def draws(self) -> Counter[bytes]:
+        """Of each prompt; none where samples have no seeds."""
+        seeds = self.generator.requests.seeds if self.generator is not None else None
+        return seeds.draws if seeds else Counter()
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator:
+        """The loader itself would begin the next episode as if it were the rest of this one."""
+        if self.episode_is_over:
+            self.episode_is_over = False
+            return iter(())
+        return iter(self.loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        ahead = list(getattr(self.generator, "_sample_buffer", ()))
+        drained = self.generator is not None and getattr(self.generator, "_dataloader_iter", None) is None
+        return State(
+            loader=self.loader.state_dict(),
+            # The counter itself: a checkpoint that is written after an evaluation has the evaluation's draws too.
+            draws=self.draws,
+            ahead=ahead,
+            drained=drained,
+        )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state["loader"])
+        self.draws.update(state["draws"])
+        self.episode_is_over = state["drained"] and not state["ahead"]
+        if state["ahead"]:
+            self.generator._sample_buffer = state["ahead"]
+            self.generator._dataloader_iter = None if state["drained"] else iter(self.loader)

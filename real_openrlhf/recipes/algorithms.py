@@ -1,0 +1,150 @@
+"""Every method that a recipe can be trained with: the objectives there are, and OpenRLHF's own losses as baselines.
+
+Standard library only. A new objective in `algorithm/formulas.py` is an algorithm here without a word.
+"""
+
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
+from real_openrlhf.recipes.setting import Algorithm, Setting, code, own, paper
+
+_NO_KL = {
+    "--algo.kl.init_coef": paper(
+        "0", "“REAL, DAPO and GSPO baselines are trained without an explicit KL penalty term”; no reference model"
+    )
+}
+
+# Beside its objective, what each family trains with.
+_FAMILIES = {
+    "REAL": _NO_KL,
+    "TRPA": {
+        "--algo.real.kl_old_coef": Setting.of("TRPA's code", "0.001", "KL to the old policy in the loss"),
+        "--algo.kl.init_coef": Setting.of(
+            "TRPA's code", "0", "its score needs the reference model, its loss has no KL to it"
+        ),
+    },
+    "DisCO": {
+        "--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge is its own constraint"),
+    },
+}
+_NEW_FAMILY = {"--algo.kl.init_coef": own("0", "no KL to a reference model")}
+
+# Settings that some objectives read.
+_CONSTANTS = {
+    "bce_reduction": paper("sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
+    "trpa_beta": Setting.of("TRPA's code", "0.1", "scale of the preference logit"),
+    "disco_kl_coef": Setting.of("DisCO's code", "1000", "beta of the squared hinge on KL(old policy)"),
+    "disco_kl_delta": Setting.of("DisCO's code", "1e-4", "delta, the free radius of the hinge"),
+}
+
+
+def _tau(objective: Objective) -> Setting:
+    words = f"{objective.tau:g}"
+    if objective.family != "REAL":
+        return Setting.of(f"{objective.family}'s code", words, "temperature of its scores")
+    return paper(words, "“the temperature parameter is fixed at τ=0.5”") if words == "0.5" else own(words)
+
+
+def _of_objective(name: str, objective: Objective) -> Algorithm:
+    """REAL's own variants are called real_NAME, the objectives of others as they are."""
+    constants = {"tau": _tau(objective), **_CONSTANTS}
+    settings = {
+        "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
+        "--algo.real.objective": own(name),
+        **{f"--algo.real.{read}": constants[read] for read in objective.reads},
+        "--algo.real.uniform_groups": code(
+            "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the equation"
+        ),
+        **_FAMILIES.get(objective.family, _NEW_FAMILY),
+    }
+    variant = objective.family == "REAL" and name != "real"
+    return Algorithm(
+        name=f"real_{name}" if variant else name,
+        label=objective.label,
+        about=objective.about,
+        source=objective.source,
+        settings=settings,
+        family=objective.family,
+    )
+
+
+_NO_MORE_KL = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
+
+_BASELINES = (
+    Algorithm(
+        "grpo",
+        "GRPO",
+        "baseline: GRPO with a reference model, clip 0.2, KL 0.001",
+        "OpenRLHF's loss, the paper's settings",
+        {
+            "--actor.policy_loss_type": own("ppo", "the clipped token ratio of PPO and GRPO"),
+            "--actor.eps_clip_low_high": paper("0.2 0.2", "“GRPO uses clipping ε = 0.2”"),
+            "--actor.loss_agg_mode": own("seq-mean-token-mean", "the paper's Eq. GRPO: 1/|o| times the token sum"),
+            "--algo.kl.use_loss": paper("", "the KL term of Eq. GRPO, “for GRPO, we set the KL penalty”"),
+            "--algo.kl.init_coef": paper("0.001", "“we set the KL penalty coefficient to β=0.001”"),
+            "--algo.kl.estimator": code("k3", "low_var_kl"),
+        },
+    ),
+    Algorithm(
+        "dapo",
+        "DAPO",
+        "baseline: GRPO with clip-higher and the token mean, which is what the paper takes of DAPO",
+        "OpenRLHF's loss, the paper's settings",
+        {
+            "--actor.policy_loss_type": own("ppo", "the clipped token ratio of PPO and GRPO"),
+            "--actor.eps_clip_low_high": paper(
+                "0.2 0.28", "“the asymmetric clipping thresholds ε_low=0.2 and ε_high=0.28”"
+            ),
+            "--actor.loss_agg_mode": paper("token-mean", "“employing token-mean normalization”"),
+            **_NO_KL,
+        },
+    ),
+    Algorithm(
+        "gspo",
+        "GSPO",
+        "baseline: the clipped ratio of whole responses",
+        "OpenRLHF's loss, the paper's settings",
+        {
+            "--actor.policy_loss_type": own("gspo"),
+            "--actor.eps_clip_low_high": paper(
+                "3e-4 4e-4", "“thresholds are set to ε_low=3 × 10^-4 and ε_high=4 × 10^-4”"
+            ),
+            **_NO_KL,
+        },
+    ),
+    Algorithm(
+        "cispo",
+        "CISPO",
+        "baseline: clipped importance weights, constants of the loss, so that no token loses its gradient",
+        "MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5; not in the paper",
+        {
+            "--actor.policy_loss_type": own("cispo", "advantages as GRPO's"),
+            "--actor.eps_clip_low_high": own(
+                "1.0 4.0",
+                "weights in [0, 5]: no lower bound, as in its paper, which names no upper one; TRL advises 5",
+            ),
+            "--actor.loss_agg_mode": Setting.of("MiniMax-M1", "token-mean", "Eq. 4: one mean over all tokens"),
+            **_NO_MORE_KL,
+        },
+    ),
+    Algorithm(
+        "reinforce",
+        "REINFORCE",
+        "control: CISPO with no clipping at all; beside `dapo` and `cispo`, what clipping does",
+        "MiniMax-M1 (arXiv 2506.13585), what CISPO starts from; not in the paper",
+        {
+            "--actor.policy_loss_type": own("reinforce", "advantages as GRPO's, importance weights unclipped"),
+            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`, from which only clipping tells it"),
+            **_NO_MORE_KL,
+        },
+    ),
+)
+
+_GROUP = [_of_objective(name, objective) for name, objective in OBJECTIVES.items()]
+
+ALGORITHMS = {
+    algorithm.name: algorithm
+    for algorithm in (
+        *(one for one in _GROUP if one.family == "REAL"),
+        *_BASELINES,
+        *(one for one in _GROUP if one.family != "REAL"),
+    )
+}

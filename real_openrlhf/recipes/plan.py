@@ -1,0 +1,145 @@
+"""One run's flags from a recipe, an algorithm and the user, each with its origin. Standard library only.
+
+Composition is in one direction: recipe, then algorithm, then the user's flags, then what follows from all of these.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from real_openrlhf.algorithm.formulas import SETTINGS
+from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.recipes.setting import DERIVED, USER, Algorithm, Recipe, Setting, own
+
+OBJECTIVE = "--algo.real.objective"
+
+# OpenRLHF's own, where a check reads a flag that a recipe need not set.
+OPENRLHF_DEFAULTS = {
+    "--actor.num_nodes": "1",
+    "--actor.num_gpus_per_node": "8",
+    "--rollout.batch_size": "1024",
+    "--rollout.n_samples_per_prompt": "1",
+    "--train.batch_size": "128",
+    "--train.num_episodes": "1",
+    "--data.max_len": "2048",
+    "--train.seed": "42",
+    "--vllm.tensor_parallel_size": "1",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A flag on which the user overruled the recipe or the algorithm; None stands for OpenRLHF's default."""
+
+    flag: str
+    before: Setting | None
+    after: Setting | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The flags of one run with their origins, and what the user changed."""
+
+    flags: dict[str, Setting]
+    changes: list[Change]
+
+    def text(self, flag: str, default: str = "") -> str:
+        return self.flags[flag].text if flag in self.flags else default
+
+    def argv(self) -> list[str]:
+        return [word for flag in self.flags for word in self.typed(flag)]
+
+    def typed(self, flag: str) -> list[str]:
+        """A flag as it is typed; with `=` where argparse would take a value such as -1e-3 for a flag."""
+        words = self.flags[flag].words
+        return [f"{flag}={words[0]}"] if len(words) == 1 and words[0].startswith("-") else [flag, *words]
+
+    def number(self, flag: str) -> int:
+        """A whole number, with OpenRLHF's default where the plan has none."""
+        return int(self.text(flag, OPENRLHF_DEFAULTS.get(flag, "0")))
+
+    @property
+    def layout(self) -> tuple[int, int]:
+        """(nodes, GPUs a node) of the policy."""
+        return self.number("--actor.num_nodes"), self.number("--actor.num_gpus_per_node")
+
+    @property
+    def needs_reference(self) -> bool:
+        """OpenRLHF starts a reference model for a KL to it; some objectives measure their scores against one."""
+        if float(self.text("--algo.kl.init_coef", "0.01")) > 0:
+            return True
+        with contextlib.suppress(ValueError):  # what is wrong with an objective is the checks' to tell
+            return self.text("--actor.policy_loss_type") == "real" and find(self.text(OBJECTIVE)).needs_reference
+        return False
+
+    @property
+    def gpus(self) -> int:
+        """What Ray has to offer for all roles together."""
+        policy = math.prod(self.layout)
+        if "--train.colocate_all" in self.flags:
+            return policy
+        engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
+        shared = "--train.colocate_actor_ref" in self.flags or not self.needs_reference
+        return policy + engines + (0 if shared else policy)
+
+
+def compose(
+    recipe: Recipe,
+    algorithm: Algorithm,
+    user: Mapping[str, tuple[str, ...]],
+    removed: Iterable[str] = (),
+    launcher: Mapping[str, Setting] | None = None,
+    rows: int | None = None,
+) -> Plan:
+    """The run's flags; `launcher` has those of the run folder and data, `rows` is the size of the training set."""
+    flags = {
+        "--actor.model_name_or_path": own(recipe.model),
+        "--actor.num_nodes": own(str(recipe.nodes)),
+        "--actor.num_gpus_per_node": own(str(recipe.gpus)),
+        **(launcher or {}),
+        **recipe.settings,
+        **_method(algorithm, user),
+    }
+    changes = []
+    for flag, words in user.items():
+        before, after = flags.get(flag), Setting(tuple(words), USER)
+        if before is None or before.words != after.words:
+            changes.append(Change(flag, before, after))
+            flags[flag] = after
+    for flag in removed:
+        changes.append(Change(flag, flags.pop(flag, None), None))
+    plan = Plan(flags, changes)
+    for flag, setting in _derived(plan, rows).items():
+        if flag not in removed:
+            flags.setdefault(flag, setting)
+    return plan
+
+
+def _method(algorithm: Algorithm, user: Mapping[str, tuple[str, ...]]) -> dict[str, Setting]:
+    """The algorithm's flags; an objective that the user puts in its place comes with constants of its own."""
+    method = dict(algorithm.settings)
+    if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
+        for name in SETTINGS:
+            method.pop(f"--algo.real.{name}", None)
+    return method
+
+
+def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
+    """What follows from the layout, the number of steps and the size of the data."""
+    derived = {}
+    try:
+        nodes, gpus = plan.layout
+        derived["--ref.num_nodes"] = Setting.of(DERIVED, str(nodes), "as the policy")
+        derived["--ref.num_gpus_per_node"] = Setting.of(DERIVED, str(gpus), "as the policy")
+        engines = nodes * gpus // plan.number("--vllm.tensor_parallel_size")
+        derived["--vllm.num_engines"] = Setting.of(DERIVED, str(engines), "one for each tensor-parallel group of GPUs")
+        steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
+        if rows and steps:
+            passes = math.ceil(steps / max(rows // prompts, 1))
+            derived["--train.num_episodes"] = Setting.of(
+                DERIVED, str(passes), f"passes over {rows:,} rows for all steps"
+            )
+    except (ValueError, ZeroDivisionError):
+        pass  # a value that makes no sense is the parser's to report, with all others
+    return derived

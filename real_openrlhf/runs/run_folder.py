@@ -1,0 +1,210 @@
+"""Run folders: names that never collide, and a run.json that always says what the run was and how it ended.
+
+Standard library only. Nothing is overwritten: a folder that exists is only ever continued, and only when asked.
+"""
+
+import contextlib
+import fcntl
+import glob
+import math
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from real_openrlhf.errors import UserError, last_line
+from real_openrlhf.files import FINISHED, parsed, write_json
+
+# What every run.json has; the flags of each are of its own version.
+RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
+
+LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it
+
+LOCK = ".lock"
+SILENT_SECONDS = 3600.0  # after which a run on another machine is dead
+
+
+def now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def refuse_name(folder: Path, name: str | None) -> None:
+    """A name must be one, and new."""
+    if name is None:
+        return
+    if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
+        raise UserError(
+            f"--run-name {name[:LONGEST_NAME]!r}: use letters, digits and . _ - + = only; --runs-dir names the place."
+        )
+    if len(name) > LONGEST_NAME:
+        raise UserError(f"--run-name has {len(name)} letters: use {LONGEST_NAME} at most.")
+    if os.path.lexists(folder / name):
+        raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
+
+
+def create(folder: Path, stem: str, name: str | None) -> Path:
+    """Make the run's folder: under the name asked for, else under one that nothing else has."""
+    refuse_name(folder, name)
+    base = name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, attempt = folder / base, 1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while not _made(path):
+            refuse_name(folder, name)  # another process was faster
+            attempt += 1
+            path = folder / f"{base}-{attempt}"
+        return path
+    except OSError as error:
+        raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir()
+        return True
+    except FileExistsError:
+        return False
+
+
+def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
+    """The run that --resume continues: the named one, else the newest unfinished one of this recipe, method, seed."""
+    if name is not None:
+        return folder / name if (folder / name).is_dir() else None
+    unfinished = []
+    for path in folder.glob(f"{glob.escape(stem)}-*/run.json"):
+        record = read(path.parent)
+        if record["status"] != "finished" and stem_of(record) == stem:
+            unfinished.append((str(record.get("started")), path.parent))
+    return max(unfinished)[1] if unfinished else None
+
+
+def stem_of(record: dict) -> str:
+    return run_stem(record["recipe"], record["algo"], record["seed"])
+
+
+def run_stem(recipe: str, algo: str, seed: int | str) -> str:
+    return f"{recipe}-{algo}-s{seed}"
+
+
+def read(path: Path) -> dict:
+    """run.json, with how the run ended where nobody was left to write it down."""
+    try:
+        record = parsed((path / "run.json").read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} has no run.json, so it is not a run. Choose another --run-name.") from None
+    except (ValueError, OSError) as error:
+        raise UserError(
+            f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or choose another --run-name."
+        ) from None
+    lacking = [
+        key for key, kind in RECORD.items() if not isinstance(record, dict) or type(record.get(key)) not in kind
+    ]
+    if lacking:
+        raise UserError(
+            f"{path / 'run.json'} lacks {', '.join(lacking)}, or they are of another kind: an earlier version wrote "
+            "it, or it was edited. Choose another --run-name."
+        )
+    return as_it_is(path, record)
+
+
+def write(path: Path, record: dict) -> None:
+    """Replaces run.json as a whole: whoever reads it meanwhile sees the old one or the new one."""
+    write_json(path / "run.json", record)
+
+
+def as_it_is(path: Path, record: dict) -> dict:
+    """A run that its record calls running, though none of its processes is left, is what these left behind."""
+    if record.get("status") != "running" or is_trained(path):
+        return record
+    log = path / "metrics.jsonl"
+    if not (path / FINISHED).exists() and may_be_elsewhere(path, record):
+        return record
+    ended = datetime.fromtimestamp((log if log.exists() else path / "run.json").stat().st_mtime).astimezone()
+    ending = {"finished": ended.isoformat(timespec="seconds"), "unseen": True}
+    if (path / FINISHED).exists():
+        return record | ending | {"status": "finished", "reason": None}
+    reason = f"its processes died after step {last_step(log)}, unseen; the end of train.log may say why"
+    return record | ending | {"status": "failed", "reason": reason}
+
+
+def record_ending(path: Path) -> str | None:
+    """Write into run.json how a run ended that no command watched to its end; a line about it, if it was one."""
+    with contextlib.suppress(UserError, OSError):  # another command is faster, or the folder is for reading only
+        record = read(path)
+        if record.pop("unseen", False):
+            with only_one(path):
+                write(path, record)
+            failed = record["status"] != "finished"
+            return f"{path} failed: {record['reason']}" if failed else f"{path} finished while nobody watched"
+    return None
+
+
+def may_be_elsewhere(path: Path, record: dict) -> bool:
+    """Locks of another machine may not be seen here, nor a job in a cluster; but a run that lives writes its log."""
+    if record.get("host", platform.node()) == platform.node() and not record.get("job"):
+        return False
+    files = [path / name for name in ("run.json", "metrics.jsonl", "train.log")]
+    return time.time() - max(file.stat().st_mtime for file in files if file.exists()) < SILENT_SECONDS
+
+
+def last_step(log: Path) -> int:
+    """The last training step in metrics.jsonl; a line that a kill tore is none."""
+    steps = [0]
+    for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            row = parsed(line)
+            if row["phase"] == "train":
+                steps.append(int(row["step"]))
+    return steps[-1]
+
+
+def is_trained(path: Path) -> bool:
+    """Whether a process of the run is there, or of the command that watches it."""
+    try:
+        with open(path / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[int]:
+    """The lock's descriptor. Two trainings must never write into one folder; the kernel frees it however they end."""
+    with open(path / LOCK, "a+") as lock:
+        if not _locked(lock):
+            lock.seek(0)
+            who = f" by process {process}: `kill {process}` ends it" if (process := lock.read().strip()) else ""
+            raise UserError(f"{path} is being trained right now{who}. Wait for it, or choose another --run-name.")
+        lock.truncate(0)
+        yield lock.fileno()
+
+
+def _locked(lock: IO) -> bool:
+    """Who only asks whether a run is trained holds the lock for a moment."""
+    for _ in range(10):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:
+    """A flag's words as run.json keeps them: true for a switch, numbers as numbers."""
+    values = [_number(word) for word in words]
+    return True if not values else values[0] if len(values) == 1 else values
+
+
+def _number(word: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            number = kind(word)
+            return number if math.isfinite(number) else word  # JSON has no infinity
+    return word

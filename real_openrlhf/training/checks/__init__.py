@@ -1,0 +1,1 @@
+"""What is asked before a run starts: flags, data, model, reward, memory."""

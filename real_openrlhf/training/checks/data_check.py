@@ -1,0 +1,192 @@
+"""The JSONL files that a run reads, row by row: what its reader would die of after minutes, or train on in silence."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.errors import UserError, last_line
+from real_openrlhf.files import parsed
+from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.checks.prompt_lengths import PromptLengths, TooLong
+
+TABLES = (".csv", ".parquet", ".arrow")  # read by OpenRLHF, not looked into here
+KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+
+
+class BadRow(ValueError):
+    """What is wrong with a row, and the fix."""
+
+
+def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
+    """What is wrong with the files behind a flag; of each file the first thing only."""
+    for name in plan.text(flag).split(","):
+        path = Path(name)
+        try:
+            if path.is_dir() and path.suffix in (".jsonl", ".json"):
+                findings.problems.append(f"{flag} {name} is a folder. Name a file in it.")
+            elif path.suffix in (".jsonl", ".json"):
+                _check_file(path, flag, plan, findings)
+            elif (path.is_absolute() or path.suffix in TABLES) and not path.exists():
+                findings.problems.append(_absent(flag, name))
+            else:
+                findings.notes.append(f"{flag} {name} is not a JSONL file: its rows were not checked")
+        except OSError as error:
+            findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a file that can.")
+
+
+def _absent(flag: str, name: str) -> str:
+    return f"{flag} {name} does not exist. Name a file that does, or a prepared set: `real-openrlhf data --help`."
+
+
+def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
+    if not path.is_file():
+        findings.problems.append(_absent(flag, str(path)))
+        return
+    rows = Rows.of(plan)
+    try:
+        for number, line in _lines(path):
+            try:
+                rows.see(number, line)
+            except (BadRow, TooLong) as wrong:
+                raise UserError(f"{flag} {path}, line {number} {wrong}") from None
+        if not rows.count:
+            raise UserError(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
+        if rows.unlabelled == rows.count:
+            raise UserError(
+                f"{flag} {path}: no row has a label in {rows.columns['--data.label_key']!r}. Fill that column, or "
+                "name another with --data.label_key."
+            )
+    except UserError as error:
+        findings.problems += error.problems
+        return
+    if rows.unlabelled:
+        findings.notes.append(f"{flag} {path}: {rows.unlabelled} of {rows.count} rows have no label")
+    if rows.count > len(rows.prompts):
+        findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as lines:
+        yield from enumerate(lines, start=1)
+
+
+@dataclass
+class Rows:
+    """What is known of a file's rows so far."""
+
+    columns: dict[str, str]  # flag -> column, of those that the run reads
+    chat: bool
+    lengths: PromptLengths
+    count: int = 0
+    unlabelled: int = 0
+    prompts: set[int] = field(default_factory=set)
+    kinds: dict[str, tuple[str, int]] = field(default_factory=dict)  # column -> what it holds, since which line
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Rows":
+        columns = {
+            "--data.input_key": plan.text("--data.input_key", "input"),
+            "--data.label_key": plan.text("--data.label_key"),
+        }
+        return cls(
+            {flag: column for flag, column in columns.items() if column},
+            "--data.apply_chat_template" in plan.flags,
+            PromptLengths.of(plan),
+        )
+
+    def see(self, number: int, line: bytes) -> None:
+        row = _row(line)
+        for flag, column in self.columns.items():
+            if column not in row:
+                raise BadRow(
+                    f"has no column {column!r}, it has {', '.join(row) or 'none'}. Name the right one with {flag}."
+                )
+        for column, value in row.items():
+            self._same_kind(column, value, number)
+        prompt = row[self.columns["--data.input_key"]]
+        texts = list(self._texts(prompt))
+        self.lengths.check(texts)
+        label = row.get(self.columns.get("--data.label_key", ""))
+        self.unlabelled += "--data.label_key" in self.columns and label in (None, "", [])
+        self.prompts.add(hash("\0".join(texts)))
+        self.count += 1
+
+    def _same_kind(self, column: str, value: Any, number: int) -> None:
+        """A column of the table that a file becomes has one type."""
+        if value is None:
+            return
+        kind, first = self.kinds.setdefault(column, (KINDS[type(value)], number))
+        if kind != KINDS[type(value)]:
+            raise BadRow(
+                f"has {KINDS[type(value)]} in column {column!r}, line {first} has {kind}. A column must hold one "
+                "kind of value."
+            )
+
+    def _texts(self, prompt: Any) -> Iterator[str]:
+        column = self.columns["--data.input_key"]
+        messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+        if isinstance(prompt, list) and not self.chat:
+            raise BadRow(
+                f"has a chat in column {column!r}. Add --data.apply_chat_template, or write the prompt as text."
+            )
+        for message in messages:
+            if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+                raise BadRow(f"has a chat in column {column!r} whose messages lack role and content. Write both.")
+            content = message.get("content")
+            if not isinstance(content, str) or not content:
+                what = "nothing" if content in (None, "") else KINDS[type(content)]
+                raise BadRow(f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty.")
+            yield content
+
+
+def _row(line: bytes) -> dict:
+    """One line as an object. Where Python is more patient than the run's reader, that one counts."""
+    if line.startswith(b"\xef\xbb\xbf"):
+        raise BadRow("begins with a byte order mark. Save the file as UTF-8 without one.")
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise BadRow(f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8.") from None
+    try:
+        row = parsed(text, object_pairs_hook=_once, parse_constant=_no_number)
+        json.dumps(row, ensure_ascii=False).encode()
+    except BadRow:
+        raise
+    except UnicodeEncodeError:
+        raise BadRow(r"has half a character (\ud800 to \udfff alone). Write whole characters.") from None
+    except ValueError as error:
+        raise BadRow(f"is not JSON ({last_line(error)}). Write one JSON object a line.") from None
+    if not isinstance(row, dict):
+        raise BadRow("is not a JSON object. Write one object with columns a line.")
+    return row
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise BadRow("has a column twice. Leave one of them out.")
+    return row
+
+
+def _no_number(name: str) -> None:
+    raise BadRow(f"has {name}, which JSON does not know. Write null, or a number.")
+
+
+def step_problems(plan: Plan, rows: int | None) -> list[str]:
+    """Steps come from passes over the data; a run must not end before the steps that were asked for."""
+    steps, prompts, passes = (
+        plan.number(flag) for flag in ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
+    )
+    if rows is None:
+        return []
+    if rows < prompts:
+        return [f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."]
+    if rows // prompts * passes < steps:
+        return [
+            f"{passes} passes over {rows} rows end after {rows // prompts * passes} steps, not after {steps}. "
+            "Leave --train.num_episodes out: it follows from --max-steps."
+        ]
+    return []

@@ -1,0 +1,197 @@
+"""Whether a model is one: by its files' headers, before gigabytes of it are loaded on every rank."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.errors import last_line
+from real_openrlhf.files import parsed
+from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.training.checks.preflight import HUB_ID, Findings
+
+WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
+HEADER_BYTES = 100 << 20  # the format allows no longer header
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+class Broken(ValueError):
+    """What is wrong with a model's file, and the fix."""
+
+
+def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
+    """The model's config.json, if it is at hand; a path must exist, a hub id must not be known to be wrong."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        config = path / "config.json"
+        if not config.is_file():
+            findings.problems.append(
+                f"model {model} is a folder without config.json. Give a Hugging Face model folder."
+            )
+            return None
+        return _object(config, findings)
+    if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
+        findings.problems.append(
+            f"model {model} does not exist. Give a folder that does, or a hub id such as Qwen/Qwen2.5-1.5B."
+        )
+        return None
+    return _hub_config(model, findings, must_reach)
+
+
+def _object(path: Path, findings: Findings) -> dict | None:
+    try:
+        return _json(path)
+    except Broken as wrong:
+        findings.problems.append(f"model {wrong}")
+        return None
+
+
+def _json(path: Path) -> dict:
+    try:
+        value = parsed(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise Broken(f"{path} is not JSON ({last_line(error)}). Download the model again.") from None
+    if not isinstance(value, dict):
+        raise Broken(f"{path} is not a JSON object. Download the model again.")
+    return value
+
+
+def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None:
+    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    cached = try_to_load_from_cache(model, "config.json")
+    if isinstance(cached, str):
+        return _object(Path(cached), findings)
+    try:
+        HfApi().model_info(model, timeout=10)  # unlike a download, this does not try again for half a minute
+        return _object(Path(hf_hub_download(model, "config.json")), findings)
+    except GatedRepoError:
+        findings.problems.append(f"model {model} needs a login. Run `hf auth login` with an account that may read it.")
+    except RepositoryNotFoundError:
+        findings.problems.append(f"model {model} is not on the hub. Check the name, or give a folder.")
+    except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
+        silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
+        if must_reach:
+            findings.problems.append(f"{silence}. Check the network, or give a folder with --model.")
+        else:
+            findings.notes.append(f"{silence}: that it exists was not checked")
+    return None
+
+
+def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:
+    """Of a model in a folder: weights that are whole, and that go with configuration, tokenizer and flags."""
+    folder = Path(plan.text("--actor.model_name_or_path")).expanduser()
+    if not folder.is_dir():
+        return
+    if "auto_map" in config:
+        findings.notes.append(f"model {folder} brings Python code of its own, which OpenRLHF runs")
+    if not any((folder / name).exists() for name in (WEIGHTS, SHARDS)):
+        # a configuration alone can be sized
+        (findings.notes if dry_run else findings.problems).append(f"model {folder}: {_without_weights(folder)}")
+        return
+    for check in (_weights, _tokenizer, _context):
+        try:
+            findings.problems += [f"model {folder}: {wrong}" for wrong in check(folder, config, plan)]
+        except Broken as wrong:
+            findings.problems.append(f"model {wrong}")
+
+
+def _without_weights(folder: Path) -> str:
+    if pickled := sorted(path.name for path in folder.glob("*.bin")):
+        return (
+            f"its weights are Python pickles ({pickled[0]}), which can run code when they are loaded, and are not "
+            "loaded. Save the model as safetensors."
+        )
+    return f"it has neither {WEIGHTS} nor {SHARDS}. Download the model again."
+
+
+def _weights(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
+    files = {WEIGHTS: [WEIGHTS]}
+    if (folder / SHARDS).exists():
+        index = _json(folder / SHARDS).get("weight_map")
+        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+            raise Broken(f"{folder / SHARDS} has no weight_map. Download the model again.")
+        files = {SHARDS: sorted(set(index.values()))}
+    shapes: dict[str, list] = {}
+    for name in next(iter(files.values())):
+        if Path(name).name != name or not (folder / name).is_file():
+            yield f"{name}, which {next(iter(files))} names, is missing. Download the model again."
+            return
+        shapes |= tensor_shapes(folder / name)
+    yield from _head(shapes, config)
+
+
+def tensor_shapes(path: Path) -> dict[str, list]:
+    """Names and shapes in a safetensors file whose length is what its header says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length) if length <= min(size, HEADER_BYTES) else b""
+    try:
+        header = parsed(text)
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+        shapes = {name: list(entry["shape"]) for name, entry in tensors.items()}
+        whole = 8 + length + end == size
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise Broken(f"{path} is not a safetensors file, or cut off in its header. Download it again.") from None
+    if not whole:
+        raise Broken(
+            f"{path} has {size} bytes, and its header says {8 + length + end}: it is cut off. Download it again."
+        )
+    return shapes
+
+
+def _head(shapes: dict[str, list], config: dict) -> Iterator[str]:
+    tied = config.get("tie_word_embeddings", True)
+    if shapes and not tied and "lm_head.weight" not in shapes and any("embed_tokens" in name for name in shapes):
+        yield (
+            "config.json says that its head has weights of its own (tie_word_embeddings false), and no file has "
+            "lm_head.weight: the head would be random. Set tie_word_embeddings to true, or add the weights."
+        )
+    words = config.get("vocab_size")
+    for name, shape in shapes.items():
+        if name.endswith(("embed_tokens.weight", "lm_head.weight")) and words and shape[:1] != [words]:
+            yield (
+                f"{name} has {shape[0] if shape else 0} rows, and config.json says vocab_size {words}. Files of two "
+                "models are in one folder: download it again."
+            )
+            return
+
+
+def _tokenizer(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        yield f"it has no tokenizer ({', '.join(TOKENIZERS)}). Copy the model's own into the folder."
+        return
+    settings = _json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
+    if not settings.get("pad_token") and not settings.get("eos_token"):
+        yield "its tokenizer has no pad_token and no eos_token to pad with. Name one in tokenizer_config.json."
+    templates = (folder / "chat_template.jinja").exists() or (folder / "chat_template.json").exists()
+    if "--data.apply_chat_template" in plan.flags and not (settings.get("chat_template") or templates):
+        yield (
+            "it has no chat template, which --data.apply_chat_template needs. Add chat_template to "
+            "tokenizer_config.json, or give --no-data.apply_chat_template and prompts that are text."
+        )
+    if (folder / "tokenizer.json").is_file():
+        yield from _vocabulary(_json(folder / "tokenizer.json"), config.get("vocab_size"))
+
+
+def _vocabulary(tokenizer: dict, words: Any) -> Iterator[str]:
+    vocabulary = (tokenizer.get("model") or {}).get("vocab")
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else range(len(vocabulary or ()))
+    added = [token.get("id") for token in tokenizer.get("added_tokens") or () if isinstance(token, dict)]
+    highest = max((number for number in (*ids, *added) if isinstance(number, int)), default=-1)
+    if isinstance(words, int) and highest >= words:
+        yield (
+            f"its tokenizer has token {highest}, and config.json says vocab_size {words}: that token would have no "
+            "embedding. Use the tokenizer of this model."
+        )
+
+
+def _context(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
+    limit, longest = config.get("max_position_embeddings"), plan.number("--data.max_len")
+    if isinstance(limit, int) and not config.get("rope_scaling") and longest > limit:
+        yield (
+            f"it was made for {limit} tokens (max_position_embeddings), and --data.max_len is {longest}. Give "
+            f"{limit} or less."
+        )

@@ -1,0 +1,275 @@
+"""Everything that can be known to be wrong before a model is loaded; all of it at once, each with its fix.
+
+`python -m real_openrlhf.training.checks.preflight NODES GPUS`, run inside a Ray cluster, asks what only it can tell.
+"""
+
+import argparse
+import contextlib
+import difflib
+import io
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from real_openrlhf import nvidia
+from real_openrlhf.errors import UserError, last_line
+from real_openrlhf.probe import ProbeFailed
+from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.setting import DERIVED
+from real_openrlhf.training.checks.flag_ranges import out_of_range
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
+
+LEAST_MB, LEAST_PORTS = 300, 64
+
+
+@dataclass
+class Findings:
+    """Problems stop the run; notes are printed."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """(flags with their words, flags to take out) of a command line's rest; `--no-FLAG` takes one out."""
+    flags: dict[str, list[str]] = {}
+    removed, current = [], None
+    for word in words:
+        if word.startswith("--no-"):
+            removed.append("--" + word.removeprefix("--no-"))
+            current = None
+        elif word.startswith("--"):
+            current, equals, value = word.partition("=")
+            flags[current] = [value] if equals else []
+        elif current is None:
+            raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
+        else:
+            flags[current].append(word)
+    return {flag: tuple(values) for flag, values in flags.items()}, removed
+
+
+def openrlhf_parser() -> argparse.ArgumentParser:
+    """The parser of the installed OpenRLHF, which the patches make importable."""
+    noise = io.StringIO()  # what a dozen libraries have to say when they are imported
+    try:
+        with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
+            from openrlhf.cli import train_ppo_ray
+    except ImportError as error:
+        raise UserError(f"OpenRLHF cannot be imported here ({error}). Run examples/scripts/setup_env.sh.") from error
+
+    if not hasattr(train_ppo_ray, "build_parser"):
+        raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
+    return train_ppo_ray.build_parser()
+
+
+def openrlhf_checks(argv: list[str]) -> None:
+    """OpenRLHF's and REAL's checks of combinations; raises at the first one that fails."""
+    from openrlhf.cli import train_ppo_ray
+
+    train_ppo_ray.parse_args(argv)
+
+
+def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
+    """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
+    actions = parser._option_string_actions
+    problems = {}
+    for flag in [*plan.flags, *removed]:
+        if flag not in actions:
+            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
+            problems[flag] = f"unknown flag {flag}. {hint}"
+        elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # as wrong as what it follows from
+            reason = _refusal(parser, flag, plan.typed(flag))
+            if reason:
+                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
+            elif wrong := out_of_range(plan, flag):
+                problems[flag] = wrong
+    return problems
+
+
+def _refusal(parser: argparse.ArgumentParser, flag: str, words: list[str]) -> str | None:
+    """What the parser says against a flag's words, which it would rather exit over."""
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
+            parser.parse_args(words)
+    except SystemExit:
+        error = output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        return error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
+    return None
+
+
+def _takes(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return "It is a switch: give it no value."
+    if action.choices:
+        return f"Choose one of {', '.join(map(str, action.choices))}."
+    kind = "whole number" if action.type is int else "number" if action.type is float else "value"
+    return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
+
+
+def combination_problems(plan: Plan) -> list[str]:
+    """What REAL's checks and OpenRLHF's say of the whole; OpenRLHF stops at its first objection."""
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
+            openrlhf_checks(plan.argv())
+    except SystemExit:
+        return [output.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
+    except UserError as error:
+        return error.problems
+    except AssertionError as error:
+        return [f"OpenRLHF refuses this combination: {error}"]
+    except Exception as error:  # its checks take for granted that some flags are given
+        return [
+            f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error}). See `changed by you`."
+        ]
+    return []
+
+
+def batch_problems(plan: Plan) -> list[str]:
+    """A rollout must hold whole optimizer steps: OpenRLHF would drop the rest."""
+    prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
+    batch, rollout = plan.number("--train.batch_size"), prompts * group
+    fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
+    torn = batch % group and plan.text("--actor.policy_loss_type") == "real"  # REAL's own checks tell that
+    if not fitting or batch in fitting or torn:
+        return []
+    return [
+        f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
+        f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+    ]
+
+
+def length_problems(plan: Plan) -> list[str]:
+    """A micro-batch by tokens must hold the longest sample."""
+    longest = plan.number("--data.max_len")
+    flags = ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu")
+    return [
+        f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
+        for flag in flags
+        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest
+    ]
+
+
+def local_gpus() -> tuple[int, float | None]:
+    """(GPUs here, the smallest one's memory in GB)."""
+    import torch
+
+    if not torch.cuda.device_count():
+        return 0, None
+    try:
+        sizes = nvidia.memory_sizes()
+    except ProbeFailed as error:
+        raise UserError(f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` looks why.") from error
+    return len(sizes), min(sizes) / 1e9
+
+
+def existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    place = Path(os.path.realpath(folder))
+    return next(path for path in (place, *place.parents) if os.path.exists(path))
+
+
+def folder_problems(folder: Path) -> list[str]:
+    """A place for runs: there, or such that it can be made."""
+    place = next(path for path in (folder, existing(folder)) if os.path.lexists(path))
+    if not os.path.isdir(place):
+        return [f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."]
+    if not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return [f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."]
+    return []
+
+
+def room_problems(folder: Path) -> list[str]:
+    """A run on this machine dies, or waits for minutes, without room for its files and ports for its processes."""
+    problems = []
+    places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
+    for place, other in places.items():
+        there = existing(place)
+        free = shutil.disk_usage(there).free / 1e6
+        if free < LEAST_MB:
+            problems.append(
+                f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
+            )
+    with contextlib.ExitStack() as stack:
+        try:
+            for _ in range(LEAST_PORTS):
+                stack.enter_context(socket.socket()).bind(("", 0))
+        except OSError as error:
+            problems.append(
+                f"Ray and the engines need {LEAST_PORTS} free TCP ports, and there are fewer ({error.strerror}). End "
+                "what holds them (`ss -tan`), or widen net.ipv4.ip_local_port_range."
+            )
+    return problems
+
+
+def cluster_problems(needed: int, nodes: int) -> list[str]:
+    """Asked inside a Ray cluster: enough GPUs, and the patches on every node that could run a worker."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray.init(logging_level="ERROR", log_to_driver=False)
+    try:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        # A list, not a table by address: several nodes may share a machine.
+        gpus = [(node["NodeManagerAddress"], int(node["Resources"].get("GPU", 0))) for node in alive]
+        having = [count for _, count in gpus if count]
+        problems = []
+        if sum(having) < needed or len(having) < nodes:
+            problems.append(
+                f"{needed} GPUs on {nodes} nodes are needed, the cluster has {sum(having)} on {len(having)} "
+                f"({', '.join(f'{address}: {count}' for address, count in gpus)}). Add nodes with "
+                "`ray start --address=HEAD:6379`, or ask for less with --gpus and --nodes."
+            )
+        cores = int(sum(node["Resources"].get("CPU", 0) for node in alive))
+        if cores <= needed:
+            problems.append(
+                f"OpenRLHF asks Ray for a core with each of {needed} GPUs and one more, the cluster offers {cores}: "
+                "it would wait for ever. Start the nodes with `ray start --num-cpus N`; the cores need not be real."
+            )
+        check = ray.remote(num_cpus=0, max_retries=0)(_node_problem)
+        asked = [
+            check.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+            for node in alive
+        ]
+        for node, answer in zip(alive, asked, strict=True):
+            try:
+                problem = ray.get(answer, timeout=120)
+            except Exception as error:  # the package is missing there, or the node went away
+                problem = f"node {node['NodeManagerAddress']} cannot run real_openrlhf: {last_line(error)}"
+            if problem:
+                problems.append(problem)
+        return problems
+    finally:
+        ray.shutdown()
+
+
+def _node_problem() -> str | None:
+    """Runs on each node."""
+    from real_openrlhf.patching import assert_applied
+
+    try:
+        assert_applied()
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def main() -> int:
+    nodes, gpus = map(int, sys.argv[1:])
+    problems = cluster_problems(gpus, nodes)
+    for problem in problems:
+        print(f"{MARK}{problem}")
+    return 2 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""Where a training runs: this machine or a Ray cluster; with which command and environment, and what it lacks."""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf import nvidia
+from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.setting import Recipe
+from real_openrlhf.training import stand_in
+from real_openrlhf.training.checks import preflight
+from real_openrlhf.training.launch import forked_workers
+
+TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
+RAY_CLI = ("-m", "ray.scripts.scripts")
+
+SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
+
+# DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine.
+EXTENSIONS = Path(sys.prefix) / "torch_extensions"
+
+# What the stack needs on a machine without a GPU, where the user has not said otherwise.
+CPU_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's worker within its process: one import of vLLM less
+    "TORCHDYNAMO_DISABLE": "1",  # compiling costs half a minute and gains nothing on a tiny model
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TORCH_EXTENSIONS_DIR": str(EXTENSIONS),
+    "REAL_RAY_DASHBOARD": "0",  # its processes take as long to start as the policy
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+# A run of this machine's alone listens where only this machine can ask. Ray takes the loopback where clusters are off.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """This machine with a Ray of its own, or a cluster: joined from here, or handed a job over HTTP."""
+
+    address: str | None
+    working_dir: Path | None
+    gpus_here: int
+    gpu_gb: float | None
+    on_cpu: bool
+    recipe: Recipe
+
+    @classmethod
+    def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
+        address = os.environ.get("RAY_ADDRESS", "")
+        count, gpu_gb = preflight.local_gpus()
+        return cls(
+            address=None if address in ("", "local") else address,
+            working_dir=working_dir,
+            gpus_here=count,
+            gpu_gb=gpu_gb,
+            on_cpu=recipe.on_cpu and not count,
+            recipe=recipe,
+        )
+
+    @property
+    def job_address(self) -> str | None:
+        """Where to hand in a job, if that is the way."""
+        return self.address if self.address and self.address.startswith("http") else None
+
+    @property
+    def about(self) -> str:
+        if self.job_address:
+            return f"a job on the Ray cluster {self.job_address}"
+        if self.address:
+            return f"the Ray cluster {self.address} (RAY_ADDRESS)"
+        if self.recipe.flash_attn_in_torch:
+            return f"this machine, on CPU with logical GPUs; flash-attn is plain torch ({stand_in.FOLDER})"
+        return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
+
+    def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
+        """The process to start here for `python WORDS`."""
+        if not self.job_address:
+            return [python, *words]
+        shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
+        submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
+        return [*submit, *shipped, "--", "python", *words]
+
+    def environment(self, plan: Plan) -> dict[str, str]:
+        """The user's own variables win over ours."""
+        ours = {}
+        if self.on_cpu:
+            ours = dict(CPU_ENVIRONMENT)
+            if Path(plan.text("--actor.model_name_or_path")).is_dir():
+                ours["HF_HUB_OFFLINE"] = "1"
+        elif self.address is None:
+            ours = _compiler_environment()
+        environment = {**ours, **os.environ, **stand_in.environment(self.recipe, os.environ)}
+        if self.address is None:
+            environment = {**LOOPBACK, **environment}
+            environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
+            if self.on_cpu:
+                # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
+                environment.setdefault(forked_workers.WANTED, "1")
+                environment["RAY_OVERRIDE_RESOURCES"] = json.dumps({"GPU": plan.gpus, "CPU": plan.gpus + SPARE_CPUS})
+        return environment
+
+    def problems(self, plan: Plan) -> list[str]:
+        """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
+        nodes, needed = plan.layout[0], plan.gpus
+        wrong = stand_in.problems(self.recipe, self.gpus_here)
+        if wrong:
+            return wrong
+        if self.address:
+            return self._ask_cluster(self.address, nodes, needed)
+        if nodes > 1:
+            return [
+                f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
+                "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379, or to http://HEAD:8265 to submit a job."
+            ]
+        if not self.on_cpu and self.gpus_here < needed:
+            return [
+                f"{needed} GPUs are needed, this machine has {self.gpus_here}. Ask for less with --gpus, take a "
+                "recipe for fewer (--help lists them; `cpu` needs none), or name a cluster with RAY_ADDRESS."
+            ]
+        return []
+
+    def _ask_cluster(self, address: str, nodes: int, needed: int) -> list[str]:
+        if not _answers(address):
+            return [f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."]
+        question = ["-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
+        command = self.command(question, job=f"preflight-{time.time_ns()}")
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        except subprocess.TimeoutExpired:
+            return [f"the Ray cluster {address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."]
+        output = (answer.stdout + answer.stderr).splitlines()
+        problems = [line.partition(preflight.MARK)[2] for line in output if preflight.MARK in line]
+        if answer.returncode and not problems:
+            last = output[-1].strip() if output else f"exit code {answer.returncode}"
+            problems = [f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."]
+        return problems
+
+    def stop(self, job: str) -> None:
+        """A job outlives the process that submitted it."""
+        if self.job_address:
+            stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
+            subprocess.run(stop, check=False)
+
+
+def _compiler_environment() -> dict[str, str]:
+    """What DeepSpeed needs to compile for GPUs. A place of this machine's own: only here are stale locks told from
+    those of others that share the environment."""
+    ours = {}
+    if os.access(sys.prefix, os.W_OK):
+        ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
+    if nvidia.toolkit_fits():
+        ours["DS_SKIP_CUDA_CHECK"] = "1"  # DeepSpeed's own table of what goes together ends at CUDA 12
+    return ours
+
+
+def _answers(address: str) -> bool:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
+    if not host:
+        return True  # `auto`: Ray looks for it
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError):
+        return False
+    return True

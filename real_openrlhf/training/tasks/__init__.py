@@ -1,0 +1,1 @@
+"""Tiny models and their tasks, for machines without a GPU."""
