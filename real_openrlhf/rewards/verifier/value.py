@@ -13,7 +13,7 @@ class Undecided(Exception):
 
 _NAME = re.compile(
     r"^(?:\\text\{[^{}]*\}|\\(?:overline|vec|hat|mathcal)\{[^{}]*\}|"
-    r"\\(?!(?:sin|cos|tan|cot|sec|csc|log|ln|frac|sqrt|cdot)(?![a-zA-Z]))[a-zA-Z]+|"
+    r"\\(?!(?:sin|cos|tan|cot|sec|csc|log|ln|frac|sqrt|cdot)(?![a-zA-Z]))[a-zA-Z]+(?![a-zA-Z])|"
     r"[a-zA-Z\s']|_\{[^{}]*\}|\^\{(?:\\prime|\*|-1)+\})+(?:\([a-zA-Z,\d]+\))?$"
 )
 _POINTS = r"\\?(?:triangle ?)?[A-Z](?:_\{\w+\})?(?:[A-Z](?:_\{\w+\})?)*"
