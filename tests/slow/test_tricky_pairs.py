@@ -19,4 +19,4 @@ def test_tricky_pairs():
     verdicts = [(pair, verify(pair["response"], pair["gold"])) for pair in pairs]
     assert [pair for pair, verdict in verdicts if verdict.score == 1.0 and not pair["equal"]] == []
     right = [verdict.score == 1.0 for pair, verdict in verdicts if pair["equal"]]
-    assert sum(right) >= 0.73 * len(right)
+    assert sum(right) >= 0.74 * len(right)
