@@ -297,6 +297,7 @@ def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
     ranks = dealt(made.args, 32, made)
     assert all(rank.plan.metrics["real/old_forward_share"] == share for rank in ranks)
+    assert all(rank.plan.steps[0].makes_old_log_probs == (share < 1) for rank in ranks)
     assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
     assert bool(made.forwards) == bool(share)
 
