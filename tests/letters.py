@@ -10,9 +10,9 @@ from transformers import PreTrainedTokenizerFast
 SPECIAL = ("<unk>", "<bos>", "<user>", "<bot>", "<eos>")  # tokens 0 to 4
 
 
-def letters(more: Iterable[str] = ()) -> PreTrainedTokenizerFast:
-    words = dict.fromkeys((*SPECIAL, *map(chr, range(32, 127)), *more))
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+def letters(words: Iterable[str] = tuple(map(chr, range(32, 127)))) -> PreTrainedTokenizerFast:
+    numbers = {word: number for number, word in enumerate((*SPECIAL, *words))}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])

@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     folder = tmp_path_factory.mktemp("evaluation")
-    tokenizer = letters(["</think>", *(f"x\\boxed{{{digit}}}" for digit in range(6))])
+    tokenizer = letters(["</think>", *(f"x\\boxed{{{digit}}}" for digit in range(6)), *"abcdefghij 0123456789+?"])
     tokenizer.save_pretrained(folder / "model")
     torch.manual_seed(0)
     config = Qwen2Config(
