@@ -80,6 +80,13 @@ def test_the_readme_shows_the_objective_that_is_there():
     assert shown in (ROOT / "examples/objectives/hinge.py").read_text()
 
 
+def test_the_first_screen_has_one_command_and_the_page_the_second():
+    page = (ROOT / "README.md").read_text()
+    screen = "\n".join(page.splitlines()[:30])
+    assert "```bash\nbash examples/scripts/train_real_cpu.sh\n```" in screen
+    assert "```bash\nbash tests/run.sh\n```" in page
+
+
 # Flags
 
 # Of git, pip, pytest, Ray, SLURM, Docker and others, which the pages name too.
