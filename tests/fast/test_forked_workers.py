@@ -26,7 +26,7 @@ if sys.argv[1] == "stay":
     time.sleep(60)
 sys.exit(int(sys.argv[1]))
 """
-GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"]}
+GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/elsewhere"}
 SPAWNS = """
 import multiprocessing as mp, os, sys
 def job(pipe):
@@ -129,10 +129,6 @@ def test_a_child_warns_as_its_environment_says(python, wanted):
     assert [f"Warning: {word}" in child.stderr for word in "ab"] == [
         f"Warning: {word}" in plain.stderr for word in "ab"
     ]
-
-
-def test_children_live_side_by_side(start):
-    assert len({told(process)["pid"] for process in [start("stay"), start("stay"), start("0")]}) == 3
 
 
 def test_a_file_that_was_left_open_for_it_has_its_number(start, python, tmp_path):

@@ -129,6 +129,8 @@ def become(files: list[int]) -> list[str]:
     for signum in FORWARDED:
         signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
     os.setsid()
+    ours, theirs = (filter(None, one.get("PYTHONPATH", "").split(os.pathsep)) for one in (os.environ, environment))
+    sys.path[1 : 1 + len(list(ours))] = theirs
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     for name, value in environment.items():
