@@ -1,7 +1,6 @@
 """The patch tool, held against git: git makes the patches and says what the files must be afterwards."""
 
 import base64
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -17,15 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf import OPENRLHF_VERSION, cli, patching
+from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.errors import UserError
 from real_openrlhf.patch_tool import series as patch_series
 from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
 SERIES = f"openrlhf-{OPENRLHF_VERSION}"
-NOBODY = 65534
-
 NUMBERED = "".join(f"line {number}\n" for number in range(1, 41))
 RELEASE = {
     "openrlhf/__init__.py": "",
@@ -246,61 +243,6 @@ def test_another_version_is_refused(site, tmp_path):
     assert package(other) == package(site)
 
 
-@contextlib.contextmanager
-def folders_closed(root: Path):
-    """Nobody may write below root. The tests may run as root, whom modes do not stop, so they step down."""
-    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
-    for folder in folders:
-        folder.chmod(0o555)
-    privileged = os.geteuid() == 0
-    if privileged:
-        os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        if privileged:
-            os.seteuid(0)
-        for folder in folders:
-            folder.chmod(0o755)
-
-
-def test_a_read_only_folder_is_an_error_in_one_line_and_nothing_is_touched(world, monkeypatch, capsys):
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to other users
-        os.chmod(folder, 0o755)
-        shutil.copytree(world[0] / "patches", Path(folder) / "patches")
-        monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (Path(folder) / "patches",))
-        root = make_site(Path(folder) / "site")
-        release = tree(root)
-        with folders_closed(root):
-            code = cli.main(["patch", "apply", "--root", str(root)])
-        assert code == 2
-        message = capsys.readouterr().err
-        assert message.count("\n") == 1
-        assert "Permission denied" in message and "patch export" in message
-        assert tree(root) == release
-
-
-def test_a_hard_linked_package_cache_keeps_its_own_files(site, tmp_path, patched):
-    cache = tmp_path / "cache"
-    shutil.copytree(site, cache, copy_function=os.link)
-    release = tree(cache)
-    assert os.path.samefile(cache / "openrlhf/loss.py", site / "openrlhf/loss.py")
-    patching.apply(site)
-    assert package(site) == patched
-    assert tree(cache) == release
-
-
-def test_a_project_inside_a_git_repository_is_patched(world, tmp_path, patched):
-    """`git apply` in such a folder succeeds and changes nothing."""
-    project = tmp_path / "project"
-    root = make_site(project / ".venv/lib/python3/site-packages")
-    write(project, {".gitignore": ".venv\n"})
-    git(project, "init", "-q")
-    result = tool(world[0], "apply", "--root", ".", cwd=root)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert package(root) == patched
-
-
 def test_a_file_keeps_its_mode_and_loses_its_stale_bytecode(site):
     (site / "openrlhf/loss.py").chmod(0o600)
     write(site, {"openrlhf/__pycache__/loss.cpython-311.pyc": "", "openrlhf/__pycache__/other.cpython-311.pyc": ""})
@@ -324,7 +266,8 @@ def test_a_failure_while_replacing_puts_every_file_back(site, monkeypatch, call,
         replace(source, destination)
 
     monkeypatch.setattr(os, "replace", failing)  # a disk that fails in between
-    with pytest.raises(UserError if isinstance(error, OSError) else KeyboardInterrupt):
+    expected = (UserError, "No space left.*patch export") if isinstance(error, OSError) else (KeyboardInterrupt, None)
+    with pytest.raises(expected[0], match=expected[1]):
         patching.apply(site)
     assert len(calls) > call
     assert tree(site) == release
