@@ -2,10 +2,10 @@
 
     upstream_numbers.py OUT.pt [--lend]
 
-Saves a dictionary per part, {name: tensor or value}: training from batches to weights, what the controller pushes and
-vLLM is asked for, the final arguments, DeepSpeed's configuration; all from seeded tensors. Losses and advantages by
-themselves are in files that no patch touches. `--lend` gives the release, from outside and without a change to its
-files, what it lacks on a machine without CUDA; the patched one needs none of it.
+Saves a dictionary per part, {name: tensor or value}: training from seeded batches to weights, the final arguments,
+DeepSpeed's configuration. Losses, advantages and the experience maker are in files that no patch touches. `--lend`
+gives the release, from outside and without a change to its files, what it lacks on a machine without CUDA; the patched
+one needs none of it.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import os
 import sys
 import tempfile
 import types
-from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -121,15 +120,6 @@ def batches(count: int, size: int, name: str):
     return [Experience.concat_experiences(singles[at : at + size], 0) for at in range(0, count, size)]
 
 
-def tensors_of(experience, name: str) -> dict:
-    found = {
-        f"{name}/{field.name}": getattr(experience, field.name)
-        for field in fields(experience)
-        if isinstance(getattr(experience, field.name), torch.Tensor)
-    }
-    return found | {f"{name}/info/{key}": value for key, value in experience.info.items()}
-
-
 # 2. Training, with the real DeepSpeed engine.
 
 BATCHES = "--rollout.batch_size 6 --rollout.n_samples_per_prompt 4 --train.batch_size 12"
@@ -138,13 +128,10 @@ DYNAMIC = (
     f"{BATCHES} --train.dynamic_batch_enable --train.max_tokens_per_gpu 40 --train.max_epochs 2 --vllm.num_engines 1"
 )
 KL_LOSS = "--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef 0.2"
-CORRECTED = "--algo.advantage.is_correction_level token --actor.dual_clip 3.0 --actor.eps_clip_low_high 0.2 0.28"
 RUNS = {
     "ppo": STATIC,
     "ppo, ZeRO-3, KL loss, entropy": f"{STATIC} {KL_LOSS} --ds.zero_stage 3 --actor.entropy_coef 0.01",
-    "ppo, IS correction, dual clip": f"{STATIC} {CORRECTED} --actor.loss_agg_mode seq-mean-token-mean",
     "ppo, dynamic batches": DYNAMIC,
-    "gspo": f"{STATIC} --actor.policy_loss_type gspo --actor.eps_clip_low_high 3e-4 4e-4",
     "gspo, ZeRO-3, dynamic batches": f"{DYNAMIC} --actor.policy_loss_type gspo --ds.zero_stage 3",
 }
 
@@ -160,7 +147,7 @@ def trainer_class(args) -> type:
     return actor_trainer_class(args)
 
 
-def train(name: str, flags: str, model: Path, run_dir: str | None = None) -> dict:
+def train(name: str, flags: str, model: Path) -> dict:
     """Two rollout batches through upstream's own actor trainer: every loss, gradient and weight on the way."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
     from openrlhf.models import Actor
@@ -170,8 +157,7 @@ def train(name: str, flags: str, model: Path, run_dir: str | None = None) -> dic
     args = arguments(f"{flags} --actor.num_gpus_per_node 1 --ref.num_gpus_per_node 1 --actor.adam.lr 1e-3")
     args.ds.packing_samples, args.ds.attn_implementation = False, "eager"  # dynamic batching sets flash-attn's
     args.ds.param_dtype = "bf16"
-    if run_dir:
-        args.train.run_dir = run_dir
+    args.train.run_dir = str(model.parent)  # as every run of the package has one
     strategy = get_strategy(args)
     strategy.setup_distributed()
     actor = Actor(
@@ -198,31 +184,16 @@ def train(name: str, flags: str, model: Path, run_dir: str | None = None) -> dic
         dataloader_pin_memory=False,
     )
     found: dict = {}
-    passes = itertools.count()
-    backward, optimizer_step, training_step = strategy.backward, strategy.optimizer_step, trainer.training_step
-
-    def recorded_backward(loss, *rest, **more):
-        found[f"{name}/pass {next(passes)}/total_loss"] = loss.detach().clone()
-        backward(loss, *rest, **more)
+    steps, optimizer_step = itertools.count(), strategy.optimizer_step
 
     def recorded_optimizer_step(*rest, **more):
         if actor.model.is_gradient_accumulation_boundary():
+            step = next(steps)
             for parameter, value in actor.model.module.named_parameters():
-                found[f"{name}/{passes}/gradient/{parameter}"] = safe_get_full_grad(value).clone()
+                found[f"{name}/{step}/gradient/{parameter}"] = safe_get_full_grad(value).clone()
         optimizer_step(*rest, **more)
 
-    def recorded_training_step(experience, kl_ctl, step, *rest):
-        inputs.append([experience.scores, experience.action_mask])
-        status = training_step(experience, kl_ctl, step, *rest)
-        found.update({f"{name}/{passes}/{key}": value for key, value in status["metrics"].items()})
-        return status
-
-    inputs: list[list] = []  # of the loss: what the paper's Table 1 is made of
-    trainer.actor_loss_fn.register_forward_pre_hook(
-        lambda _, given: inputs[-1].extend(log_probs.detach().clone() for log_probs in given[:2])
-    )
-    strategy.backward, strategy.optimizer_step = recorded_backward, recorded_optimizer_step
-    trainer.training_step = recorded_training_step
+    strategy.optimizer_step = recorded_optimizer_step
     for rollout_step in range(2):
         torch.manual_seed(SEED + rollout_step)  # the data loader shuffles
         experiences = batches(24, 6, f"train {rollout_step}")
@@ -233,13 +204,6 @@ def train(name: str, flags: str, model: Path, run_dir: str | None = None) -> dic
             trainer.replay_buffer.append(experience)
         status = trainer.ppo_train(args.algo.kl.init_coef)
         found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}
-        found[f"{name}/loss inputs {rollout_step}"] = list(inputs)
-        inputs.clear()
-        found |= {
-            f"{name}/buffer {rollout_step}/{key}": value
-            for key, value in vars(trainer.replay_buffer).items()
-            if key.startswith("dynamic_")
-        }
         trainer.replay_buffer.clear()
     for parameter, value in actor.model.module.named_parameters():
         found[f"{name}/after/{parameter}"] = safe_get_full_fp32_param(value).clone()
@@ -267,121 +231,26 @@ def training() -> dict:
         found = {}
         for name, flags in RUNS.items():
             found |= train(name, flags, Path(scratch) / "model")
-        found |= {
-            f"logged {key}": value
-            for key, value in train("ppo", RUNS["ppo"], Path(scratch) / "model", run_dir=scratch).items()
-        }
         torch.distributed.destroy_process_group()
     return found
 
 
-# 3. The controller: what is pushed to the ranks, and what is logged of a step.
-
-
-def controller() -> dict:
-    from openrlhf.trainer import ppo_trainer
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-    from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
-
-    class Ranks:
-        def async_run_method_batch(self, method_name, experience):
-            pushed.extend(experience)
-            return []
-
-    class Tokenizer:
-        def decode(self, ids, **_):
-            return [str(ids.tolist())]
-
-    class Maker(RemoteExperienceMaker):
-        def make_experience_batch(self, samples):  # all of it but the models' forward passes, which need Ray
-            return self.compute_advantages_and_returns(self.split_rollout_samples(samples))
-
-    class Trainer(ppo_trainer.BasePPOTrainer):
-        def __init__(self, args):
-            strategy = types.SimpleNamespace(args=args)
-            self.args, self.strategy, self.tokenizer = args, strategy, Tokenizer()
-            self.tokenizer.pad_token_id = 0
-            self.kl_ctl = FixedKLController(args.algo.kl.init_coef)
-            self.experience_maker = Maker(None, None, None, None, self.kl_ctl, strategy, self.tokenizer)
-            self.actor_model_group, self.critic_model_group, self.vllm_engines = Ranks(), None, None
-            if hasattr(args.train, "run_dir"):  # the patched copy
-                from real_openrlhf.hooks.run_controller import RunController
-
-                self.run = RunController(self)
-
-        def ppo_train(self, global_step):
-            return {"kl": 0.1}
-
-    ppo_trainer.ray = types.SimpleNamespace(get=lambda refs: refs)
-    found = {}
-    for kind, (batching, flags) in itertools.product(("ppo", "gspo"), (("static", STATIC), ("dynamic", DYNAMIC))):
-        pushed: list = []
-        group = "--algo.advantage.estimator group_norm --actor.num_gpus_per_node 2 --rollout.micro_batch_size 5"
-        args = arguments(f"--actor.policy_loss_type {kind} {flags} {group}")
-        status, step = Trainer(args).train_step(rollouts(24, "controller"), 3)
-        name = f"{kind}/{batching}"
-        for number, experience in enumerate(pushed):
-            found |= tensors_of(experience, f"{name}/{number}")
-        found |= {f"{name}/status/{key}": value for key, value in status.items() if not key.startswith("timing/")}
-        found[f"{name}/step"] = step
-    return found
-
-
-# 4. What vLLM is asked for.
-
-
-def requests() -> dict:
-    from openrlhf.trainer.ppo_utils import samples_generator
-
-    class Engine:
-        """Answers `.method.remote(...)` as a Ray actor does, with what it was asked."""
-
-        def __getattr__(self, method):
-            return types.SimpleNamespace(remote=lambda **asked: asked if method == "generate_responses" else 0)
-
-    samples_generator.ray = types.SimpleNamespace(get=lambda refs: refs)
-    prompts = types.SimpleNamespace(serve=lambda generator: None)  # which the patched one asks for
-    found = {}
-    for correction in ("off", "seq"):
-        args = arguments(f"--algo.advantage.is_correction_level {correction} --rollout.n_samples_per_prompt 4")
-        generator = samples_generator.SamplesGenerator(
-            types.SimpleNamespace(args=args), prompts, None, None, [Engine(), Engine()]
-        )
-        asked = generator._dispatch_prompts_to_vllm(
-            ["1+1", "1+2", "1+1"], ["2", "3", "2"], temperature=0.9, max_len=64
-        )
-        found |= {
-            f"{correction}/{number}": {**each, "sampling_params": repr(each["sampling_params"])}
-            for number, each in enumerate(asked)
-        }
-    return found
-
-
-# 5. The command line.
+# 3. The command line.
 
 REQUIRED = "--actor.model_name_or_path model --reward.remote_url http://reward:5000/a,http://reward:5000/b"
-# Beside what is required. Refused are: a group of one, what needs --train.async_enable, images with a critic, fewer
-# rollouts than actors, and flags and losses that there are not.
+# Beside what is required. Refused are: a group of one, what needs --train.async_enable, fewer rollouts than actors,
+# and flags and losses that there are not.
 OPTIONS = f"""
 --actor.policy_loss_type gspo --actor.eps_clip 0.1
 --algo.advantage.estimator group_norm --rollout.n_samples_per_prompt 8 {KL_LOSS}
 --algo.advantage.estimator group_norm
---algo.advantage.estimator rloo --rollout.n_samples_per_prompt 4 --algo.kl.init_coef 0
---algo.kl.init_coef 1e-3 --algo.kl.target 6 --algo.kl.estimator k2
 --algo.advantage.is_correction_level seq --algo.advantage.is_correction_threshold 2.0
 {DYNAMIC} --algo.advantage.estimator reinforce_baseline
-{DYNAMIC} --rollout.max_tokens_per_gpu 512
 --train.async_enable --train.partial_rollout_enable --rollout.vllm_generate_batch_size 2048
 --train.partial_rollout_enable
 --rollout.vllm_generate_batch_size 2048
---train.colocate_all --vllm.enable_sleep --ds.enable_sleep
---vllm.enable_sleep
---algo.dynamic_filtering_enable --rollout.n_samples_per_prompt 8
 --algo.dynamic_filtering_enable
 --train.agent_func_path agent.py --eval.dataset held_out --eval.steps 5
---ds.ring_attn_size 2 --ds.packing_samples
---data.input_template without_braces
---data.max_images_per_prompt 1
 --critic.model_name_or_path critic --critic.save_value_network --train.enable_ema
 --actor.dual_clip 3 --ds.lora.dropout 0.1 --ds.zero_stage 0 --train.batch_size 7
 --rollout.batch_size 4 --rollout.micro_batch_size 1
@@ -396,31 +265,24 @@ COMMANDS = [
 ]
 
 
-def main_block() -> tuple[types.ModuleType, list[ast.stmt]]:
-    """The training script as a module, and the statements under its `if __name__ == "__main__"`."""
+def call(flags: str) -> types.SimpleNamespace:
+    """What the script calls `train` with, given these flags."""
     from openrlhf.cli import train_ppo_ray
 
-    tree = ast.parse(Path(train_ppo_ray.__file__).read_text())
-    return train_ppo_ray, tree.body[-1].body
-
-
-def call(flags: str) -> dict:
-    """Runs the script with these flags up to its call of `train`: {"args": ..., "parser": ...}, as far as it came."""
-    module, statements = main_block()
-    seen: dict = {}
-    space = vars(module) | {"train": lambda args: seen.update(args=args)}
+    main_block = ast.parse(Path(train_ppo_ray.__file__).read_text()).body[-1].body
+    seen: list = []
     argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags.split()]
     try:
-        exec(compile(ast.Module(statements, []), module.__file__, "exec"), space)
+        code = compile(ast.Module(main_block, []), train_ppo_ray.__file__, "exec")
+        exec(code, vars(train_ppo_ray) | {"train": seen.append})
     finally:
         sys.argv = argv
-        seen["parser"] = space["build_parser"]() if "build_parser" in space else space.get("parser")
-    return seen
+    return seen[0]
 
 
 def arguments(flags: str) -> types.SimpleNamespace:
     with contextlib.redirect_stdout(io.StringIO()):  # it warns of what the tests mean to ask for
-        return call(f"--actor.model_name_or_path model --reward.remote_url http://reward {flags}")["args"]
+        return call(f"--actor.model_name_or_path model --reward.remote_url http://reward {flags}")
 
 
 def flat(value, name: str = "") -> dict:
@@ -439,21 +301,14 @@ def command_lines() -> dict:
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-                values = flat(call(flags)["args"])
+                values = flat(call(flags))
         except (Exception, SystemExit) as refusal:
             values = {"refused": f"{type(refusal).__name__}: {refusal}"}
         found[flags] = values | {"printed": printed.getvalue()}
     return found
 
 
-def options() -> dict:
-    """{option: its help} of the script's parser."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        parser = call(REQUIRED)["parser"]
-    return {option: action.help for action in parser._actions for option in action.option_strings}
-
-
-# 6. DeepSpeed's configuration where CUDA is.
+# 4. DeepSpeed's configuration where CUDA is.
 
 
 def deepspeed_settings() -> dict:
@@ -484,7 +339,7 @@ def main() -> None:
         import openrlhf.models
 
     compile_less()  # what others of the tests have compiled
-    parts = (training, controller, requests, command_lines, options, deepspeed_settings)
+    parts = (training, command_lines, deepspeed_settings)
     found = {part.__name__: part() for part in parts}
     torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, chosen.out)
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import MISMATCH_METRICS, UPDATE_METRICS
 
 LAB = Path(__file__).parents[1] / "upstream_numbers.py"
 COPIES = {"release": (patching.revert, patching.BEFORE, ("--lend",)), "patched": (patching.apply, patching.AFTER, ())}
@@ -70,60 +69,18 @@ def bits(value):
     return type(value), value
 
 
-def assert_same(found: dict[str, dict], part: str) -> dict:
-    release, patched = found["release"][part], found["patched"][part]
-    assert release.keys() == patched.keys() and release
-    assert [key for key in release if bits(release[key]) != bits(patched[key])] == []
-    return release
-
-
 def test_training_with_the_real_engine(found):
     """Losses, gradients, dynamic batches, what is logged, and the weights after four or more optimizer steps."""
     release, patched = found["release"]["training"], found["patched"]["training"]
     assert release.keys() <= patched.keys()
     assert [key for key in release if bits(release[key]) != bits(patched[key])] == []
     runs = {key.split("/")[0] for key in release}
-    assert {run.split(",")[0] for run in runs} == {"ppo", "gspo", "logged ppo"} and len(runs) == 7
+    assert {run.split(",")[0] for run in runs} == {"ppo", "gspo"} and len(runs) == 4
     for run in runs:
         gradients = [value for key, value in release.items() if key.startswith(f"{run}/") and "/gradient/" in key]
         assert len(gradients) >= 4 * 20 and any(gradient.any() for gradient in gradients)
-    # With --train.run_dir, and only then, the paper's Table 1, clipped updates and the sampler's gap are logged too.
-    table = {step: shares(patched[f"logged ppo/loss inputs {step}"]) for step in range(2)}
-    assert patched.keys() - release.keys() == {
-        f"logged ppo/status {step}/ratio/{where}/{kind}"
-        for step, found in table.items()
-        for where in found
-        for kind in ("share", "grad")
-    } | {f"logged ppo/status {step}/{name}" for step in table for name in (*MISMATCH_METRICS, *UPDATE_METRICS)}
-    for step, found in table.items():
-        assert all(found.values())
-        logged = {where: patched[f"logged ppo/status {step}/ratio/{where}/share"] for where in found}
-        assert logged == pytest.approx(found)
-
-
-def shares(micro_batches: list[list[torch.Tensor]]) -> dict[str, float]:
-    """Percent of the tokens of right and of wrong rollouts by pi / pi_old, token by token."""
-    ratios: dict[str, list[float]] = {"pos": [], "neg": []}
-    for scores, mask, new, old in micro_batches:
-        for row, token in mask.nonzero().tolist():
-            side = "pos" if scores[row] == 1 else "neg"
-            ratios[side].append(float((new[row, token] - old[row, token]).exp()))
-    ranges = {"below": (0, 0.8), "low": (0.8, 1), "high": (1, 1.2), "above": (1.2, torch.inf)}
-    return {
-        f"{side}/{name}": 100 * sum(low <= ratio < high for ratio in of_side) / len(of_side)
-        for side, of_side in ratios.items()
-        for name, (low, high) in ranges.items()
-    }
-
-
-def test_what_the_controller_pushes_and_logs(found):
-    values = assert_same(found, "controller")
-    assert "gspo/dynamic/1/advantages" in values and "ppo/static/status/kl" in values
-
-
-def test_what_vllm_is_asked_for(found):
-    asked = assert_same(found, "requests")
-    assert len(asked) == 6 and all("seed=None" in request["sampling_params"] for request in asked.values())
+    added = {key.split("/")[2] for key in patched.keys() - release.keys()}  # which --train.run_dir logs besides
+    assert added == {"ratio", "update", "mismatch"}
 
 
 def test_the_same_command_line_gives_the_same_arguments(found):
@@ -147,23 +104,7 @@ def test_the_same_command_line_gives_the_same_arguments(found):
             assert added.pop("rollout.logprobs_mode") == ("processed_logprobs" if corrected else None)
             assert not any(value for name, value in added.items() if not name.startswith("algo.real."))
     refused = [values["refused"] for values in release.values() if "refused" in values]
-    assert any("requires --train.async_enable" in why for why in refused) and 8 < len(refused) < len(release) / 2
-
-
-# Of --train.dynamic_batch_enable and --rollout.micro_batch_size, since there are --train.deal and --rollout.mismatch.
-AMBIGUOUS = {"--train.d", "--rollout.m", "--rollout.mi"}
-
-
-def test_upstreams_options_keep_their_help_and_their_abbreviations(found):
-    release, patched = found["release"]["options"], found["patched"]["options"]
-    assert {option: patched[option] for option in release} == release
-    for option in release:
-        for length in range(3, len(option)):
-            meant = [other for other in release if other.startswith(option[:length])]
-            if (
-                meant == [option] and option[:length] not in AMBIGUOUS
-            ):  # a prefix that upstream's parser takes for this option
-                assert [other for other in patched if other.startswith(option[:length])] == [option]
+    assert any("requires --train.async_enable" in why for why in refused) and 4 < len(refused) < len(release) / 2
 
 
 def test_deepspeed_is_configured_alike_where_cuda_is(found):
