@@ -127,24 +127,6 @@ def test_a_line_that_lacks_only_its_end_leaves_too(tmp_path):
     assert resumed(tmp_path, 4) == list(EIGHT[:4])
 
 
-def test_twice_resumed_is_still_one_line_a_step(tmp_path):
-    written(tmp_path, *EIGHT)
-    resumed(tmp_path, 4)
-    written(tmp_path, ("train", 5), ("train", 6))
-    assert resumed(tmp_path, 2) == list(EIGHT[:3])
-    assert len((tmp_path / "metrics.discarded.jsonl").read_text().splitlines()) == 8
-
-
-def test_a_run_without_any_checkpoint_begins_again_with_an_empty_log(tmp_path):
-    written(tmp_path, *EIGHT[:3])
-    assert resumed(tmp_path, 0) == []
-
-
-def test_a_new_run_leaves_nothing_beside_its_log(tmp_path):
-    run_log(tmp_path).resume({"global_step": 0}, evaluates=False)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_hopeless_run_is_told_and_ended_and_a_resume_counts_on(tmp_path):
     args = settings(tmp_path)
     args.train.hopeless_steps = 4
