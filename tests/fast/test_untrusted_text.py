@@ -1,22 +1,17 @@
 """Text of others is data: read or refused in one line, shown and never obeyed, and no file elsewhere is touched."""
 
-import importlib.util
 import io
 import os
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import invented_runs as invented
 import pytest
+import untrusted_text as untrusted
 from hypothesis import HealthCheck, Phase, given, settings
 
 from real_openrlhf.cli import main
 from real_openrlhf.errors import exit_code
 from real_openrlhf.terminal import plain
-
-SPEC = importlib.util.spec_from_file_location("untrusted_text", Path(__file__).parents[1] / "data/untrusted_text.py")
-untrusted = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(untrusted)
 
 
 @pytest.mark.parametrize("holds", untrusted.PROPERTIES, ids=lambda holds: holds.__name__)

@@ -1,24 +1,17 @@
 """The verifier on random answers: never an exception, never late, right where the truth is known, symmetric."""
 
 import importlib
-import importlib.util
 import itertools
 import pkgutil
 import re
 import signal
-from pathlib import Path
 
 import pytest
+import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
 from real_openrlhf.rewards import verifier
 from real_openrlhf.rewards.verifier.verdict import verify
-
-SPEC = importlib.util.spec_from_file_location(
-    "verifier_properties", Path(__file__).parents[1] / "data" / "verifier_properties.py"
-)
-properties = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(properties)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,18 +1,13 @@
 """A whole report of runs whose names are markup, controls and paths: it shows them, and writes where it was told."""
 
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import invented_runs as invented
+import untrusted_text as untrusted
 
 from real_openrlhf.cli import main
 from real_openrlhf.terminal import OBEYED
-
-SPEC = importlib.util.spec_from_file_location("untrusted_text", Path(__file__).parents[1] / "data/untrusted_text.py")
-untrusted = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(untrusted)
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J../../$\\frac{\u202e|' onload='x"
 
