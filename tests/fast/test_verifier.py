@@ -5,10 +5,8 @@ from fractions import Fraction
 from math import comb, factorial
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from real_openrlhf.rewards.verifier import guard, number
+from real_openrlhf.rewards.verifier import number
 from real_openrlhf.rewards.verifier.extract import after_thinking, boxed_answer, golds_of
 from real_openrlhf.rewards.verifier.text import normalise
 from real_openrlhf.rewards.verifier.value import value_and_unit
@@ -17,15 +15,6 @@ from real_openrlhf.rewards.verifier.verdict import verify
 
 def boxed(answer: str) -> str:
     return f"The answer is \\boxed{{{answer}}}."
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(-(10**12), 10**12))
-def test_every_spelling_of_an_integer_is_that_integer(integer):
-    sign, digits = ("-", str(-integer)) if integer < 0 else ("", str(integer))
-    spellings = [f"{abs(integer):,}".replace(",", separator) for separator in (",", "{,}", r",\!", r"\,")]
-    for spelling in (*spellings, digits, f"00{digits}", f"{digits}.0", f"{digits}.", f"${digits}$", f"{{{digits}}}"):
-        assert number.rational(normalise(sign + spelling)) == integer, spelling
 
 
 @pytest.mark.parametrize(
@@ -37,7 +26,8 @@ def test_every_spelling_of_an_integer_is_that_integer(integer):
         (r"1.5 \text{ million}", Fraction(1_500_000)), (r"\frac{100!}{2^{50}}", Fraction(factorial(100), 2**50)),
         (r"\binom{20}{3}", Fraction(comb(20, 3))), ("2^10", Fraction(1024)), (r"\frac37", Fraction(3, 7)),
         ("3½", Fraction(7, 2)), ("-2^2", Fraction(-4)), ("(-2)^2", Fraction(4)), ("2-3-4", Fraction(-5)),
-        ("12/3/2", Fraction(2)), ("2^{-2}", Fraction(1, 4)),
+        ("12/3/2", Fraction(2)), ("2^{-2}", Fraction(1, 4)), ("-1,200", Fraction(-1200)), ("{007}", Fraction(7)),
+        ("1{,}234.0", Fraction(1234)), (r"12\,345\,678.", Fraction(12345678)), (r"$1,\!200$", Fraction(1200)),
     ],
 )  # fmt: skip
 def test_notations_of_numbers(text, value):
@@ -77,22 +67,6 @@ def test_numbers_beyond_any_answer_are_refused_before_they_are_computed(text):
 )
 def test_a_decimal_stands_for_what_it_rounds_only_with_enough_digits(gold, answer, right):
     assert verify(boxed(answer), gold).score == right
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(alphabet="\\{}()[]^_$,.;:!|&%+-*/=<>~' \n012ax\u200b²½π", max_size=80))
-def test_normalising_any_text_is_stable_and_never_fails(text):
-    once = normalise(text) if not guard.too_deep(text) else ""
-    assert "\u200b" not in once and "$" not in once
-    value = _value(once)
-    assert value is None or value == _value(normalise(once))
-
-
-def _value(text: str) -> Fraction | None:
-    try:
-        return number.rational(text)
-    except (number.TooLarge, number.NoValue):
-        return None
 
 
 @pytest.mark.parametrize(
