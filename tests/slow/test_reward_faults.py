@@ -3,8 +3,6 @@
 import asyncio
 import math
 import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -19,18 +17,12 @@ PROMPT, RESPONSE = "3758=", ".8573"
 # name -> (body of reward_func, label, the fault's name in the log)
 FAULTS = {
     "none": ("return None", IGNORED, "no_reward"),
-    "nothing in it": ("return {}", IGNORED, "no_reward"),
-    "a bare number": ("return 1.0", IGNORED, "no_reward"),
     "a list of dicts": ("return [{'rewards': 1.0}]", IGNORED, "no_reward"),
     "nan": ("return {'rewards': float('nan')}", IGNORED, "not_finite"),
-    "inf": ("return {'rewards': float('inf')}", IGNORED, "not_finite"),
-    "minus inf for a score": ("return {'rewards': 0, 'scores': float('-inf')}", IGNORED, "not_finite"),
     "10**400": ("return {'rewards': 10**400}", IGNORED, "not_finite"),
     "text": ("return {'rewards': '1'}", IGNORED, "no_number"),
-    "a complex number": ("return {'rewards': 1j}", IGNORED, "no_number"),
     "none within": ("return {'rewards': None, 'scores': 1.0}", IGNORED, "no_number"),
     "two values": ("return {'rewards': [1.0, 0.0]}", IGNORED, "wrong_length"),
-    "no values": ("return {'rewards': [], 'scores': []}", IGNORED, "wrong_length"),
     "raising": ("raise ValueError('the judge is out')", IGNORED, "raises"),
     "raising without end": ("return reward_func(queries, prompts, labels)", IGNORED, "raises"),
     "out of memory": ("raise MemoryError", IGNORED, "raises"),
@@ -39,11 +31,9 @@ FAULTS = {
     "hanging": ("time.sleep(1000)", IGNORED, "hangs"),
     "a score of nan": ("return {'rewards': 0.0, 'scores': float('nan')}", IGNORED, None),
     "text in the logs": ("return {'rewards': 1, 'extra_logs': {'why': 'good', 'size': 3}}", POSITIVE, None),
-    "a list for logs": ("return {'rewards': 1, 'extra_logs': [1]}", POSITIVE, None),
     "logs that name our columns": ("return {'rewards': 1, 'extra_logs': {'step': 9, 'phase': 3}}", POSITIVE, None),
     "a tensor": ("return {'rewards': torch.tensor([0.0]), 'scores': torch.tensor(1)}", POSITIVE, None),
     "a list of one": ("return {'rewards': [[0]], 'scores': [0.0]}", NEGATIVE, None),
-    "true": ("return {'rewards': True}", POSITIVE, None),
     "gigabytes of words": (
         "for _ in range(3000): print('x' * 1_000_000); print('x' * 1000, file=sys.stderr)\n"
         "    return {'rewards': 1.0}",
@@ -127,20 +117,6 @@ def _children() -> set[int]:
     import psutil
 
     return {child.pid for child in psutil.Process().children()}
-
-
-def test_a_process_that_ends_itself_ends_with_a_code(tmp_path):
-    """os._exit ends the actor: nothing in it can hinder that, and Ray tells the run, which ends."""
-    (tmp_path / "reward.py").write_text("import os\ndef reward_func(queries, prompts, labels):\n    os._exit(9)\n")
-    program = (
-        "import asyncio, importlib.util, sys\n"
-        "from real_openrlhf.hooks.rollout.reward_calls import RewardCalls\n"
-        "spec = importlib.util.spec_from_file_location('reward', sys.argv[1])\n"
-        "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)\n"
-        "asyncio.run(RewardCalls(module.reward_func).reward('q', 'p', 'l'))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "reward.py")], timeout=60)
-    assert done.returncode == 9
 
 
 def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
