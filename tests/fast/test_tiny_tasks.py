@@ -12,7 +12,7 @@ from real_openrlhf.rewards import math_reward
 from real_openrlhf.training.tasks import sums_task, tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer
 from real_openrlhf.training.tasks.sums_task import SumsTask
-from real_openrlhf.training.tasks.tasks import TASKS, default, recipe_of
+from real_openrlhf.training.tasks.tasks import TASKS, default
 from real_openrlhf.training.tasks.tiny_model import BOX
 
 every_task = pytest.mark.parametrize("name", TASKS)
@@ -52,26 +52,16 @@ def test_a_line_to_pretrain_on_is_tokens_of_the_task_and_comes_back(name):
     assert tokenizer("?").input_ids == [tokenizer.unk_token_id]
 
 
-@every_task
-def test_the_cache_is_named_by_all_that_makes_the_model(name):
-    task = default(name)
-    others = (replace(task, seed=1), replace(task, skill=0.2), replace(task, unsure_steps=1))
-    assert len({task.key, *(other.key for other in others)}) == 4 and default(name).key == task.key
-    assert default("reverse").key != default("sums").key
+def test_the_cache_is_named_by_all_that_makes_the_model():
+    task = default("sums")
+    others = (default("reverse"), replace(task, seed=1), replace(task, skill=0.2), replace(task, unsure_steps=1))
+    assert len({task.key, *(other.key for other in others)}) == 5 and default("sums").key == task.key
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write the tiny model .* Set REAL_CACHE to a folder with space"):
         tiny_model.prepare(ReverseTask(), tmp_path / "file" / "cache", progress=False)
-
-
-def test_every_task_has_a_recipe():
-    from real_openrlhf.recipes.recipes import RECIPES
-
-    for name in TASKS:
-        recipe = RECIPES[recipe_of(name)]
-        assert recipe.model == recipe.train_data == recipe.eval_data == name
 
 
 # reverse
@@ -140,10 +130,3 @@ def test_lines_are_right_about_as_often_as_skill_says_and_steps_follow_from_each
         assert all(int(sum_) == 10 * int(tens) + int(units) % 10 for _, _, units, tens, sum_ in steps)
     # a little more often: one too many and one too few cancel
     assert skill - 0.025 < right / 3000 < skill + 0.075
-
-
-def test_lengths_are_those_of_thinking():
-    task, rng = SumsTask(), random.Random(0)
-    tokenizer = tiny_model.make_tokenizer(task)
-    lengths = [len(tokenizer(task.line(rng, 1.0)[1]).input_ids) + 1 for _ in range(500)]
-    assert min(lengths) >= 20 and max(lengths) <= 80 and max(lengths) - min(lengths) >= 25
