@@ -1,7 +1,6 @@
 """The pages say what the committed runs and the code say."""
 
 import functools
-import importlib.util
 import json
 import math
 import re
@@ -21,28 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "results"
 
 
-def test_tables_and_pages_are_those_of_the_committed_runs():
-    done = subprocess.run([sys.executable, RESULTS / "refresh.py", "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_what_a_page_or_a_picture_should_not_be_is_told(tmp_path, monkeypatch):
-    specification = importlib.util.spec_from_file_location("refresh", RESULTS / "refresh.py")
-    refresh = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(refresh)
-    page = tmp_path / "page.md"
-    page.write_text(
-        "<!-- table: tune results -->\n| by hand |\n<!-- end -->\n<!-- table: tune -->\n"
-        f"![]({RESULTS}/tune/report/figures/nothing.png)"
-    )
-    monkeypatch.setattr(refresh, "PAGES", (page,))
-    told = list(refresh.problems())
-    assert any("nothing.png is shown by a page and missing" in problem for problem in told)
-    assert any("dynamics.png is shown by no page" in problem for problem in told)
-    assert any(f"{page} is not what" in problem for problem in told)
-    assert any("without a campaign, a name or an end" in problem for problem in told)
-
-
 @functools.cache
 def curves(campaign: str) -> dict[str, list[float]]:
     """pass@1 of each evaluation in order, by run: of the parquet file, without the project's reader."""
@@ -53,18 +30,6 @@ def curves(campaign: str) -> dict[str, list[float]]:
             (name,) = [name for name in line if re.fullmatch(r"eval_\w+_pass1", name)]
             found.setdefault(line["run"], []).append(line[name])
     return found
-
-
-@pytest.mark.parametrize(
-    "algo, label", [("real", "REAL"), ("grpo", "GRPO"), ("real_constant", "REAL, constant weights")]
-)
-def test_the_readmes_scores_recomputed(algo, label):
-    """Mean and standard error of the last evaluation, from the logged lines, in a few lines of arithmetic."""
-    scores = [curve[-1] for run, curve in curves("tune").items() if run.startswith(f"{algo}-lr-")]
-    assert len(scores) >= 5
-    mean, error = statistics.mean(scores), statistics.stdev(scores) / math.sqrt(len(scores))
-    row = re.search(rf"^\| {label} \| \**([\d.]+) ± ([\d.]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert (row[1], row[2]) == (f"{mean:.3f}", f"{error:.3f}")
 
 
 EDGE = [("3e-4", 64), ("3e-4", 16), ("1e-3", 64)]  # the columns of the page's table, five seeds each
@@ -138,12 +103,3 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
     done = subprocess.run([sys.executable, RESULTS / "best_rates.py", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]
-
-
-def test_the_documents_tables_are_made_of_the_code():
-    refresh = ROOT / "docs" / "refresh.py"
-    done = subprocess.run([sys.executable, refresh, "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for page in ("README.md", "docs/recipes.md"):
-        assert "<!-- code: algorithms -->" in (ROOT / page).read_text()
-    assert "<!-- code: objectives -->" in (ROOT / "docs/method.md").read_text()
