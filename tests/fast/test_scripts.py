@@ -47,23 +47,11 @@ def test_a_dry_run_takes_any_environment_and_a_training_one_for_gpus(call, scrip
     assert call(script)[2:] == ["setup_env.sh gpu", f"real-openrlhf train --recipe {recipe} --resume"]
 
 
-def test_where_the_command_is_on_path_nothing_is_set_up(call):
-    assert call("train_real_gpu.sh", "qwen7b", installed=True) == ["real-openrlhf train --recipe qwen7b --resume"]
-
-
 def test_variables_are_flags_and_the_users_flags_come_last(call):
     variables = {"ALGO": "dapo", "GPUS": "4", "DATA_DIR": "d", "RUNS_DIR": "r", "RESUME": "0"}
     (called,) = call("train_real_gpu.sh", "qwen7b", "--algo", "gspo", installed=True, **variables)
     expected = "--recipe qwen7b --algo dapo --gpus 4 --data-dir d --runs-dir r --algo gspo"
     assert called == f"real-openrlhf train {expected}"
-
-
-def test_the_cpu_scripts_set_up_for_cpu(call):
-    assert call("train_real_cpu.sh", "--seed", "2") == [
-        "setup_env.sh cpu",
-        "real-openrlhf train --recipe cpu --seed 2",
-    ]
-    assert call("compare_cpu.sh", "--steps", "2")[2:] == ["setup_env.sh cpu", "real-openrlhf compare --steps 2"]
 
 
 def test_slurm_steps_have_all_of_a_node(tmp_path):
