@@ -4,6 +4,7 @@ transformers calls `attention` in every layer. Sequences are packed one behind a
 `varlen_attn` takes them all, on CPU each is computed by itself.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -112,11 +113,11 @@ def attention(
         refuse(f"keys of width {query.shape[3]} and values of width {value.shape[3]}")
     batch, _, length, _ = query.shape
     found = sequences(attention_mask, position_ids, batch)
-    packed = [one.transpose(1, 2).flatten(0, 1) for one in (query, key, value)]
+    q, k, v = (one.transpose(1, 2).flatten(0, 1) for one in (query, key, value))
     if found.places is not None:
-        packed = [one[found.places] for one in packed]
+        q, k, v = (one[found.places] for one in (q, k, v))
     way = by_kernel if query.is_cuda else one_by_one
-    result = way(*packed, found, scaling, sliding_window)
+    result = way(q, k, v, found, scaling, sliding_window)
     if found.places is not None:
         result = result.new_zeros(batch * length, *result.shape[1:]).index_copy(0, found.places, result)
     return result.view(batch, length, *result.shape[1:]), None
@@ -124,32 +125,32 @@ def attention(
 
 def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequences:
     """Found in a forward's first layer, and kept with the tensor that all its layers are given."""
-    given = positions if mask is None else mask
+    given: Any = positions if mask is None else mask
     if given is None or given.ndim != 2:
         refuse("this model hands attention neither positions nor a mask of padding, of (batch, tokens)")
-    if (found := getattr(given, "_sequences", None)) is None:
-        found = Sequences.from_positions(given.expand(batch, -1)) if mask is None else Sequences.from_mask(given)
-        given._sequences = found
-    return found
+    if not hasattr(given, "_sequences"):
+        by_mask = mask is not None
+        given._sequences = Sequences.from_mask(given) if by_mask else Sequences.from_positions(given.expand(batch, -1))
+    return given._sequences
 
 
 def by_kernel(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | None, window: int | None) -> Tensor:
     """The kernel counts a window without the token itself; -1 is none."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         refuse(f"the kernel takes bf16 and fp16, not {q.dtype}")
-    ends, sides = (of.bounds, of.bounds, of.longest, of.longest), (window - 1 if window else -1, 0)
-    return varlen_attn(q, k, v, *ends, scale=scale, window_size=sides, enable_gqa=q.shape[1] != k.shape[1])
+    sides, shared = (window - 1 if window else -1, 0), q.shape[1] != k.shape[1]
+    ends = of.bounds, of.bounds, of.longest, of.longest
+    found: Any = varlen_attn(q, k, v, *ends, scale=scale, window_size=sides, enable_gqa=shared)
+    return found
 
 
 def one_by_one(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | None, window: int | None) -> Tensor:
-    parts = []
-    for each in zip(*(one.split(of.bounds.diff().tolist()) for one in (q, k, v)), strict=True):
-        seen = None
-        if window and len(each[0]) > window:
-            seen = q.new_ones(len(each[0]), len(each[0]), dtype=torch.bool).tril().triu(1 - window)
-        heads = [one.transpose(0, 1)[None] for one in each]
-        part = F.scaled_dot_product_attention(
-            *heads, attn_mask=seen, is_causal=seen is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-        )
+    parts, shared = [], q.shape[1] != k.shape[1]
+    for begin, end in pairwise(of.bounds.tolist()):
+        seen, length = None, end - begin
+        if window and length > window:
+            seen = q.new_ones(length, length, dtype=torch.bool).tril().triu(1 - window)
+        x, y, z = (one[begin:end].transpose(0, 1)[None] for one in (q, k, v))
+        part = F.scaled_dot_product_attention(x, y, z, seen, 0.0, seen is None, scale=scale, enable_gqa=shared)
         parts.append(part[0].transpose(0, 1))
     return torch.cat(parts)

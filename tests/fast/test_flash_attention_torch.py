@@ -26,7 +26,7 @@ CONFIGS = {
     "mistral, windows": MistralConfig(**SIZES, sliding_window=WINDOW),
 }
 LENGTHS = [7, 12, 1, 3, 12]
-HELD = {torch.float64: 1e-10, torch.bfloat16: 2**-8}  # of the largest number
+HELD = {torch.float64: 1e-10, torch.bfloat16: 2**-7}  # of the largest number
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -80,7 +80,7 @@ def test_any_lengths_heads_and_windows(lengths, groups, shared, width, window, s
         gradients, torch.autograd.grad(dense(*held, bounds, scale, window), held, wanted.double()), strict=True
     ):
         assert one.dtype == dtype
-        assert (one.double() - expected).norm() <= 4 * HELD[dtype] * (expected.norm() + wanted.double().norm())
+        assert (one.double() - expected).norm() <= 2 * HELD[dtype] * (expected.norm() + wanted.double().norm())
 
 
 def model_of(name: str, dtype: torch.dtype, attention: str = ours.NAME):
@@ -157,6 +157,14 @@ def test_the_calls_that_cuda_gets(kernel, name):
     assert windows == {"qwen2": {None}, "mistral, windows": {WINDOW}}.get(name, {None, WINDOW})
     assert [0, *accumulate(LENGTHS)] in [bounds for bounds, _, _ in kernel]
     assert {scale for _, _, scale in kernel} == {8**-0.5}
+
+
+def test_padding_is_told_by_the_mask_alone():
+    """Positions that go on over it do not matter: they are relative."""
+    model, (_, tokens, mask) = model_of("qwen2", torch.float64), batch()
+    found = model(tokens, attention_mask=mask.long(), use_cache=False).logits[mask]
+    *_, expected = three_ways(model)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)  # angles are in fp32
 
 
 @pytest.mark.parametrize("reentrant", [None, False, True])
