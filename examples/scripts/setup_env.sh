@@ -88,7 +88,7 @@ no_room() { # GB that the environment takes while it is made; says so where they
     free=$(df -Pk "$place" | awk 'NR == 2 { print $4 }')
     missing=$(($1 * 1048576 - ${used:-0}))
     [ "$free" -lt "$missing" ] &&
-        echo "$VENV needs $((missing / 1048576 + 1)) GB of free space, and there is $((free / 1048576)) GB." \
+        echo "$VENV needs $(((missing + 1048575) / 1048576)) GB of free space, and there is $((free / 1048576)) GB." \
             "Free some, or name another place with REAL_VENV."
 }
 
