@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
-from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, UPDATE_METRICS
-from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
+from real_openrlhf.algorithm.metrics import GROUP_METRICS, MISMATCH_METRICS, PLAN_METRICS, UPDATE_METRICS
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES

@@ -221,7 +221,7 @@ def check_verifier() -> Iterator[Check]:
     try:
         answer = probe(
             "import json\n"
-            "from real_openrlhf.rewards.verifier import verify\n"
+            "from real_openrlhf.rewards.verifier.verdict import verify\n"
             r"verdict = verify(r'\boxed{(x+1)^2}', 'x^2+2x+1')" + "\n"
             "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
             timeout=60,

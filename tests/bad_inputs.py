@@ -269,7 +269,7 @@ FLAGS = [
     _flag("--algo.real.tau 0", "--algo.real.tau 0.0: it must be a positive number"),
     _flag("--algo.real.tau nan", "--algo.real.tau nan: it must be a positive number"),
     _flag("--algo.real.label_threshold nan", "--algo.real.label_threshold nan"),
-    _flag("--algo.real.scoring deferred", "deferred is gone"),  # of an earlier version
+    _flag("--algo.real.scoring deferred", "invalid choice: 'deferred'"),
     _flag("--train.no_such_flag 1", "unknown flag --train.no_such_flag"),
 ]
 

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
 
-from real_openrlhf.algorithm.objective import KNOWN_AT_OLD, OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.algorithm.packing import Limit
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
@@ -172,7 +173,7 @@ class Trainer:
     def train_step(self, rollouts: list[int], step: RankStep) -> dict:
         before = [weight.detach().clone() for weight in self.toy.parameters]
         scores = torch.zeros(len(rollouts), dtype=torch.float64)
-        if step.known:
+        if step.scores_known:
             scores += KNOWN_AT_OLD[self.policy_loss.score]
         for wave in step.waves:
             self.train_wave(step, wave, scores)
@@ -181,15 +182,15 @@ class Trainer:
 
     def train_wave(self, step: RankStep, wave: RankWave, scores: torch.Tensor) -> None:
         constraint, passes = 0.0, None
-        if not step.known:
+        if not step.scores_known:
             with torch.set_grad_enabled(not wave.score_first):
                 passes = [self.forward(batch) for batch in wave.micro_batches]
             constraint = self.exchange(step, wave, passes, scores)
         weights = torch.zeros_like(scores)
-        rows = torch.arange(len(scores)) if step.known else wave.rows
+        rows = torch.arange(len(scores)) if step.scores_known else wave.rows
         weights[rows] = self.weigh(step, scores, rows).weights
         for number, batch in enumerate(wave.micro_batches):
-            one = self.forward(batch) if step.known or wave.score_first else passes[number]
+            one = self.forward(batch) if step.scores_known or wave.score_first else passes[number]
             self.objective(step, one, weights, constraint).backward()
 
     def forward(self, batch: MicroBatch) -> Pass:
@@ -204,7 +205,7 @@ class Trainer:
         """The wave's scores of all ranks into the step's table; DisCO's coefficient from the KL of the step."""
         own = torch.cat([one.scores[: len(one.rows)] for one in passes])
         rows = torch.tensor([row for one in passes for row in one.rows], dtype=torch.long)
-        kl = sum(kl_k1(one.new, one.old, one.mask, step.tokens) for one in passes)
+        kl = sum(kl_k1(one.new, one.old, one.mask, step.action_tokens) for one in passes)
         shared, kl = share_scores(own, torch.searchsorted(wave.rows, rows), len(wave.rows), kl)
         scores[wave.rows] = shared
         return kl_hinge_coef(float(kl), self.case.disco_kl_coef) if step.step_wide else 0.0
@@ -217,8 +218,8 @@ class Trainer:
         own = torch.zeros(len(one.scores), dtype=torch.float64)
         own[: len(one.rows)] = weights[one.rows]
         loss = self.policy_loss(one.scores, own)
-        loss = loss + self.case.kl_old_coef * kl_old(one.new, one.old, one.mask, step.tokens)
-        return loss + constraint * kl_k1(one.new, one.old, one.mask, step.tokens)
+        loss = loss + self.case.kl_old_coef * kl_old(one.new, one.old, one.mask, step.action_tokens)
+        return loss + constraint * kl_k1(one.new, one.old, one.mask, step.action_tokens)
 
     def descend(self) -> list[torch.Tensor]:
         """Sum gradients over ranks, as a framework that averages them must be made to do."""

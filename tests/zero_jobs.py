@@ -18,13 +18,15 @@ from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
 from safetensors.torch import load_file
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, ObjectiveSettings
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks import nonfinite_guard
-from real_openrlhf.hooks.actor import real_trainer as actor_trainer
+from real_openrlhf.hooks.actor import meter, real_trainer
+from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
-from real_openrlhf.hooks.controller.dealt_experience_maker import DealtExperienceMaker
-from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
+from real_openrlhf.hooks.actor.step_table import StepTable
+from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
@@ -460,7 +462,7 @@ def host_waits(**case) -> dict[str, int]:
     fill(policy, case)
     trainer, strategy, engine = policy.trainer, policy.strategy, policy.actor.model
     waits, fetches, batches = Waits(), [], []
-    fetch, engine_backward = actor_trainer.fetch, engine.backward
+    engine_backward = engine.backward
 
     def counted(values):
         fetches.append(1)
@@ -471,12 +473,15 @@ def host_waits(**case) -> dict[str, int]:
         return engine_backward(*args, **kwargs)
 
     engine.backward = backward
-    own = ("load", "weigh", "refuse_nonfinite", "step_metrics", "rollout_rows") if case.loss == "real" else ()
+    own = ("load", "rollout_rows") if case.loss == "real" else ()
     with (
-        mock.patch.object(actor_trainer, "fetch", counted),
+        mock.patch.object(meter, "fetch", counted),
+        mock.patch.object(real_trainer, "fetch", counted),
         on_the_host(waits, engine, "forward", "backward"),
         on_the_host(waits, strategy, "optimizer_step", "get_grad_norm"),
         on_the_host(waits, trainer, *own),
+        on_the_host(waits, StepTable, "__init__", "put", "metrics"),
+        on_the_host(waits, Meter, "metrics", "token_means"),
         on_the_host(waits, policy.trainer.replay_buffer, *(() if case.loss == "real" else ("collate_fn",))),
         waits,
     ):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, ObjectiveSettings, WeighedLoss
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
@@ -230,6 +230,50 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
             metrics[f"ratio/{side}/{name}/share"] = 100 * count / max(tokens, 1)
             metrics[f"ratio/{side}/{name}/grad"] = gradient / max(count, 1)
     return metrics
+
+
+# How far the policy is from the sampler that drew its rollouts, on the sampled tokens. Both should be one model; two
+# programs round it differently. More than rounding is a fault: the gradient is then that of other rollouts.
+MISMATCH_METRICS = {
+    "mismatch/mean": "mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves",
+    "mismatch/max": "the largest of these",
+    "mismatch/kl": "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy",
+    "mismatch/rollout_max": "largest mean gap of a rollout: what `--algo.real.mismatch_limit` is compared with",
+}
+
+# A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
+# token's logit by 1/16 at most, and on average over tokens, most of which are nearly certain, by far less. So a mean
+# above 1/16 is more than the number format says. Eight times that makes a typical token 1.6 times likelier on one side
+# than on the other, beyond every clip range: no rounding does it. Logits are divided by the temperature after that.
+WARN_ABOVE, STOP_ABOVE = 1 / 16, 1 / 2
+
+GAP_SUMS, GAP_MAXIMA = 3, 2  # entries of what `gaps` returns
+
+
+def token_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
+    """(B, T) log pi of vLLM - log pi in float32, 0 where nothing was sampled."""
+    return torch.where(action_mask.bool(), sampler.detach().float() - policy.detach().float(), 0.0)
+
+
+def rollout_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
+    """(B,) mean over a rollout's tokens of the absolute gap; 0 without tokens."""
+    return token_gaps(policy, sampler, action_mask).abs().sum(-1) / action_mask.bool().sum(-1).clamp(min=1)
+
+
+def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a micro-batch, in float64 on its device: (tokens and sums, to add up), (maxima, to take the largest of)."""
+    each = token_gaps(policy, sampler, action_mask)
+    sums = torch.stack([action_mask.bool().sum().double(), each.abs().double().sum(), each.double().sum()])
+    largest = torch.stack([each.abs().max(), rollout_gaps(policy, sampler, action_mask).max()]).double()
+    return sums, largest
+
+
+def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
+    """`MISMATCH_METRICS` of what all ranks' tokens gave; 0 without tokens."""
+    tokens, absolute, signed = sums.tolist()
+    count = max(tokens, 1)
+    values = (absolute / count, float(largest[0]), signed / count, float(largest[1]))
+    return dict(zip(MISMATCH_METRICS, values, strict=True))
 
 
 # name -> meaning, of the updates of any method.

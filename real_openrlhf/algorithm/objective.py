@@ -13,29 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, SCORES, SETTINGS, Objective
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
+from real_openrlhf.algorithm.formulas import SCORES, SETTINGS, Objective
+from real_openrlhf.algorithm.groups import NEGATIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.lookup import find
-
-__all__ = [
-    "IGNORED",
-    "KNOWN_AT_OLD",
-    "NEGATIVE",
-    "OBJECTIVES",
-    "POSITIVE",
-    "SCORES",
-    "UNPARSABLE",
-    "GroupLoss",
-    "WeighedLoss",
-    "Groups",
-    "Objective",
-    "ObjectiveSettings",
-    "count_valid",
-    "group_loss",
-    "make_groups",
-    "rollout_scores",
-    "score_weights",
-]
 
 UNIFORM_GROUPS = ("drop", "keep")
 BCE_REDUCTIONS = ("sum", "mean")

@@ -5,17 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from real_openrlhf.algorithm.formulas import Objective
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import group_metrics
-from real_openrlhf.algorithm.objective import (
-    IGNORED,
-    NEGATIVE,
-    POSITIVE,
-    Objective,
-    ObjectiveSettings,
-    group_loss,
-    rollout_scores,
-    score_weights,
-)
+from real_openrlhf.algorithm.objective import ObjectiveSettings, group_loss, rollout_scores, score_weights
 
 
 class RealPolicyLoss(nn.Module):

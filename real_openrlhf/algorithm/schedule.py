@@ -7,15 +7,13 @@ until the weights are known, so a wave is as shallow as it can be. Standard libr
 
 import heapq
 import random
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from real_openrlhf.algorithm.packing import Limit, Positions, spread
 
-SWAPS = 200  # exchanges of groups between waves that are tried before a wave more is taken
-DEALS = 8  # ways to deal groups to waves that are tried before
-SWAPPED = 4096  # rollouts of a step up to which they are: beyond, waves are large and balance packs them
 SPARE = 1.02  # a deeper wave must save more micro-batches than this share
+BEST_FIT = 2048  # rollouts of a step up to which it is tried: beyond, waves are large and even ones pack as well
 
 
 @dataclass(frozen=True)
@@ -23,6 +21,7 @@ class Wave:
     """`ranks[r]` are the micro-batches of rank r, the same number on every rank; an empty one is a dummy forward."""
 
     ranks: list[list[Positions]]
+    score_first: bool = False  # scores come from a forward without gradient before, not from the kept graphs
 
     @property
     def depth(self) -> int:
@@ -31,10 +30,6 @@ class Wave:
     @property
     def positions(self) -> Positions:
         return sorted(position for rank in self.ranks for micro_batch in rank for position in micro_batch)
-
-    def deepest(self, lengths: Sequence[int]) -> int:
-        """Tokens of the rank that has most of them: what its kept graphs are made of."""
-        return max(sum(lengths[p] for micro_batch in rank for p in micro_batch) for rank in self.ranks)
 
 
 def steps_of_groups(
@@ -84,20 +79,20 @@ class Layout:
             if self._surely_fits(group, depth) or self.pack(group, depth):
                 common.append(group)
             else:
-                waves.append(self.whole([group]))
+                waves.append(self.one_wave([group]))
         return [*waves, *self._fewest(common, depth)]
 
-    def whole(self, step: Sequence[Positions]) -> Wave:
+    def one_wave(self, step: Sequence[Positions]) -> Wave:
         """The step as one wave, however deep: all scores before any gradient."""
-        items = [position for group in step for position in group]
+        items = _joined(step)
         depth = self._least_depth(items)
         while (wave := self.pack(items, depth, least=depth)) is None:
             depth += 1
         return wave
 
-    def torn(self, step: Sequence[Positions]) -> list[Wave]:
+    def waves_of_torn_groups(self, step: Sequence[Positions]) -> list[Wave]:
         """Micro-batches that need not hold whole groups, one a wave: for scores that are known before any forward."""
-        wave = self.whole(step)
+        wave = self.one_wave(step)
         return [Wave([[rank[number]] for rank in wave.ranks]) for number in range(wave.depth)]
 
     def _surely_fits(self, group: Positions, depth: int) -> bool:
@@ -129,24 +124,25 @@ class Layout:
         return None
 
     def _fewest(self, groups: list[Positions], depth: int) -> list[Wave]:
-        """As few micro-batches as we find: groups dealt to waves by room, then swapped between them until all fit."""
-        items = [position for group in groups for position in group]
+        """As few micro-batches as we find: waves of even load where the groups fit, else best fit."""
+        items = _joined(groups)
         count = self._least_depth(items) if items else 0
         while count < len(groups) * depth:
             depths = [depth] * (count // depth) + [count % depth] * (count % depth > 0)
-            for deal in range(DEALS if len(items) <= SWAPPED else 1):
-                parts = Parts(self, depths, self._dealt(groups, depths, deal))
-                if parts.settle(SWAPS if len(items) <= SWAPPED else 0):
-                    return [wave for wave in parts.waves if wave and wave.positions]
+            parts = zip(self._dealt(groups, depths), depths, strict=True)
+            waves = [self.pack(_joined(part), own_depth) for part, own_depth in parts]
+            if None not in waves:
+                return [wave for wave in waves if wave and wave.positions]
+            if len(items) <= BEST_FIT:
+                break
             count += max(1, count // 32)
-        return [self.whole([group]) for group in groups]
+        return self._best_fit(groups, depth)
 
-    def _dealt(self, groups: list[Positions], depths: Sequence[int], deal: int = 0) -> list[list[Positions]]:
-        """Heaviest group first to the wave that is emptiest for its depth; another `deal` is a little out of order."""
+    def _dealt(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
+        """Heaviest group first to the wave that is emptiest for its depth."""
         parts: list[list[Positions]] = [[] for _ in depths]
         emptiest = [(0.0, 0.0, number) for number in range(len(depths))]
-        blur = random.Random(deal)
-        for group in sorted(groups, key=lambda group: -self.tokens(group) * blur.uniform(1, 1 + deal / DEALS)):
+        for group in self._heaviest_first(groups):
             rollouts, tokens, number = emptiest[0]
             parts[number].append(group)
             counted = len(group) if self.limit.size is not None else 0
@@ -154,55 +150,28 @@ class Layout:
             heapq.heapreplace(emptiest, loads)
         return parts
 
+    def _best_fit(self, groups: list[Positions], depth: int) -> list[Wave]:
+        """Heaviest group first into the fullest wave that has room for it."""
+        waves: list[Wave] = []
+        for group in self._heaviest_first(groups):
+            waves.sort(key=lambda wave: -self.tokens(wave.positions))
+            for number, wave in enumerate(waves):
+                if joined := self.pack([*wave.positions, *group], depth):
+                    waves[number] = joined
+                    break
+            else:
+                waves.append(self.one_wave([group]))
+        return waves
+
+    def _heaviest_first(self, groups: list[Positions]) -> list[Positions]:
+        return sorted(groups, key=lambda group: -self.tokens(group))
+
     def tokens(self, items: Positions) -> int:
         return sum(self.lengths[position] for position in items)
 
 
-class Parts:
-    """Groups dealt to waves of given depths, some of which may not fit yet."""
-
-    def __init__(self, layout: Layout, depths: Sequence[int], parts: list[list[Positions]]) -> None:
-        self.layout, self.depths, self.parts = layout, depths, parts
-        self.waves = [self._packed(number, part) for number, part in enumerate(parts)]
-
-    def _packed(self, number: int, part: list[Positions]) -> Wave | None:
-        return self.layout.pack([position for group in part for position in group], self.depths[number])
-
-    def settle(self, swaps: int) -> bool:
-        """Move or swap groups of a wave that does not fit, until all fit or no tries are left."""
-        tries = iter(range(swaps))
-        while None in self.waves:
-            if not self._mend(self.waves.index(None), tries):
-                return False
-        return True
-
-    def _mend(self, broken: int, tries: Iterator[int]) -> bool:
-        for other, mine, theirs in self._exchanges(broken):
-            if next(tries, None) is None:
-                return False
-            ours = [group for group in self.parts[broken] if group is not mine] + ([theirs] if theirs else [])
-            rest = [group for group in self.parts[other] if group is not theirs] + [mine]
-            if (one := self._packed(broken, ours)) and (two := self._packed(other, rest)):
-                self.parts[broken], self.parts[other] = ours, rest
-                self.waves[broken], self.waves[other] = one, two
-                return True
-        return False
-
-    def _exchanges(self, broken: int) -> Iterator[tuple[int, Positions, Positions | None]]:
-        """(another wave, a group for it, one of its own in return): moves first, then swaps of similar groups."""
-        tokens = self.layout.tokens
-        others = [number for number, wave in enumerate(self.waves) if wave]
-        others.sort(key=lambda number: sum(map(tokens, self.parts[number])) / self.depths[number])
-        lightest_first = sorted(self.parts[broken], key=tokens)
-        yield from ((other, mine, None) for other in others for mine in lightest_first)
-        swaps = [
-            (tokens(mine) - tokens(theirs), other, mine, theirs)
-            for other in others
-            for mine in lightest_first
-            for theirs in self.parts[other]
-            if tokens(mine) > tokens(theirs)
-        ]
-        yield from (swap[1:] for swap in sorted(swaps, key=lambda swap: swap[:2]))
+def _joined(groups: Sequence[Positions]) -> Positions:
+    return [position for group in groups for position in group]
 
 
 def shallowest(plan: Callable[[int], list[list[Wave]]], plain: int, most: int) -> tuple[int, list[list[Wave]]]:

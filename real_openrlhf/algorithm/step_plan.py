@@ -45,24 +45,16 @@ class PlanSettings:
 
 
 @dataclass(frozen=True)
-class PlannedWave:
-    """A wave and how its scores are had: from the kept graphs, or by a forward without gradient before."""
-
-    wave: Wave
-    score_first: bool
-
-
-@dataclass(frozen=True)
 class PlannedStep:
     """One optimizer step over all ranks."""
 
-    waves: list[PlannedWave]
+    waves: list[Wave]
     on_policy: bool  # the policy is still the old one
-    known: bool  # and so the scores are known
+    scores_known: bool  # before any forward, because it is
 
     @property
     def positions(self) -> Positions:
-        return sorted(position for planned in self.waves for position in planned.wave.positions)
+        return sorted(position for wave in self.waves for position in wave.positions)
 
 
 @dataclass(frozen=True)
@@ -107,25 +99,25 @@ def _plan_epoch(
 ) -> tuple[list[PlannedStep], int, str]:
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
     if not settings.whole_groups:
-        torn = [[PlannedWave(wave, score_first=False) for wave in layout.torn(step)] for step in members]
-        return [PlannedStep(waves, on_policy=False, known=True) for waves in torn], 1, "any micro-batches do"
+        steps = [
+            PlannedStep(layout.waves_of_torn_groups(step), on_policy=False, scores_known=True) for step in members
+        ]
+        return steps, 1, "any micro-batches do"
     known = first and settings.known_at_old
-    head = [layout.torn(members[0])] if known else []
+    head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
     if settings.step_wide:  # while the policy is the old one the constraint is silent
         start = 1 if first and not known else 0
-        waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.whole(step)] for step in rest[start:]]
+        waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
         depth, why = 1, "the objective's constraint is on the whole step"
     else:
         depth, waves, why = _in_waves(rest, layout, settings)
+    waves = [[replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves]
     steps = [
         PlannedStep(
-            [
-                PlannedWave(wave, not (known and number == 0) and _scores_first(wave, layout, settings))
-                for wave in step
-            ],
+            step,
             on_policy=first and number == 0,
-            known=known and number == 0,
+            scores_known=known and number == 0,
         )
         for number, step in enumerate([*head, *waves])
     ]
@@ -137,7 +129,7 @@ def _in_waves(
 ) -> tuple[int, list[list[Wave]], str]:
     if not steps:
         return 1, [], "all scores are known before any forward"
-    plain = [layout.whole(step) for step in steps]
+    plain = [layout.one_wave(step) for step in steps]
     largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
     fitting = int(min(settings.kept_tokens / max(largest, 1), max(wave.depth for wave in plain)))
     needed = sum(wave.depth for wave in plain)
@@ -169,8 +161,8 @@ def _scores_first(wave: Wave, layout: Layout, settings: PlanSettings) -> bool:
 def _owners(steps: list[PlannedStep], count: int) -> list[int]:
     owner = [0] * count
     for step in steps:
-        for planned in step.waves:
-            for rank, micro_batches in enumerate(planned.wave.ranks):
+        for wave in step.waves:
+            for rank, micro_batches in enumerate(wave.ranks):
                 for held in micro_batches:
                     for position in held:
                         owner[position] = rank
@@ -206,10 +198,10 @@ class RankStep:
     truncated: Tensor
     num_groups: int
     num_rollouts: int  # that count, for objectives that average over rollouts
-    tokens: int  # action tokens of all ranks
-    filled: int  # rollouts of all ranks that have any
-    known: bool  # the scores, before any forward
-    makes_old: bool  # the policy is the old one and its forward here is the rollouts' first
+    action_tokens: int  # of all ranks
+    rollouts_with_tokens: int  # of all ranks
+    scores_known: bool  # before any forward
+    makes_old_log_probs: bool  # the policy is the old one and its forward here is the rollouts' first
     step_wide: bool  # the gradient needs a number of the whole step
     waves: list[RankWave]
 
@@ -233,7 +225,7 @@ def rank_plans(
     items = [{position: item for item, position in enumerate(own)} for own in held]
     unknown = len(forwarded) < len(plan.owner)
     steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items) for step in plan.steps]
-    depths = [planned.wave.depth for step in plan.steps for planned in step.waves]
+    depths = [wave.depth for step in plan.steps for wave in step.waves]
     metrics = {
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
@@ -266,14 +258,14 @@ def _rank_steps(
         truncated=rollouts.truncated[positions],
         num_groups=len(set(groups.tolist())),
         num_rollouts=count_valid(objective, labels, groups),
-        tokens=max(sum(rollouts.actions[position] for position in positions), 1),
-        filled=sum(rollouts.actions[position] > 0 for position in positions),
-        known=step.known,
-        makes_old=step.on_policy and unknown,
+        action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
+        rollouts_with_tokens=sum(rollouts.actions[position] > 0 for position in positions),
+        scores_known=step.scores_known,
+        makes_old_log_probs=step.on_policy and unknown,
         step_wide=step_wide and not step.on_policy,
         waves=[],
     )
-    wave_rows = [torch.tensor([row_of[position] for position in planned.wave.positions]) for planned in step.waves]
+    wave_rows = [torch.tensor([row_of[position] for position in wave.positions]) for wave in step.waves]
     return [
         replace(
             shared,
@@ -284,12 +276,12 @@ def _rank_steps(
                             [own[position] for position in micro_batch],
                             torch.tensor([row_of[position] for position in micro_batch], dtype=torch.long),
                         )
-                        for micro_batch in planned.wave.ranks[rank]
+                        for micro_batch in wave.ranks[rank]
                     ],
                     rows,
-                    planned.score_first,
+                    wave.score_first,
                 )
-                for planned, rows in zip(step.waves, wave_rows, strict=True)
+                for wave, rows in zip(step.waves, wave_rows, strict=True)
             ],
         )
         for rank, own in enumerate(items)

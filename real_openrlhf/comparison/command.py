@@ -10,12 +10,11 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.comparison.publish import publish
-from real_openrlhf.comparison.side_by_side import Numbers, side_by_side
+from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -31,8 +30,8 @@ from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import RECIPES_OF, TASKS
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
-INTERRUPTED = (129, 130, 143)
 REFUSED = 2
+ENDS_ALL = (REFUSED, 129, 130, 143)  # and the signals that interrupt
 
 
 @dataclass(frozen=True)
@@ -98,14 +97,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "pair of both, and the report is their map",
     )
     parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
-    parser.add_argument(
-        "--jobs",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="runs at a time, each in a session of its own; one alone leaves part of two cores idle "
-        "(default: %(default)s)",
-    )
     parser.add_argument("--task", choices=TASKS, default="reverse", help="what is learned (default: %(default)s)")
     parser.add_argument(
         "--skill",
@@ -120,9 +111,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--publish",
         type=Path,
         metavar="DIR",
-        help="also a copy that is small enough to commit: no weights, no logs, no paths of this machine",
+        help="also a campaign that is small enough to commit: three files with records and logged numbers, without "
+        "paths of this machine; refuses runs of code that is not committed",
     )
-    parser.add_argument("--compact", action="store_true", help="of such a copy: only what maps and predictions read")
+    parser.add_argument("--compact", action="store_true", help="with --publish: only the numbers that results read")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -144,7 +136,9 @@ def run(args: argparse.Namespace) -> int:
         if (folder / entry.name).exists():
             refuse_other_flags(folder / entry.name, train_command.request_of(_words(entry, common)))
     print(f"{len(every)} runs of {args.steps} steps, {len(every) - len(todo)} already finished: {folder}")
-    failures = _train(todo, common, args.out.resolve(), len(every), args.jobs) if todo else []
+    if args.publish and todo:
+        refuse_now()
+    failures = _train(todo, common, args.out.resolve(), len(every)) if todo else []
     if failures and failures[-1][1] == REFUSED:  # and has said why
         return REFUSED
     runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
@@ -152,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
         map_of = across if across and varied([run.meta for run in runs], across) else None
         print(f"report: {write(runs, skipped, args.out / 'report', map_of)}")
         if args.publish:
-            publish([run.path for run in runs], args.publish, args.compact)
+            publish([run.path for run in runs if run.status != "running"], args.publish, args.compact)
             print(f"published: {args.publish}")
     for entry, code in failures:
         print(f"{entry.name} ended with exit code {code}: {folder / entry.name / 'train.log'}", file=sys.stderr)
@@ -198,68 +192,31 @@ def refuse_other_flags(path: Path, request: train_command.Request) -> None:
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
 
 
-def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int, jobs: int) -> list[tuple[Entry, int]]:
-    """Every run; those that failed, with their exit codes. What ends all of them comes last."""
+def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) -> list[tuple[Entry, int]]:
+    """Runs in turn; those that failed, with their exit codes. A code that ends all of them comes last."""
     out.mkdir(parents=True, exist_ok=True)
     methods = dict.fromkeys((entry.algo, *entry.flags) for entry in todo)
     environment = environment_of(*(["--algo", algo, *common, *flags] for algo, *flags in methods))
-    numbers = Numbers(len(todo))
-
-    def work(job: int) -> list[tuple[Entry, int]]:
-        log = out / ("session.log" if job == 1 else f"session-{job}.log")
-        try:
-            return _work(todo, common, environment, log, numbers, total, jobs)
-        except UserError as error:
-            if jobs == 1:
-                raise
-            numbers.close()
-            print(f"real-openrlhf compare: error: {error}", file=sys.stderr)
-            return [(todo[0], REFUSED)]  # which is not told
-
-    if jobs == 1:
-        return work(1)
-    found = side_by_side(min(jobs, len(todo)), work)
-    if dead := [code if code > 0 else 128 - code for code, result in found if result is None]:
-        raise UserError(f"a job was ended amid a run (exit code {dead[0]}). The same command goes on.")
-    return sorted((failure for _, result in found for failure in result or []), key=lambda one: _ends_all(one[1]))
-
-
-def _ends_all(code: int) -> bool:
-    return code == REFUSED or code in INTERRUPTED
-
-
-def _work(
-    todo: Sequence[Entry],
-    common: Sequence[str],
-    environment: Mapping[str, str],
-    log: Path,
-    numbers: Numbers,
-    total: int,
-    jobs: int,
-) -> list[tuple[Entry, int]]:
-    """Runs in turn, as long as there are some that nobody has taken."""
     failures: list[tuple[Entry, int]] = []
     seconds: list[float] = []
-    number = numbers.take()
-    while number is not None:  # a failed run ends its session, the next one opens another
+    waiting = list(todo)
+    while waiting:  # a failed run ends its session, the next one opens another
         with (
             tempfile.TemporaryDirectory() as short,  # a socket's path has at most 107 letters
-            shared_ray.opened(Path(short) / "session", environment, log) as server,
+            shared_ray.opened(Path(short) / "session", environment, out / "session.log") as server,
         ):
-            while number is not None and server.poll() is None:
-                entry, left = todo[number], len(todo) - number
-                place = f"run {total - left + 1} of {total}{_left(seconds, left, jobs)}"
+            while waiting and server.poll() is None:
+                place = f"run {total - len(waiting) + 1} of {total}{_left(seconds, len(waiting))}"
+                entry = waiting.pop(0)
                 print(f"\n--- {entry.name}, {place}", flush=True)
                 started = time.monotonic()
                 code = _one(entry, common, Path(short) / "session")
-                if _ends_all(code):
-                    numbers.close()
-                    return [*failures, (entry, code)]
                 seconds.append(time.monotonic() - started)
-                number = numbers.take()
                 if code:
                     failures.append((entry, code))
                     break
+            if failures and failures[-1][1] in ENDS_ALL:
+                return failures
     return failures
 
 
@@ -273,8 +230,8 @@ def _one(entry: Entry, common: Sequence[str], session: Path) -> int:
     return exit_code("train", lambda: train_command.run(args, session))
 
 
-def _left(seconds: Sequence[float], count: int, jobs: int) -> str:
-    return f", {duration(sum(seconds) / len(seconds) * count / jobs)} left" if seconds else ""
+def _left(seconds: Sequence[float], count: int) -> str:
+    return f", {duration(sum(seconds) / len(seconds) * count)} left" if seconds else ""
 
 
 def environment_of(*runs: Sequence[str]) -> dict[str, str]:

@@ -1,37 +1,56 @@
-"""A copy of runs that is small enough to commit, and says nothing of the machine that made them."""
+"""A campaign of runs that is small enough to commit, says nothing of the machine, and whose code anybody can get."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from real_openrlhf.files import write_json, write_jsonl
+from real_openrlhf.errors import UserError
+from real_openrlhf.files import parsed, sha256
+from real_openrlhf.report import campaign
+from real_openrlhf.runs.provenance import code, irreproducible
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
-DIGITS = 6  # significant ones of a logged number
-COMPACT_DIGITS = 4
-# What maps and predictions read, by the beginning of a name.
+# What results and maps read, by the beginning of a name.
 COMPACT = (
     *("phase", "step", "eval_", "entropy_loss", "ppo_kl", "ppo_clip_ratio", "actor_grad_norm"),
     *("update/clipped_share", "update/ratio_max"),
-    *(
-        "rollout/pass_rate",
-        "rollout/solve_all",
-        "rollout/solve_none",
-        "rollout/reward_mean",
-        "rollout/response_length_mean",
-    ),
+    *("rollout/pass_rate", "rollout/solve_all", "rollout/solve_none", "rollout/reward_mean"),
+    "rollout/response_length_mean",
     *("real/loss", "real/score_std", "real/score_abs_max", "real/weight_", "real/mixed_groups"),
 )
 
 
 def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
-    """run.json and metrics.jsonl of every run, with paths that mean something elsewhere; compact, the most of it."""
+    """Records with paths that mean something elsewhere, and every logged number as it was; compact, most of them."""
+    records: dict[str, dict] = {}
+    lines: dict[str, list[dict]] = {}
+    sources: dict[str, str] = {}
     for folder in folders:
-        path = out / "runs" / folder.name
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(path / "run.json", json.loads(_portable((folder / "run.json").read_text(), folder)))
-        lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-        write_jsonl(path / "metrics.jsonl", (_line(line, compact) for line in lines))
+        records[folder.name] = parsed(_portable((folder / "run.json").read_text(), folder))
+        if why := irreproducible(records[folder.name]):
+            raise UserError(
+                f"{folder} {why}, so nobody can get that code back, and nothing is published. Commit the changes "
+                "(`git status` names them), then make the runs again in another --out."
+            )
+        lines[folder.name] = [_kept(line, compact) for line in _logged(folder / "metrics.jsonl")]
+        sources |= {f"{folder.name}/{name}": sha256(folder / name) for name in ("run.json", "metrics.jsonl")}
+    if campaign.is_campaign(out):
+        _, before = campaign.records(out)
+        if lost := sorted(name for name, digest in before.items() if sources.get(name) != digest):
+            raise UserError(
+                f"{out} has {len(lost)} files of other runs, such as {lost[0]}: published runs are never overwritten. "
+                "Give another --publish, or remove that folder if these runs take its place."
+            )
+    campaign.write(out, records, lines, sources)
+
+
+def refuse_now() -> None:
+    """Before hours of training, and not after them."""
+    if why := irreproducible(code()):
+        raise UserError(
+            f"--publish: a run made now {why}, so nobody could get that code back. Commit the changes (`git status` "
+            "names them) or put them aside with `git stash`, then start again."
+        )
 
 
 def _portable(text: str, folder: Path) -> str:
@@ -41,7 +60,14 @@ def _portable(text: str, folder: Path) -> str:
     return text
 
 
-def _line(line: dict, compact: bool) -> dict:
-    kept = {key: value for key, value in line.items() if key.startswith(COMPACT)} if compact else line
-    digits = COMPACT_DIGITS if compact else DIGITS
-    return {key: float(f"{value:.{digits}g}") if isinstance(value, float) else value for key, value in kept.items()}
+def _logged(path: Path) -> Iterable[dict]:
+    for line in path.read_text().splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return  # a kill tore the last line
+
+
+def _kept(line: dict, compact: bool) -> dict:
+    numbers = {key: value for key, value in line.items() if key == "phase" or type(value) in (int, float)}
+    return {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers

@@ -17,7 +17,7 @@ from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
-from real_openrlhf.runs.run_folder import code_version, versions
+from real_openrlhf.runs.provenance import code, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +123,7 @@ def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
     results = {
         "name": name,
         "versions": versions(),
-        "code_version": code_version(),
+        **code(),
         "settings": settings,
         "benchmarks": benchmarks,
         "average": average,

@@ -72,8 +72,7 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.scoring",
         default="auto",
-        type=_scoring,
-        metavar="auto|separate",
+        choices=["auto", "separate"],
         help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more "
         "without gradient only where they do not fit; separate always scores first (default: auto)",
     )
@@ -93,17 +92,6 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
         help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the "
         "old policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
     )
-
-
-def _scoring(text: str) -> str:
-    if text in ("micro_batch", "deferred"):
-        raise argparse.ArgumentTypeError(
-            f"{text} is gone: a wave of one micro-batch and one of a whole step are --algo.real.wave_depth 1 and "
-            "1000. Leave --algo.real.scoring out"
-        )
-    if text not in ("auto", "separate"):
-        raise argparse.ArgumentTypeError(f"{text!r}: choose auto or separate")
-    return text
 
 
 def _depth(text: str) -> str:

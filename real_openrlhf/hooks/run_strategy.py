@@ -45,6 +45,10 @@ class RunStrategy(DeepspeedStrategy):
         if self.is_rank_0():
             enter(getattr(self.args.train, "run_dir", None), phase)
 
+    def reseed_dropout(self, updates: int) -> None:
+        """Its draws are a function of the seed and the updates until now: a resume needs no generator's state."""
+        torch.manual_seed((self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank())
+
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any
     ) -> Any:
@@ -160,12 +164,12 @@ class RunStrategy(DeepspeedStrategy):
         """What this rank holds of the moving average, which no checkpoint of OpenRLHF's has."""
         if self.average is None:
             return {}
-        return {AVERAGE: [_held(parameter).detach().cpu().clone() for parameter in self.average.parameters()]}
+        return {AVERAGE: [_own_part(parameter).detach().cpu().clone() for parameter in self.average.parameters()]}
 
-    def restore_average(self, held: list[torch.Tensor] | None) -> None:
-        if self.average is not None and held is not None:
-            for parameter, values in zip(self.average.parameters(), held, strict=True):
-                _held(parameter).data.copy_(values)
+    def restore_average(self, parts: list[torch.Tensor] | None) -> None:
+        if self.average is not None and parts is not None:
+            for parameter, values in zip(self.average.parameters(), parts, strict=True):
+                _own_part(parameter).data.copy_(values)
 
     @property
     def in_run_folder(self) -> bool:
@@ -198,6 +202,6 @@ def _empty(folder: Path) -> None:
     folder.mkdir(parents=True)
 
 
-def _held(parameter: torch.nn.Parameter) -> torch.Tensor:
+def _own_part(parameter: torch.nn.Parameter) -> torch.Tensor:
     """ZeRO-3 leaves a rank its part of a parameter, and an empty parameter."""
     return getattr(parameter, "ds_tensor", parameter)

@@ -14,7 +14,7 @@ def experience_maker_class(args) -> type:
 
         return RealExperienceMaker
     if deals_itself(args):
-        from real_openrlhf.hooks.controller.dealt_experience_maker import DealtExperienceMaker
+        from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker
 
         return DealtExperienceMaker
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker

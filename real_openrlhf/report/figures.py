@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 
-from real_openrlhf.algorithm.objective import NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE
 from real_openrlhf.errors import UserError
 from real_openrlhf.report import drawing
 from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Metric, curve, series

@@ -1,15 +1,15 @@
-"""Run folders and plain TensorBoard logs read into one type, with the reason wherever a folder cannot be read."""
+"""Run folders, campaigns and TensorBoard logs read into one type, with the reason wherever a folder cannot be read."""
 
 import math
 import re
-import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import parsed, read_bytes
+from real_openrlhf.report import campaign
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
 from real_openrlhf.report.words import tame, word
@@ -17,6 +17,8 @@ from real_openrlhf.runs.run_folder import as_it_is
 
 LAST_STEP, LARGEST = 10**12, 1e100
 EVENTS = "events.out.tfevents.*"
+NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
+RECORD_FRAME = 16  # bytes around each record of an event file: its length and two checksums
 Points = dict[str, dict[str, dict[int, float]]]  # phase -> key -> step -> value
 Logged = dict[str, dict[str, Series]]  # phase -> key -> series
 
@@ -57,7 +59,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], list[tuple[Path, 
                 continue
             seen.add(folder.resolve())
             try:
-                runs.append(read_run(folder))
+                runs += _read_campaign(folder) if campaign.is_campaign(folder) else [read_run(folder)]
             except UnreadableRun as problem:
                 skipped.append((folder, str(problem)))
     return runs, skipped
@@ -85,19 +87,43 @@ def _read(folder: Path) -> Run:
     metrics = folder / "metrics.jsonl"
     unfinished = meta.get("status") in ("running", "failed")
     logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
+    run = _run(folder, meta, logged)
+    return replace(run, status="cut off" if cut else run.status, evaluation=_read_evaluation(folder / "eval"))
+
+
+def _run(path: Path, meta: dict[str, Any], logged: Logged) -> Run:
     if not any(len(series) for keys in logged.values() for series in keys.values()):
         raise UnreadableRun("nothing was logged")
-    name = word(meta.get("name") or folder.resolve().name)
+    name = word(meta.get("name") or path.resolve().name)
     return Run(
-        path=folder,
+        path=path,
         name=name,
         algo=word(meta.get("algo") or guess_algo(name)),
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
-        status="cut off" if cut else word(meta.get("status") or "unknown"),
+        status=word(meta.get("status") or "unknown"),
         meta=meta,
         logged=logged,
-        evaluation=_read_evaluation(folder / "eval" / "results.json"),
+        evaluation=None,
     )
+
+
+def _read_campaign(folder: Path) -> list[Run]:
+    """Its runs; each has a path as if it had a folder of its own."""
+    try:
+        records, _ = campaign.records(folder)
+        places, numbers = campaign.columns(folder)
+    except ImportError as problem:
+        raise UnreadableRun("a campaign needs the package pyarrow: pip install pyarrow") from problem
+    except (OSError, ValueError) as problem:
+        raise UnreadableRun(f"the campaign cannot be read: {first_line(problem)}") from problem
+    points: dict[str, Points] = {run: {} for run in records}
+    for key, values in numbers.items():
+        if key in NOT_LOGGED:
+            continue
+        for (run, phase, step), value in zip(places, values, strict=True):
+            if value is not None and run in points and _is_ours({"phase": phase, "step": step}):
+                points[run].setdefault(phase, {}).setdefault(word(key), {})[step] = _float(value)
+    return [_run(folder / Path(run).name, tame(record), _series(points[run])) for run, record in records.items()]
 
 
 def guess_algo(name: str) -> str:
@@ -124,7 +150,8 @@ def _candidates(path: Path) -> list[Path]:
 
 
 def _looks_like_run(folder: Path) -> bool:
-    return (folder / "run.json").exists() or (folder / "metrics.jsonl").exists() or any(folder.glob(EVENTS))
+    files = ("run.json", "metrics.jsonl", campaign.ABOUT)
+    return any((folder / name).exists() for name in files) or any(folder.glob(EVENTS))
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -160,7 +187,7 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
         if not _is_ours(row):
             raise UnreadableRun(f"metrics.jsonl is not ours: line {number} has no phase (train or eval) and step")
         for key, value in row.items():
-            if key not in ("phase", "step", "time") and type(value) in (int, float):
+            if key not in NOT_LOGGED and type(value) in (int, float):
                 # a resumed run logs some steps again: the later line is what was trained on
                 points.setdefault(row["phase"], {}).setdefault(word(key), {})[row["step"]] = _float(value)
     return _series(points)
@@ -187,13 +214,16 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
         raise UnreadableRun("no metrics.jsonl and no TensorBoard event file: the run logged nothing")
     try:
         from google.protobuf.message import DecodeError
+        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
         from tensorboard.compat.proto.event_pb2 import Event
     except ImportError as problem:
         raise UnreadableRun("its TensorBoard log needs the package tensorboard: pip install tensorboard") from problem
     points: Points = {}
     cut = False
     for file in files:
-        records, cut = _records(read_bytes(file))
+        size = len(read_bytes(file))
+        records = list(RawEventFileLoader(str(file)).Load())  # it ends without a word where the file is damaged
+        cut = sum(RECORD_FRAME + len(record) for record in records) < size
         try:
             events = [Event.FromString(record) for record in records]
         except DecodeError as problem:
@@ -201,23 +231,11 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
         for event in events:
             for value in event.summary.value:
                 phase, _, key = value.tag.partition("/")
-                if phase in ("train", "eval") and value.HasField("simple_value") and 0 <= event.step <= LAST_STEP:
+                if value.HasField("simple_value") and _is_ours({"phase": phase, "step": event.step}):
                     points.setdefault(phase, {}).setdefault(word(key), {})[event.step] = _float(value.simple_value)
     if not points:
         raise UnreadableRun("its TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
     return _series(points), cut
-
-
-def _records(data: bytes) -> tuple[list[bytes], bool]:
-    """The whole records of an event file (length, checksum, record, checksum), and whether bytes are left over."""
-    records, place = [], 0
-    while place + 12 <= len(data):
-        end = place + 12 + struct.unpack_from("<Q", data, place)[0]
-        if end + 4 > len(data):
-            break
-        records.append(data[place + 12 : end])
-        place = end + 4
-    return records, place < len(data)
 
 
 def _series(points: Points) -> Logged:
@@ -225,7 +243,8 @@ def _series(points: Points) -> Logged:
     return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in logged.items()}
 
 
-def _read_evaluation(path: Path) -> dict[str, Any] | None:
+def _read_evaluation(folder: Path) -> dict[str, Any] | None:
+    path = folder / "results.json"
     if not path.exists():
         return None
     try:

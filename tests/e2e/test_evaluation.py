@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from every import every
 
+from real_openrlhf.runs.provenance import CODE
+
 K = 128
 BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
@@ -88,7 +90,7 @@ def outcome(folder, out):
     """Everything that an evaluation leaves: samples in one order, the results without the code that made them."""
     samples = sorted((folder / out / "samples.jsonl").read_text().splitlines())
     results = json.loads((folder / out / "results.json").read_text())
-    del results["code_version"], results["versions"]
+    results = {key: value for key, value in results.items() if key not in (*CODE, "versions")}
     return (
         samples,
         results,

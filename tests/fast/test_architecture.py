@@ -36,7 +36,7 @@ ROOMS = {
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
     *("cli", "doctor", "errors", "files", "parsing", "patching"),
-    *("recipes.recipes", "runs.run_folder", "training.checks.memory_estimate"),
+    *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
     *("algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.verifier.worker"),
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.

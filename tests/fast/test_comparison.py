@@ -1,9 +1,7 @@
 import argparse
 import contextlib
+import hashlib
 import json
-import os
-import signal
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +9,8 @@ import pytest
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison.publish import publish
 from real_openrlhf.errors import UserError
+from real_openrlhf.report import campaign
+from real_openrlhf.report.campaign import ABOUT, RUNS
 from real_openrlhf.training import command as train_command
 
 
@@ -66,56 +66,10 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
     assert [words[-2:] for words in asked] == [["--actor.adam.lr", "fast"]]
 
 
-@pytest.mark.parametrize("codes, expected", [([0, 0, 0, 0], 0), ([0, 1, 0, 0], 1), ([143, 0, 0, 0], 143)])
-def test_jobs_share_the_runs(tmp_path, monkeypatch, codes, expected):
-    opened = contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
-    monkeypatch.setattr(command.shared_ray, "opened", lambda *_: opened)
-    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
-
-    def train(args, session):
-        (tmp_path / f"ran {args.seed}").touch()
-        code = codes[args.seed - 1]
-        time.sleep(0.05 if code else 0.3)
-        return code
-
-    monkeypatch.setattr(train_command, "run", train)
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    words = ["--algos", "real", "--seeds", "4", "--jobs", "2", "--out", str(tmp_path)]
-    assert command.run(parser.parse_args(words)) == expected
-    ran = {int(path.name.removeprefix("ran ")) for path in tmp_path.glob("ran *")}
-    assert ran <= {1, 2} if expected == 143 else ran == {1, 2, 3, 4}  # an interrupt ends all
-
-
-def test_a_job_that_is_killed_is_told(tmp_path, monkeypatch):
-    opened = contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
-    monkeypatch.setattr(command.shared_ray, "opened", lambda *_: opened)
-    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
-    monkeypatch.setattr(train_command, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    with pytest.raises(UserError, match=r"a job was ended amid a run \(exit code 137\)"):
-        command.run(parser.parse_args(["--algos", "real", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]))
-
-
-def test_a_session_that_does_not_start_is_a_line_of_its_job(tmp_path, monkeypatch, capfd):
-    def refuse(*_):
-        raise UserError("the session did not start")
-
-    monkeypatch.setattr(command.shared_ray, "opened", refuse)
-    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    words = ["--algos", "real", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]
-    assert command.run(parser.parse_args(words)) == 2
-    said = capfd.readouterr().out
-    assert "compare: error: the session did not start" in said and "Traceback" not in said
-
-
 def record(folder, **changes):
     folder.mkdir(parents=True)
     flags = {"--train.max_steps": 4, "--train.run_dir": str(folder)}
-    about = {"recipe": "cpu", "algo": "real", "seed": 1, "status": "finished"}
+    about = {"recipe": "cpu", "algo": "real", "seed": 1, "status": "finished", "tree": "1" * 40}
     (folder / "run.json").write_text(json.dumps({**about, "flags": flags, **changes}))
     return folder
 
@@ -138,33 +92,64 @@ def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
         command.refuse_other_flags(tmp_path / "real-s1", faster)
 
 
-def test_a_published_run_has_no_paths_of_the_machine_and_six_digits(tmp_path, monkeypatch):
+def logged(folder, *lines):
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder
+
+
+def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = record(tmp_path / "comparison" / "runs" / "real-s1", data={str(tmp_path / "data" / "mine.jsonl"): "abc"})
-    (run / "metrics.jsonl").write_text('{"phase": "train", "step": 1, "loss": 0.123456789}\n')
-    (run / "model").mkdir()
-    publish([run], tmp_path / "shared")
-    published = tmp_path / "shared" / "runs" / "real-s1"
-    assert sorted(path.name for path in published.iterdir()) == ["metrics.jsonl", "run.json"]
-    assert str(tmp_path) not in (published / "run.json").read_text()
-    assert json.loads((published / "run.json").read_text())["data"] == {"data/mine.jsonl": "abc"}
-    assert json.loads((published / "metrics.jsonl").read_text()) == {"phase": "train", "step": 1, "loss": 0.123457}
+    runs = []
+    for seed, rate in ((1, 0.1 + 0.2), (2, 1)):
+        run = record(tmp_path / "comparison" / "runs" / f"real-s{seed}", name=f"real-s{seed}", seed=seed)
+        about = json.loads((run / "run.json").read_text()) | {"data": {str(tmp_path / "data" / "mine.jsonl"): "abc"}}
+        about["flags"] |= {"--actor.adam.lr": rate, "--algo.kl.estimator": "1.0", "--empty": "", "--none": None}
+        (run / "run.json").write_text(json.dumps(about))
+        eval_line = {"phase": "eval", "step": 0, "eval_x_pass1": 1e-300}
+        runs.append(logged(run, eval_line, {"phase": "train", "step": 1, "time": 1.5, "loss": rate / 3}))
+    (runs[0] / "model").mkdir()
+    publish(runs, tmp_path / "shared")
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [
+        *("campaign.json", "metrics.parquet", "runs.csv"),
+    ]
+    assert str(tmp_path) not in "".join((tmp_path / "shared" / name).read_text() for name in (ABOUT, RUNS))
+    found, sources = campaign.records(tmp_path / "shared")
+    for run in runs:
+        about = json.loads((run / "run.json").read_text())
+        about["flags"]["--train.run_dir"] = f"runs/{run.name}"
+        assert json.dumps(found[run.name], sort_keys=True) == json.dumps(
+            about | {"data": {"data/mine.jsonl": "abc"}}, sort_keys=True
+        )
+        assert sources[f"{run.name}/run.json"] == hashlib.sha256((run / "run.json").read_bytes()).hexdigest()
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert campaign.lines(tmp_path / "shared")[run.name] == lines
+    assert "loss" in {name for name, _ in campaign.columns(tmp_path / "shared")[1].items()}
 
 
-def test_a_compact_copy_has_what_maps_and_predictions_read(tmp_path, monkeypatch):
-    from real_openrlhf.report import collapse, maps
+def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
+    line = {"phase": "train", "step": 1, "x": 0.5}
+    one, two = (logged(record(tmp_path / "runs" / name), line) for name in ("real-s1", "real-s2"))
+    publish([one], tmp_path / "shared")
+    publish([one, two], tmp_path / "shared")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
+    logged(one, line | {"x": 0.25})
+    for runs in ([one, two], [two]):
+        with pytest.raises(UserError, match="real-s1/metrics.jsonl: published runs are never overwritten|other runs"):
+            publish(runs, tmp_path / "shared")
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
 
-    monkeypatch.chdir(tmp_path)
-    run = record(tmp_path / "comparison" / "runs" / "real-s1")
-    read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_cv", "real/weight_pos", "real/weight_neg"]
-    read += ["real/score_std", "real/score_abs_max", "actor_grad_norm", "entropy_loss", "ppo_kl"]
+
+def test_a_compact_campaign_has_what_results_and_maps_read(tmp_path):
+    from real_openrlhf.report import maps
+
+    read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_pos", "real/weight_neg", "ppo_kl"]
+    read += ["real/score_abs_max", "actor_grad_norm", "update/ratio_max"]
     read += [key for key, _ in maps.COLUMNS.values()]
     line = dict.fromkeys([*read, "ratio/pos/low/share", "timing/generation", "update/rollouts_crc"], 0.123456789)
-    (run / "metrics.jsonl").write_text(json.dumps({"phase": "train", "step": 1, "time": 1.5, **line}) + "\n")
+    run = logged(record(tmp_path / "runs" / "real-s1"), {"phase": "train", "step": 1, "time": 1.5, **line})
     publish([run], tmp_path / "shared", compact=True)
-    kept = json.loads((tmp_path / "shared" / "runs" / "real-s1" / "metrics.jsonl").read_text())
-    assert kept == {"phase": "train", "step": 1, **dict.fromkeys(read, 0.1235)}
-    assert all(value(kept) is not None for value, _ in collapse.SIGNALS.values())
+    ((kept,),) = campaign.lines(tmp_path / "shared").values()
+    assert kept == {"phase": "train", "step": 1, **dict.fromkeys(read, 0.123456789)}
 
 
 def test_a_session_has_gpus_for_the_run_that_needs_most(monkeypatch):

@@ -13,8 +13,13 @@ import pytest
 
 from real_openrlhf import cli
 from real_openrlhf.algorithm.formulas import SETTINGS
-from real_openrlhf.algorithm.metrics import GROUP_METRICS, PLAN_METRICS, RATIO_METRICS, UPDATE_METRICS
-from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
+from real_openrlhf.algorithm.metrics import (
+    GROUP_METRICS,
+    MISMATCH_METRICS,
+    PLAN_METRICS,
+    RATIO_METRICS,
+    UPDATE_METRICS,
+)
 from real_openrlhf.hooks.rollout.reward_calls import KINDS
 from real_openrlhf.rewards.verifier.verdict import FAILED
 from real_openrlhf.training.command import Request

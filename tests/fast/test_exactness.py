@@ -41,9 +41,9 @@ def test_a_group_torn_over_two_waves_is_caught():
     plan = plan_rollouts(lab.rollouts_of(CASE), lab.plan_settings(CASE, 1))
     first, second = plan.steps
     torn = [
-        replace(planned, wave=Wave([[micro_batch] for micro_batch in planned.wave.ranks[0]][at : at + 1]))
-        for planned in second.waves
-        for at in range(planned.wave.depth)
+        Wave([[micro_batch] for micro_batch in wave.ranks[0]][at : at + 1], wave.score_first)
+        for wave in second.waves
+        for at in range(wave.depth)
     ]
     assert len(torn) > len(second.waves)
     records = lab.Trainer(CASE, 0, 1).run(replace(plan, steps=[first, replace(second, waves=torn)]))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.hooks.controller.hopeless import Hope, HopelessRunError
+from real_openrlhf.hooks.controller.hopeless import HopelessCounter, HopelessRunError
 
 FINE = {"rollout/solve_all": 0.5, "rollout/solve_none": 0.25, "rollout/ignored": 0.5, "rollout/truncated_rate": 0.99}
 HOPELESS = {
@@ -15,8 +15,8 @@ HOPELESS = {
 }
 
 
-def hope(limit=4, loss="real", uniform="drop", hopeless="fail") -> Hope:
-    return Hope(
+def hope(limit=4, loss="real", uniform="drop", hopeless="fail") -> HopelessCounter:
+    return HopelessCounter(
         SimpleNamespace(
             train=SimpleNamespace(hopeless_steps=limit, hopeless=hopeless),
             actor=SimpleNamespace(policy_loss_type=loss),
@@ -25,7 +25,7 @@ def hope(limit=4, loss="real", uniform="drop", hopeless="fail") -> Hope:
     )
 
 
-def ends_after(hope: Hope, steps: list[dict]) -> tuple[int | None, list[int]]:
+def ends_after(hope: HopelessCounter, steps: list[dict]) -> tuple[int | None, list[int]]:
     """(the step that it ends with, the steps that warn)."""
     warned = []
     for step, values in enumerate(steps, 1):
@@ -73,6 +73,6 @@ def test_a_sweep_ends_such_a_run_as_if_it_were_over():
     for step in (FINE, bad, bad, bad, bad):
         watch.see(step)
         watch.check()  # no error
-        seen.append(watch.gone)
+        seen.append(watch.ends_run)
     assert seen == [False] * 4 + [True]
-    assert not hope(0, hopeless="end").gone and not hope().gone
+    assert not hope(0, hopeless="end").ends_run and not hope().ends_run

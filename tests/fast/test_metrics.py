@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     RATIO_METRICS,
@@ -13,7 +14,7 @@ from real_openrlhf.algorithm.metrics import (
     ratio_table,
     token_gradients,
 )
-from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 
 
 def measure(scores, labels, groups, truncated=None, score_drift=0.0, num_groups=None, **options):

@@ -8,17 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from real_openrlhf.algorithm import objective
-from real_openrlhf.algorithm.objective import (
-    IGNORED,
-    NEGATIVE,
-    OBJECTIVES,
-    POSITIVE,
-    UNPARSABLE,
-    ObjectiveSettings,
-    group_loss,
-    rollout_scores,
-    score_weights,
-)
+from real_openrlhf.algorithm.formulas import OBJECTIVES
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.objective import ObjectiveSettings, group_loss, rollout_scores, score_weights
 
 TAU = 0.5
 quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)

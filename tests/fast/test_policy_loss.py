@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from real_openrlhf import real_policy_loss
+from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
-from real_openrlhf.algorithm.objective import OBJECTIVES, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 
 NAN = math.nan

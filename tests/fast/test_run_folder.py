@@ -136,17 +136,6 @@ def test_flags_are_kept_as_json_values():
     assert json.loads(json.dumps(run_folder.json_value(("inf", "nan")))) == ["inf", "nan"]
 
 
-def test_provenance_has_versions_code_patches_and_data_hashes(tmp_path):
-    data = tmp_path / "data.jsonl"
-    data.write_bytes(b"abc")
-    found = run_folder.provenance([data])
-    assert found["data"] == {str(data): "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
-    assert re.fullmatch("[0-9a-f]{64}", found["patches"]["sha256"])
-    assert found["patches"]["series"] == "openrlhf-0.11.2"
-    assert {"python", "real-openrlhf", "torch"} <= found["versions"].keys()
-    assert found["code_version"]
-
-
 def running(path, *steps: int, torn: bool = False, **changes):
     record(path, status="running", reason=None, finished=None, **changes)
     lines = [json.dumps({"phase": "train", "step": step, "time": 1.0}) + "\n" for step in steps]

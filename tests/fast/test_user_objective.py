@@ -12,12 +12,13 @@ from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
 from real_openrlhf.algorithm.lookup import absolute, find
-from real_openrlhf.algorithm.objective import OBJECTIVES, Objective, ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.hooks.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
-from real_openrlhf.runs import run_folder
+from real_openrlhf.runs import provenance
 from real_openrlhf.training import command, run_inputs
 from real_openrlhf.training.checks import preflight
 
@@ -187,7 +188,7 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(request_for, tmp_pa
 
     plan = request_for(*words, "mine.py:hinge").plan()
     record = {"recipe": "cpu", "algo": "real", "seed": 42, "flags": command.recorded_flags(plan)}
-    record |= run_folder.provenance([], run_inputs.objective_files(plan.flags))
+    record |= provenance.provenance([], run_inputs.objective_files(plan.flags))
     (folder / "run.json").write_text(json.dumps({"status": "failed", **record}))
     assert problems("mine.py:hinge") == []
     (tmp_path / "moved.py").write_text(EXAMPLE.read_text())

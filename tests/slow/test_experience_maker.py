@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_of, label_rollouts
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, PlannedExperience
@@ -291,7 +291,7 @@ def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
                     else:
                         assert len(lengths) <= args.train.micro_batch_size
             assert sorted(rows) == waves[0].rows.tolist()
-            if not steps[0].known:  # whole groups in a wave
+            if not steps[0].scores_known:  # whole groups in a wave
                 held = steps[0].groups[waves[0].rows].tolist()
                 assert all(held.count(one) == steps[0].groups.tolist().count(one) for one in set(held))
         step = steps[0]
@@ -299,7 +299,7 @@ def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
         assert all(other.tokens == step.tokens for other in steps)
         assert [number // group for number in sorted(trained)] == step.groups.tolist()
         assert [number % 2 for number in sorted(trained)] == step.labels.tolist()
-        assert step.known == step.makes_old == (place == 0)
+        assert step.scores_known == step.makes_old_log_probs == (place == 0)
 
 
 LAYOUTS = {

@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import UPDATE_METRICS
-from real_openrlhf.algorithm.mismatch import MISMATCH_METRICS
+from real_openrlhf.algorithm.metrics import MISMATCH_METRICS, UPDATE_METRICS
 
 LAB = Path(__file__).parents[1] / "upstream_numbers.py"
 COPIES = {"release": (patching.revert, patching.BEFORE, ("--lend",)), "patched": (patching.apply, patching.AFTER, ())}

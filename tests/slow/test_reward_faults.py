@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.reverse_task import ReverseTask
 

@@ -34,8 +34,8 @@ class DealtBuffer(PlanBuffer):
         share = self.gradient_accumulation
         self.dynamic_indices = [micro_batch.items for _, micro_batch, _ in planned]
         self.dynamic_optimizer_step = [int(last) for _, _, last in planned]
-        self.dynamic_batch_num_tokens = [step.tokens / share for step, _, _ in planned]
-        self.dynamic_global_batch_size = [step.filled / share for step, _, _ in planned]
+        self.dynamic_batch_num_tokens = [step.action_tokens / share for step, _, _ in planned]
+        self.dynamic_global_batch_size = [step.rollouts_with_tokens / share for step, _, _ in planned]
         self.dynamic_sample_loss_scale = [
             len(micro_batch.items) * share / max(sum(len(b.items) for w in step.waves for b in w.micro_batches), 1)
             for step, micro_batch, _ in planned

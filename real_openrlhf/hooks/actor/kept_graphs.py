@@ -10,16 +10,15 @@ from typing import Any
 import psutil
 from deepspeed.accelerator import get_accelerator
 
-from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
+from real_openrlhf.algorithm import graph_memory
 
 SHARE = 0.6  # of what is left: the rest is one micro-batch's own work, the allocator's and NCCL's
-GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 
 
 def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
     """Tokens of one rank; at least 0."""
     config = engine.module.config.get_text_config()
-    per_token = graph_bytes_per_token(
+    per_token = graph_memory.graph_bytes_per_token(
         config.hidden_size,
         getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
         config.num_hidden_layers,
@@ -44,10 +43,10 @@ def resident_bytes(engine: Any, args: SimpleNamespace) -> float:
     sizes = [getattr(parameter, "ds_numel", parameter.numel()) for parameter in parameters]
     every = sum(sizes)
     trained = sum(size for size, parameter in zip(sizes, parameters, strict=True) if parameter.requires_grad)
-    ranks, stage = engine.dp_world_size, args.ds.zero_stage
-    weights = 2 * every / (ranks if stage == 3 else 1) + 2 * min(every, GATHERED_PARAMETERS) * (stage == 3)
-    gradients = 4 * trained / (ranks if stage >= 2 else 1)
-    adam = 0 if args.ds.adam_offload else 12 * trained / ranks
+    layout = {"ranks": engine.dp_world_size, "zero_stage": args.ds.zero_stage, "adam_offload": args.ds.adam_offload}
+    weights, gradients, adam = graph_memory.resident_bytes(every, trained, **layout)
+    if args.ds.zero_stage == 3:
+        weights += 2 * min(every, graph_memory.GATHERED_PARAMETERS)
     reference = weights if args.algo.real.reference and not args.ref.offload else 0
     return weights + gradients + adam + reference
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.mismatch import STOP_ABOVE, WARN_ABOVE, mismatch_metrics, rollout_gaps
+from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, mismatch_metrics, rollout_gaps
 
 if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience import Experience

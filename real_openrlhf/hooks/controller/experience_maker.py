@@ -1,8 +1,9 @@
-"""Labels and a plan instead of advantages: what the controller makes of rollouts and sends to the training ranks."""
+"""What the controller makes of rollouts and sends to the training ranks: REAL's labels, or upstream's advantages."""
 
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import ray
 import torch
@@ -10,12 +11,14 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-from real_openrlhf.algorithm.objective import IGNORED, KNOWN_AT_OLD, ObjectiveSettings
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
+from real_openrlhf.algorithm.groups import IGNORED
+from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import Layout
 from real_openrlhf.algorithm.step_plan import PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.actor.mismatch import over_limit
-from real_openrlhf.hooks.controller.labels import label_rollouts
+from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.refusals import ranks_of
 from real_openrlhf.signs_of_life import enter
@@ -53,15 +56,11 @@ class RealExperienceMaker(RemoteExperienceMaker):
         return planned_experiences(items, held, plans)
 
     def plan_settings(self) -> PlanSettings:
-        args, real = self.args, self.args.algo.real
+        real = self.args.algo.real
         if self.kept_tokens is None:
             self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
-        return PlanSettings(
-            groups_per_step=args.train.batch_size // args.rollout.n_samples_per_prompt,
-            num_ranks=self.num_ranks,
-            limit=limit_of(args.train, args.train.dynamic_batch_enable),
-            seed=args.train.seed,
-            epochs=args.train.max_epochs,
+        return plan_settings(
+            self.args,
             depth=None if real.wave_depth == "auto" else int(real.wave_depth),
             kept_tokens=self.kept_tokens,
             score_first=real.scoring == "separate",
@@ -87,7 +86,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
         """Have a model group make `field` of the chosen rollouts; as many batches on each rank, for ZeRO-3."""
         rollout = self.args.rollout
         limit = limit_of(rollout, self.args.train.dynamic_batch_enable)
-        wave = Layout(lengths, self.num_ranks, limit).whole([[position] for position in chosen])
+        wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
         joined = [
@@ -108,6 +107,46 @@ class RealExperienceMaker(RemoteExperienceMaker):
         for batch, log_probs in zip(batches, self._flatten_results(references, duplicates), strict=True):
             for position, row in zip(batch, log_probs, strict=True):
                 setattr(samples[position], field, row[None, : samples[position].action_mask.shape[1]].clone())
+
+
+class DealtExperienceMaker(RemoteExperienceMaker):
+    """Upstream's advantages in REAL's updates: whole prompts, none dropped, the same for every loss of one seed."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.rollout_step = 0
+
+    @torch.no_grad()
+    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
+        """One Experience per rank, in rank order."""
+        enter(self.args.train.run_dir, "log-probabilities")
+        complete_columns(rollout_samples)
+        everything = list(range(len(rollout_samples)))
+        rollouts = describe(rollout_samples, torch.zeros(len(rollout_samples), dtype=torch.long), self.args)
+        samples = self.split_rollout_samples(rollout_samples)
+        order = [position for sample in samples for position in sample.index]
+        experiences = self.compute_advantages_and_returns(self.make_experience(samples))
+        split = [item for experience in experiences for item in split_experience_batch(experience)]
+        items = [split[place] for place in sorted(everything, key=lambda place: order[place])]
+        plan = plan_rollouts(rollouts, self.plan_settings(), self.rollout_step)
+        self.rollout_step += 1
+        held, plans = rank_plans(plan, rollouts, ObjectiveSettings(), ranks_of(self.args), everything)
+        return planned_experiences(items, held, plans)
+
+    def plan_settings(self) -> PlanSettings:
+        return plan_settings(self.args, whole_groups=False)
+
+
+def plan_settings(args: SimpleNamespace, **of_objective: Any) -> PlanSettings:
+    train = args.train
+    return PlanSettings(
+        groups_per_step=train.batch_size // args.rollout.n_samples_per_prompt,
+        num_ranks=ranks_of(args),
+        limit=limit_of(train, train.dynamic_batch_enable),
+        seed=train.seed,
+        epochs=train.max_epochs,
+        **of_objective,
+    )
 
 
 def planned_experiences(

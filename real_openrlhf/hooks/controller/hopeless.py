@@ -42,35 +42,35 @@ def _uniform(values: Values) -> bool:
     return values.get("rollout/solve_all", 0) + values.get("rollout/solve_none", 0) > 1 - 1e-9
 
 
-class Hope:
+class HopelessCounter:
     """Counts for each reason how many steps in a row it holds; of a resumed run from its log."""
 
     def __init__(self, args: SimpleNamespace) -> None:
         self.limit = args.train.hopeless_steps
         self.ends_well = args.train.hopeless == "end"
         self.reasons = reasons(args)
-        self.rows = dict.fromkeys(self.reasons, 0)
+        self.steps = dict.fromkeys(self.reasons, 0)
 
     def see(self, values: Values) -> str | None:
         """Of a step that was logged: what to warn of, once, after half of the steps after which it is an error."""
         warning = None
         for reason, holds in self.reasons.items():
-            self.rows[reason] = self.rows[reason] + 1 if holds(values) else 0
-            if self.limit and self.rows[reason] == (self.limit + 1) // 2:
+            self.steps[reason] = self.steps[reason] + 1 if holds(values) else 0
+            if self.limit and self.steps[reason] == (self.limit + 1) // 2:
                 warning = (
-                    f"for {self.rows[reason]} steps {reason}. The run ends if that goes on for {self.limit} steps"
+                    f"for {self.steps[reason]} steps {reason}. The run ends if that goes on for {self.limit} steps"
                 )
         return warning
 
     @property
-    def gone(self) -> bool:
+    def ends_run(self) -> bool:
         """The run ends here as if it had no more steps, so that the next one of its session can begin."""
-        return self.ends_well and bool(self.limit) and max(self.rows.values()) >= self.limit
+        return self.ends_well and bool(self.limit) and max(self.steps.values()) >= self.limit
 
     def check(self) -> None:
         if self.ends_well:
             return
-        for reason, count in self.rows.items():
+        for reason, count in self.steps.items():
             if self.limit and count >= self.limit:
                 raise HopelessRunError(
                     f"this run cannot learn any more: for {count} steps {reason}. --train.hopeless_steps 0 goes on"

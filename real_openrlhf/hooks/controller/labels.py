@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from real_openrlhf.algorithm.objective import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 
 logger = logging.getLogger(__name__)
 

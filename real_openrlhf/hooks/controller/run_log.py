@@ -9,7 +9,7 @@ from pathlib import Path
 
 from real_openrlhf.files import parsed
 from real_openrlhf.hooks.controller.early_warning import EarlyWarning
-from real_openrlhf.hooks.controller.hopeless import Hope
+from real_openrlhf.hooks.controller.hopeless import HopelessCounter
 
 
 class RunLog:
@@ -21,8 +21,8 @@ class RunLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
-        self.hope = Hope(args)
-        self.watches = (EarlyWarning(), self.hope)
+        self.hopeless = HopelessCounter(args)
+        self.watches = (EarlyWarning(), self.hopeless)
         self.train = args.train
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
@@ -46,8 +46,8 @@ class RunLog:
             self.tensorboard.log_train(step, values)
         for warning in filter(None, [watch.see(values) for watch in self.watches]):
             self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
-        self.hope.check()
-        if self.hope.gone:
+        self.hopeless.check()
+        if self.hopeless.ends_run:
             self._line("notes.jsonl", {"step": step, "say": "nothing is left to learn from: the run ends here"})
             self.train.max_steps = step
 

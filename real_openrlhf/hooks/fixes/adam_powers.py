@@ -10,17 +10,10 @@ import torch
 
 
 def restore_powers(optimizer: Any) -> None:
-    """Multiply as often as the steps before did, over numbers that nobody reads."""
-    steps = max((int(state["step"]) for state in optimizer.state.values() if "step" in state), default=0)
-    for step in range(1, steps + 1):
-        pretend(optimizer, step)
-
-
-def pretend(optimizer: Any, step: int) -> None:
-    """A step of one weight that is not there; nothing where the optimizer keeps no powers."""
+    """Multiply as often as the steps before did: by steps of a weight that nobody reads."""
     if not hasattr(optimizer, "ds_opt_adam"):  # DeepSpeedCPUAdam has it
         return
-    group = optimizer.param_groups[0]
-    weight, gradient, first, second = (torch.zeros(1) for _ in range(4))
+    group, nobodys = optimizer.param_groups[0], [torch.zeros(1) for _ in range(4)]  # weight, gradient, moments
     settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
-    optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, weight, gradient, first, second)
+    for step in range(1, max((int(state.get("step", 0)) for state in optimizer.state.values()), default=0) + 1):
+        optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, *nobodys)

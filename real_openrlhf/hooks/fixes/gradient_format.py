@@ -8,7 +8,7 @@ import torch
 from real_openrlhf.hooks.nonfinite_guard import wrap
 
 
-def add_up_as_told(engine: Any) -> None:
+def accumulate_as_flagged(engine: Any) -> None:
     """DeepSpeed 0.19.6 adds up in the weights' format under ZeRO-2, and converts the sum: 1.5 % off after 128 in bf16.
 
     ZeRO-3 does as it is told; with Adam on the host ZeRO-2 has another way, which is left as it is.

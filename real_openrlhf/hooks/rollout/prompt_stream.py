@@ -52,9 +52,6 @@ class PromptStream:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if "loader" not in state:  # of a checkpoint before there was a stream
-            self.loader.load_state_dict(state)
-            return
         self.loader.load_state_dict(state["loader"])
         self.draws.update(state["draws"])
         self.episode_is_over = state["drained"] and not state["ahead"]

@@ -7,12 +7,11 @@ NCCL and fragmentation add is one line of its own. Nobody has held them against 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE
+from real_openrlhf.algorithm.graph_memory import GATHERED_PARAMETERS, LOGITS_AT_ONCE, resident_bytes
 from real_openrlhf.recipes.plan import Plan
 
 GB = 1e9
 RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation
-GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 
 # Published shapes, so that a dry run needs no download; a model on disk is read instead.
 KNOWN_CONFIGS = {
@@ -181,20 +180,25 @@ def layout_of(plan: Plan) -> Layout:
 
 def states(shape: Shape, layout: Layout) -> dict[str, float]:
     """Bytes on one GPU that stay from step to step while the policy trains."""
-    weights, ranks = 2 * shape.parameters, layout.ranks
-    adapters = shape.adapter_parameters(layout.lora_rank)
-    trained, sharded = adapters or shape.parameters, layout.zero_stage >= 3
-    memory = {"weights (bf16)": (weights + 2 * adapters) / (ranks if sharded else 1)}
+    adapters, sharded = shape.adapter_parameters(layout.lora_rank), layout.zero_stage >= 3
+    weights, gradients, adam = resident_bytes(
+        shape.parameters + adapters,
+        adapters or shape.parameters,
+        ranks=layout.ranks,
+        zero_stage=layout.zero_stage,
+        gradient_bytes=layout.gradient_bytes,
+        adam_offload=layout.adam_offload,
+    )
+    memory = {"weights (bf16)": weights}
     if sharded:  # what is gathered at a time, the head's whole weight among it
         gathered = min(shape.parameters, max(GATHERED_PARAMETERS, shape.head))
         memory["gathered for use: the head's weight"] = 2 * shape.head
         memory["gathered for use: other weights, at most"] = 2 * (gathered - shape.head)
-    name = f"gradients, added up in {8 * layout.gradient_bytes} bits"
-    memory[name] = layout.gradient_bytes * trained / (ranks if layout.zero_stage >= 2 else 1)
-    if not layout.adam_offload:
-        memory["Adam: fp32 weights and two moments"] = 12 * trained / (ranks if layout.zero_stage >= 1 else 1)
+    memory[f"gradients, added up in {8 * layout.gradient_bytes} bits"] = gradients
+    if adam:
+        memory["Adam: fp32 weights and two moments"] = adam
     if layout.reference and not layout.reference_offload:
-        memory["reference model (bf16)"] = weights / ranks if sharded else weights
+        memory["reference model (bf16)"] = 2 * shape.parameters / (layout.ranks if sharded else 1)
     return memory
 
 

@@ -1,0 +1,79 @@
+"""What an update's log needs beside the loss: the same for REAL's trainer and for OpenRLHF's own loop."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from real_openrlhf.algorithm.metrics import (
+    GAP_MAXIMA,
+    GAP_SUMS,
+    RATIO_TABLE_SHAPE,
+    gaps,
+    largest_log_ratio,
+    ratio_metrics,
+)
+from real_openrlhf.algorithm.score_table import sum_over_ranks
+from real_openrlhf.hooks.actor.mismatch import Mismatch
+
+TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens that REAL's loss is made of too
+
+
+class Meter:
+    """Sums and maxima over the tokens that this rank trains; `gather` makes them those of all ranks."""
+
+    def __init__(self, device: torch.device | str, *, scored: bool, sampled: bool) -> None:
+        self.scored, self.sampled = scored, sampled  # rollouts have a label or a score; vLLM's log-probabilities
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
+
+        self.sums = {**{name: zeros() for name in TERMS}, "ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(GAP_SUMS)}
+        self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros(GAP_MAXIMA)}
+
+    @torch.no_grad()
+    def add(self, **sums: Tensor) -> None:
+        for name, value in sums.items():
+            self.sums[name] += value.double()
+
+    @torch.no_grad()
+    def raise_to(self, **maxima: Tensor) -> None:
+        for name, value in maxima.items():
+            self.maxima[name] = torch.maximum(self.maxima[name], value.double())
+
+    @torch.no_grad()
+    def see(self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, sampler: Tensor | None) -> None:
+        """A micro-batch: how far a token went from the old policy, and vLLM is from that."""
+        self.raise_to(log_ratio=largest_log_ratio(log_probs, old_log_probs, action_mask))
+        if sampler is not None:
+            sums, maxima = gaps(old_log_probs, sampler, action_mask)
+            self.add(gaps=sums)
+            self.raise_to(gaps=maxima)
+
+    def gather(self, group: dist.ProcessGroup | None = None) -> None:
+        """All ranks' numbers, on the host: one SUM, one MAX, one fetch."""
+        sums, maxima = (torch.cat([one.flatten() for one in own.values()]) for own in (self.sums, self.maxima))
+        dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=group)
+        fetched = fetch(torch.cat([sum_over_ranks(sums, group), maxima]))
+        parts = iter(fetched.split([one.numel() for own in (self.sums, self.maxima) for one in own.values()]))
+        for own in (self.sums, self.maxima):
+            own.update({name: next(parts).view(one.shape) for name, one in own.items()})
+
+    def metrics(self, mismatch: Mismatch, updates: int) -> dict[str, float]:
+        """After `gather`; raises where vLLM and the policy are unrelated."""
+        return {
+            "update/ratio_max": math.exp(min(float(self.maxima["log_ratio"]), 700.0)),  # of more there is no float
+            **(ratio_metrics(self.sums["ratios"]) if self.scored else {}),
+            **(mismatch.metrics(self.sums["gaps"], self.maxima["gaps"], updates) if self.sampled else {}),
+        }
+
+    def token_means(self, tokens: int) -> dict[str, float]:
+        return {name: float(self.sums[name]) / tokens for name in TERMS}
+
+
+def fetch(values: Tensor) -> Tensor:
+    """To the host: the one place where REAL's trainer waits for its device, once a wave and once a step."""
+    return values.cpu()

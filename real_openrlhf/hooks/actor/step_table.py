@@ -1,0 +1,58 @@
+"""The table of an optimizer step: each rollout's score and weight, on the host and the same on every rank."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
+from real_openrlhf.algorithm.metrics import group_metrics
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights
+from real_openrlhf.algorithm.step_plan import RankStep
+from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
+
+
+class StepTable:
+    """Filled wave by wave, or from the beginning where scores are known before any forward."""
+
+    def __init__(self, settings: ObjectiveSettings, step: RankStep, update: int) -> None:
+        self.settings, self.step, self.update = settings, step, update
+        self.scores = torch.zeros(len(step.labels), dtype=torch.float64)
+        self.weights = torch.zeros_like(self.scores)
+        self.hinge = 0.0  # coefficient of DisCO's KL constraint
+        if step.scores_known:
+            self.scores += KNOWN_AT_OLD[settings.objective.score]
+            self.weights = self.weigh(torch.arange(len(self.scores))).weights
+
+    @property
+    def denominator(self) -> int:
+        """What the loss is a mean over."""
+        return max(self.step.num_rollouts if self.settings.mean_over_rollouts else self.step.num_groups, 1)
+
+    def put(self, rows: Tensor, scores: Tensor) -> None:
+        """A wave's scores, which hold whole groups; one that is not finite stops every rank here."""
+        if not bool(scores.isfinite().all()):
+            prompts = self.step.groups[rows][~scores.isfinite()].unique().tolist()
+            raise NonFiniteError(
+                f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
+                f"{self.update}: stopped before the weights changed. Resume from the last checkpoint with a lower "
+                "--actor.adam.lr"
+            )
+        self.scores[rows] = scores
+        self.weights[rows] = self.weigh(rows).weights
+
+    def weigh(self, rows: Tensor) -> WeighedLoss:
+        """Whole groups, with the step's denominators."""
+        columns = (self.scores[rows], self.step.labels[rows], self.step.groups[rows])
+        return score_weights(self.settings, *columns, self.step.num_groups, self.step.num_rollouts)
+
+    def weights_of(self, rows: Tensor) -> Tensor:
+        """A micro-batch's; a dummy, which has no rows, has one rollout of weight 0."""
+        return self.weights[rows] if len(rows) else self.weights.new_zeros(1)
+
+    def metrics(self, score_drift: Tensor) -> dict[str, float]:
+        """What the whole table says, when it is full."""
+        weighed = self.weigh(torch.arange(len(self.scores)))
+        columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
+        metrics = group_metrics(*columns, truncated=self.step.truncated, score_drift=float(score_drift))
+        return {"policy_loss": float(weighed.loss), **metrics}

@@ -1,0 +1,136 @@
+"""A campaign: many runs in three files that say all that their run folders said.
+
+`campaign.json` has what the records of all runs share, and the SHA-256 of every file that was read; `runs.csv` a row a
+run, with what differs; `metrics.parquet` a row a logged line, with a column a number.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.files import parsed, read_bytes, write_json, write_text
+
+ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
+FORMAT = 1
+PLACE = ("run", "phase", "step")  # of a logged line; the other columns are numbers
+
+
+def is_campaign(folder: Path) -> bool:
+    return (folder / ABOUT).is_file()
+
+
+def write(
+    folder: Path, records: Mapping[str, dict], lines: Mapping[str, Sequence[dict]], sources: Mapping[str, str]
+) -> None:
+    """Of each run its record and its logged lines; `sources` are hashes of the files that these were read from."""
+    flat = {run: _flat(record) for run, record in records.items()}
+    keys = list(dict.fromkeys(key for record in flat.values() for key in record))
+    common = {}
+    for key in keys:
+        said = {_text(record[key]) if key in record else None for record in flat.values()}
+        if len(said) == 1 and key != "name":
+            common[key] = next(iter(flat.values()))[key]
+    varied = [key for key in keys if key not in common and key != "name"]
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow(["name", *varied])
+    for run, record in flat.items():
+        rows.writerow([run, *(_cell(record[key]) if key in record else "" for key in varied)])
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_lines(folder / METRICS, lines)
+    write_text(folder / RUNS, [table.getvalue()])
+    write_json(folder / ABOUT, {"format": FORMAT, "common": _nested(common), "sources": dict(sorted(sources.items()))})
+
+
+def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Each run's record as its run.json had it, and the hashes of the files that the campaign was made of."""
+    about = parsed(read_bytes(folder / ABOUT))
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise ValueError(f"{ABOUT} is not of format {FORMAT}")
+    common, sources = about.get("common"), about.get("sources")
+    if not isinstance(common, dict) or not isinstance(sources, dict):
+        raise ValueError(f"{ABOUT} lacks what the runs share, or the files that they were made of")
+    found: dict[str, dict[str, Any]] = {}
+    for row in csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())):
+        if None in row or None in row.values() or not row.get("name"):
+            raise ValueError(f"{RUNS} has a row that is not as long as its head, or has no name")
+        varied = {key: _value(cell) for key, cell in row.items() if cell != "" and key != "name"}
+        found[row["name"]] = _nested({"name": row["name"], **_flat(common), **varied})
+    return found, sources
+
+
+def columns(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, list[float | None]]]:
+    """Run, phase and step of each logged line, and the numbers by name: one for each line, None where it has none."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(io.BytesIO(read_bytes(folder / METRICS)))
+        places = list(zip(*(table.column(name).to_pylist() for name in PLACE), strict=True))
+    except (pyarrow.ArrowException, KeyError, ValueError) as error:
+        raise ValueError(f"{METRICS} is broken: {error}") from error
+    numbers = [field.name for field in table.schema if pyarrow.types.is_float64(field.type)]
+    return places, {name: table.column(name).to_pylist() for name in numbers}
+
+
+def lines(folder: Path) -> dict[str, list[dict]]:
+    """The logged lines of each run, as its metrics.jsonl had them."""
+    places, numbers = columns(folder)
+    found: dict[str, list[dict]] = {}
+    for place, (run, phase, step) in enumerate(places):
+        logged = {name: values[place] for name, values in numbers.items() if values[place] is not None}
+        found.setdefault(run, []).append({"phase": phase, "step": step, **logged})
+    return found
+
+
+def _write_lines(path: Path, lines: Mapping[str, Sequence[dict]]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    every = [{**line, "run": run} for run, rows in lines.items() for line in rows]
+    names = sorted({key for line in every for key in line} - {*PLACE})
+    kinds = dict(zip(PLACE, (pyarrow.string(), pyarrow.string(), pyarrow.int64()), strict=True))
+    fields = [(name, kinds.get(name, pyarrow.float64())) for name in (*PLACE, *names)]
+    table = pyarrow.Table.from_pylist(every, pyarrow.schema(fields))
+    draft = path.with_name(f".{path.name}")
+    pyarrow.parquet.write_table(table, draft, compression="zstd", compression_level=19)
+    draft.replace(path)
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"flags": {"--x": 1}}` -> `{"flags/--x": 1}`, one level deep; deeper ones stay values."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        inner = value if isinstance(value, dict) else {}
+        flat |= {f"{key}/{name}": item for name, item in inner.items()} or {key: value}
+    return flat
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for key, value in flat.items():
+        outer, slash, name = key.partition("/")
+        if slash:
+            record.setdefault(outer, {})[name] = value
+        else:
+            record[outer] = value
+    return record
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _cell(value: object) -> str:
+    """JSON; a word that no JSON reader would take for something else stands as it is."""
+    return value if isinstance(value, str) and _value(value) == value and value else _text(value)
+
+
+def _value(cell: str) -> Any:
+    try:
+        return parsed(cell)
+    except ValueError:
+        return cell
