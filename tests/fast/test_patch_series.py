@@ -70,6 +70,7 @@ SEAMS = {
     "run_controller",
     "run_strategy",
     "trainer_classes",
+    "weight_buckets",
 }
 
 

@@ -414,16 +414,43 @@ def test_a_compat_package_stands_in_for_the_driver(world, tmp_path):
     assert_one_line(result, "has no Python.h", "apt install", "-dev")
 
 
-def test_gpu(world, tmp_path):
-    """From a lock with hashes; a PyTorch that sees no GPU, a file that is another, and then it works."""
-    own, venv = tmp_path / "wheels", tmp_path / "venv"
-    own.mkdir()
+def wheels_for_gpus(world: World, folder: Path) -> Path:
+    """And the lock file that asks for them."""
+    folder.mkdir()
     for name in ("openrlhf", "uv"):
         (wheel,) = world.wheels.glob(f"{name}-*")
-        shutil.copy(wheel, own)
-    make_wheel(own, "vllm", "0.29.0", {"vllm/part299.py": b""})
-    make_wheel(own, "torch", "2.13.0", small_world.GPU_TORCH)
-    world.lock_gpu(own)
+        shutil.copy(wheel, folder)
+    make_wheel(folder, "vllm", "0.29.0", {"vllm/part299.py": b""})
+    make_wheel(folder, "torch", "2.13.0", small_world.GPU_TORCH)
+    world.lock_gpu(folder)
+    return folder
+
+
+def test_the_containers_steps(world, tmp_path):
+    """Its own command makes the environment where no GPU is; system packages are only read."""
+    text = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
+    steps = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
+    assert [name for name, _ in steps] == ["FROM", "RUN", "COPY", "RUN", "ENV", "WORKDIR"]
+    system, command = (rest for name, rest in steps if name == "RUN")
+    assert subprocess.run(["bash", "-n", "-c", system]).returncode == 0
+    assert {"gcc", "python3.12-dev", "python3.12-venv"} <= set(system.split())
+    assert steps[2][1].split() == [".", "/opt/real-openrlhf"] and steps[4][1] == "PATH=/opt/venv/bin:$PATH"
+    own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
+    for theirs, ours in (("/opt/real-openrlhf", "$HERE"), ("/opt/venv", str(venv)), ("python3.12", sys.executable)):
+        assert theirs in command
+        command = command.replace(theirs, f'"{ours}"')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "REAL_", "UV_"))}
+    environment |= {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": own.as_uri()}
+    environment |= {"HERE": str(world.repository), "PATH": f"{world.shims}:{os.environ['PATH']}"}
+    with world.gpus(0):
+        done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    world.assert_right(venv, "gpu")
+
+
+def test_gpu(world, tmp_path):
+    """From a lock with hashes; a PyTorch that sees no GPU, a file that is another, and then it works."""
+    own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
 
     def setup(*words: str, **variables: str) -> subprocess.CompletedProcess:
         return world.setup(venv, *words, PIP_FIND_LINKS=own.as_uri(), FAKE_CUDA="13.0", **variables)
