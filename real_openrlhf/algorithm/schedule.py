@@ -134,9 +134,9 @@ class Layout:
             if None not in waves:
                 return [wave for wave in waves if wave and wave.positions]
             if len(items) <= BEST_FIT:
-                break
+                return self._best_fit(groups, depth)
             count += max(1, count // 32)
-        return self._best_fit(groups, depth)
+        return [self.one_wave([group]) for group in groups]
 
     def _dealt(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
         """Heaviest group first to the wave that is emptiest for its depth."""

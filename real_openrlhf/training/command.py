@@ -327,6 +327,7 @@ def _show(request: Request, place: Place) -> None:
     print(f"  algorithm  {algorithm.name}: {algorithm.about}")
     print(f"  where      {place.about}\n")
     if request.args.dry_run:
+        print(f"  threads    {place.threads(plan)}\n")
         print(" ".join(place.command([*TRAINER])))
         print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
     if plan.changes:

@@ -296,7 +296,7 @@ def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
                 assert all(held.count(one) == steps[0].groups.tolist().count(one) for one in set(held))
         step = steps[0]
         assert len(trained) == len(step.labels) and step.num_groups == len(set(step.groups.tolist()))
-        assert all(other.tokens == step.tokens for other in steps)
+        assert all(other.action_tokens == step.action_tokens for other in steps)
         assert [number // group for number in sorted(trained)] == step.groups.tolist()
         assert [number % 2 for number in sorted(trained)] == step.labels.tolist()
         assert step.scores_known == step.makes_old_log_probs == (place == 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import Recipe
 from real_openrlhf.training.checks import preflight
-from real_openrlhf.training.launch import forked_workers
+from real_openrlhf.training.launch import forked_workers, threads
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
@@ -25,7 +25,6 @@ EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
 # What the stack needs on a machine without a GPU, where the user has not said otherwise.
 CPU_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's worker within its process: one import of vLLM less
     "TORCHDYNAMO_DISABLE": "1",  # compiling costs half a minute and gains nothing on a tiny model
@@ -76,6 +75,15 @@ class Place:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
+    def threads(self, plan: Plan) -> str:
+        """What each process computes with, and why, for a dry run."""
+        if not self.on_cpu:
+            return "the libraries' own choice"
+        if own := os.environ.get(threads.VARIABLE):
+            return f"{own} a process, by your {threads.VARIABLE}"
+        count, why = threads.choice(plan)
+        return f"{count} a process: {why}"
+
     def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
         """The process to start here for `python WORDS`."""
         if not self.job_address:
@@ -88,7 +96,9 @@ class Place:
         """The user's own variables win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = dict(CPU_ENVIRONMENT)
+            ours = CPU_ENVIRONMENT | {threads.VARIABLE: str(threads.choice(plan)[0])}
+            if "--rollout.seeded" in plan.flags:
+                ours["REAL_REPEATABLE_ENGINE"] = "1"
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
