@@ -142,7 +142,7 @@ def test_the_two_commands_stand_on_the_first_screen():
 # Of git, pip, pytest, Ray, SLURM, Docker and others, which the pages name too.
 FOREIGN = set(
     "--force-reinstall --no-deps --no-index --zero-commit --no-signature --full-index --continue --runtime-env-json "
-    "--head --address --num-cpus --gpus-per-node --mem --cpus-per-task --shm-size --model_path --lora_path "
+    "--head --address --num-cpus --gpus-per-node --mem --cpus-per-task --shm-size --ipc --nv --model_path --lora_path "
     "--output_path --no-FLAG".split()
 )
 
