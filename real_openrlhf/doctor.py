@@ -72,7 +72,7 @@ def _release(version: str) -> str:
     return version.partition("+")[0]
 
 
-NOT_NEEDED = ("flash-attn", "transformers-stream-generator")  # OpenRLHF asks for them, and nothing here imports them
+NOT_NEEDED = ("flash-attn",)  # OpenRLHF asks for it, and nothing here imports it
 
 
 def check_packages() -> Iterator[Check]:

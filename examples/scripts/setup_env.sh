@@ -82,11 +82,10 @@ choose_python() {
 }
 
 no_room() { # GB that the environment takes while it is made; says so where they are not there
-    local used free missing place=$VENV
-    until [ -d "$place" ]; do place=$(dirname "$place"); done
-    used=$(du -sk "$VENV" 2>/dev/null | cut -f1) || true
-    free=$(df -Pk "$place" | awk 'NR == 2 { print $4 }')
-    missing=$(($1 * 1048576 - ${used:-0}))
+    local used free missing
+    used=$(du -sk "$VENV" | cut -f1)
+    free=$(df -Pk "$VENV" | awk 'NR == 2 { print $4 }')
+    missing=$(($1 * 1048576 - used))
     [ "$free" -lt "$missing" ] &&
         echo "$VENV needs $(((missing + 1048575) / 1048576)) GB of free space, and there is $((free / 1048576)) GB." \
             "Free some, or name another place with REAL_VENV."
@@ -125,9 +124,14 @@ ask_all() {
     local found room
     found=$(choose_python 2>&1) || { lacks "${found#setup_env: error: }" && found=; }
     [ "$MODE" = cpu ] || ask_for_gpus "$found"
-    ! room=$(no_room "$ROOM_GB") || lacks "$room"
+    if mkdir -p "$VENV" 2>/dev/null && [ -w "$VENV" ]; then
+        ! room=$(no_room "$ROOM_GB") || lacks "$room"
+    else
+        lacks "cannot write to $VENV. Name another place with REAL_VENV."
+    fi
     python=$found
     [ ${#LACKS[@]} -gt 0 ] || return 0
+    rmdir "$VENV" 2>/dev/null || true
     [ ${#LACKS[@]} -gt 1 ] || die "${LACKS[0]%%. *}." "${LACKS[0]#*. }"
     printf 'setup_env: error: %d things are missing, and nothing was downloaded.\n' ${#LACKS[@]} >&2
     printf '  - %s\n' "${LACKS[@]}" >&2
@@ -216,7 +220,6 @@ REQUIREMENTS=$ROOT/requirements/$MODE.txt
 finish_if_right
 
 ask_all
-mkdir -p "$VENV" 2>/dev/null && [ -w "$VENV" ] || die "cannot write to $VENV." "Name another place with REAL_VENV."
 exec 9<"$VENV"
 if ! flock -n 9; then
     say "another run works on $VENV: waiting for it"
