@@ -101,13 +101,13 @@ ask_for_gpus() { # what NVIDIA's GPUs and the pinned wheels need; $1: the Python
         lacks "The wheels need glibc 2.28, and here is ${glibc:-none}. Use a newer system, or the container."
     [ -z "${REAL_GPU_ELSEWHERE:-}" ] || return 0
     if has_gpu; then
-        driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
-        cuda=$(nvidia-smi | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p' | head -n 1)
+        driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1) || true
+        cuda=$(nvidia-smi | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p' | head -n 1) || true
         [ "${driver%%.*}" -ge 580 ] || [ "${cuda:-0}" -ge 13 ] || # a compat package raises the second
             lacks "The driver is $driver, and CUDA 13 needs 580. Update it, or on a data-centre GPU install" \
                 "cuda-compat-13-0 and put its folder on LD_LIBRARY_PATH."
-        least=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -V | head -n 1)
-        [ "${least%%.*}" -ge 8 ] ||
+        least=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -V | head -n 1) || true
+        [[ $least != [0-9]* ]] || [ "${least%%.*}" -ge 8 ] || # an old driver does not know the question
             lacks "A GPU has compute capability $least, and bf16 needs 8.0. Use an A100 or newer."
     else
         lacks "nvidia-smi finds no GPU. To train without one: setup_env.sh cpu. On a login node of machines that have" \
