@@ -60,21 +60,29 @@ def visible_devices() -> list[str]:
     return chosen.split(",")[:count] if chosen else [str(device) for device in range(count)]
 
 
-def generate(requests: list[Request], settings: EngineSettings, data_parallel: int) -> Iterator[Sample]:
-    """Samples in the order in which they finish, over as many engines as asked for."""
-    devices, width = visible_devices(), settings.tensor_parallel
-    if devices and len(devices) < data_parallel * width:
+def engine_count(asked: int | None, gpus: int, width: int) -> int:
+    """As many as asked for, else as all visible GPUs carry; one on a machine without a GPU."""
+    engines = asked or max(gpus // width, 1)
+    if 0 < gpus < engines * width:
         raise UserError(
-            f"{data_parallel} engines of {width} GPUs each need {data_parallel * width} GPUs, here are {len(devices)}"
+            f"{engines} engines of {width} GPUs each need {engines * width} GPUs, here are {gpus}. Lower "
+            "--data-parallel or --tensor-parallel"
         )
+    return engines
+
+
+def generate(requests: list[Request], settings: EngineSettings, engines: int | None) -> Iterator[Sample]:
+    """Samples in the order in which they finish."""
+    devices, width = visible_devices(), settings.tensor_parallel
+    engines = engine_count(engines, len(devices), width)
     quieten_tracker()
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    shares = [requests[rank::data_parallel] for rank in range(data_parallel)]
+    shares = [requests[rank::engines] for rank in range(engines)]
     workers = [
         context.Process(
             target=_engine,
-            args=(results, share, settings, devices[rank * width : (rank + 1) * width], data_parallel),
+            args=(results, share, settings, devices[rank * width : (rank + 1) * width], engines),
         )
         for rank, share in enumerate(shares)
         if share

@@ -10,14 +10,14 @@ ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
 
 
 def lines(plan: Plan) -> list[str]:
-    name = plan.text(ATTENTION, "flash_attention_2")
+    name = plan.text(ATTENTION)
     about = {
         "flash_attention_torch": "PyTorch's own kernels",
         "eager": "plain tensor operations of transformers",
         "sdpa": "PyTorch's scaled_dot_product_attention",
     }
-    if plan.text("--actor.optim", "adam") != "adam":
-        optimizer = f"DeepSpeed's {plan.text('--actor.optim')}"
+    if (chosen := plan.text("--actor.optim") or "adam") != "adam":
+        optimizer = f"DeepSpeed's {chosen}"
     elif OFFLOAD in plan.flags:
         optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
     else:
@@ -31,7 +31,7 @@ def lines(plan: Plan) -> list[str]:
 def problems(plan: Plan) -> list[str]:
     """What is missing on this machine."""
     found = []
-    name = plan.text(ATTENTION, "flash_attention_2")
+    name = plan.text(ATTENTION)
     package = PACKAGES.get(name)
     if package and not importlib.util.find_spec(package):
         found.append(

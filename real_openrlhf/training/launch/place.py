@@ -116,6 +116,7 @@ class Place:
     def problems(self, plan: Plan) -> list[str]:
         """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
         nodes, needed = plan.layout[0], plan.gpus
+        apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
         if self.address:
             return self._ask_cluster(self.address, nodes, needed)
         if nodes > 1:
@@ -125,8 +126,8 @@ class Place:
             ]
         if not self.on_cpu and self.gpus_here < needed:
             return [
-                f"{needed} GPUs are needed, this machine has {self.gpus_here}. Ask for less with --gpus, take a "
-                "recipe for fewer (--help lists them; `cpu` needs none), or name a cluster with RAY_ADDRESS."
+                f"{needed} GPUs are needed, this machine has {self.gpus_here}{apart}. Ask for less with --gpus, take "
+                "a recipe for fewer (--help lists them; `cpu` needs none), or name a cluster with RAY_ADDRESS."
             ]
         return []
 
