@@ -135,8 +135,8 @@ ask_all() {
     [ ${#LACKS[@]} -gt 1 ] || die "${LACKS[0]%%. *}." "${LACKS[0]#*. }"
     printf 'setup_env: error: %d things are missing, and nothing was downloaded.\n' ${#LACKS[@]} >&2
     printf '  - %s\n' "${LACKS[@]}" >&2
-    [ "$MODE" = cpu ] || echo "  The container has all but GPUs and driver: docs/gpu.md. So has the image" \
-        "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-devel." >&2
+    [ "$MODE" = cpu ] || echo "  The Dockerfile makes an image that has all but GPUs and driver, from" \
+        "nvidia/cuda:13.0.0-base-ubuntu24.04: docs/gpu.md." >&2
     exit 1
 }
 
