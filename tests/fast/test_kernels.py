@@ -22,7 +22,7 @@ def plan(recipe: str = "qwen7b", **flags: tuple[str, ...]):
 def test_every_recipe_for_gpus_runs_pytorchs_own_and_needs_nothing(recipe):
     assert kernels.lines(plan(recipe)) == [
         "attention: flash_attention_torch, PyTorch's own kernels",
-        "optimizer: PyTorch's fused AdamW",
+        "optimizer: PyTorch's AdamW, fused on GPUs",
     ]
     assert kernels.problems(plan(recipe)) == []
 

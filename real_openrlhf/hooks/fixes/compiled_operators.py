@@ -1,8 +1,8 @@
 """What DeepSpeed compiles when a run first needs it, and what it asks before: as little as training takes.
 
-Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's fused AdamW does the same, on CPU too, and takes
-its place. Only the one for offloaded states is compiled (--ds.adam_offload): it runs on the CPU, so a C++ compiler is
-enough for it.
+Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's does the same and takes its place: fused on GPUs,
+plain on CPU, so that committed runs can be made again. Only the one for offloaded states is compiled
+(--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough for it.
 """
 
 import functools
@@ -12,6 +12,7 @@ from pathlib import Path
 import cpuinfo
 import deepspeed
 import torch
+from deepspeed.accelerator import get_accelerator
 from deepspeed.ops.adam import cpu_adam, fused_adam
 from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
 from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
@@ -26,7 +27,7 @@ class AdamW(torch.optim.AdamW):
     def __init__(self, params: object, adam_w_mode: bool = True, **settings: object) -> None:
         if not adam_w_mode:
             raise ValueError("this is AdamW: OpenRLHF asks for nothing else")
-        super().__init__(params, fused=True, **settings)  # type: ignore[arg-type]
+        super().__init__(params, fused=get_accelerator().device_name() != "cpu", **settings)  # type: ignore[arg-type]
 
 
 def compile_less() -> None:

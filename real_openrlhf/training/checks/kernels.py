@@ -21,7 +21,7 @@ def lines(plan: Plan) -> list[str]:
     elif OFFLOAD in plan.flags:
         optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
     else:
-        optimizer = "PyTorch's fused AdamW"
+        optimizer = "PyTorch's AdamW, fused on GPUs"
     return [
         f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}",
         f"optimizer: {optimizer}",
