@@ -12,15 +12,6 @@ from real_openrlhf.recipes.setting import Recipe, Setting, code, own, paper
 # Rows of the prepared training sets, for a dry run before they are on disk; a file that is there is counted.
 TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}
 
-# What a method is made of. Between two algorithms of one recipe nothing else may differ.
-METHOD_FLAGS = (
-    "--actor.policy_loss_type",
-    "--actor.eps_clip_low_high",
-    "--actor.loss_agg_mode",
-    "--algo.kl.",
-    "--algo.real.",
-)
-
 _BATCH = {
     "--rollout.batch_size": paper("128", "prompts; “We employ a global batch size of 128”"),
     "--rollout.n_samples_per_prompt": paper("8", "“with G=8 rollouts sampled per prompt”"),
