@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def refresh() -> None:
-    from real_openrlhf.report import drawing, figures
+    from real_openrlhf.report import drawing
 
     for name in CAMPAIGNS:
         report = HERE / name / "report"
@@ -64,7 +64,7 @@ def refresh() -> None:
                     target.write_text(table(name, target.stem))
                 else:
                     shutil.copyfile(Path(folder) / file, target)
-    drawing.save_as(figures.gradient_magnitude(), FIGURE_ONE)
+    drawing.save_as(runpy.run_path(str(HERE / "gradient_magnitude.py"))["picture"](), FIGURE_ONE)
     for page in PAGES:
         page.write_text(filled(page))
 

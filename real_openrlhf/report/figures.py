@@ -1,20 +1,13 @@
 """What each figure shows: a list of panels with one legend."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE
-from real_openrlhf.algorithm.metrics import token_gradients
-from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.errors import UserError
 from real_openrlhf.report import drawing
 from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Curve, curve, series
@@ -30,7 +23,6 @@ VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", 
 
 PAPER_DYNAMICS = ("grpo", "dapo", "gspo", "real")
 PAPER_ABLATION = ("dapo", "real_bce", "real_no_anchor", "real")
-TAU, CONTEXT, EPSILON = 0.5, 4, 0.2  # Figure 1: tau 0.5, C = 4, clipping 0.2, advantage 1
 
 
 def looks(comparison: Comparison) -> dict[Setting, Look]:
@@ -126,7 +118,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
         drawing.say(axes, "no run logged this")
 
 
-# ----------------------------------------------------------------------------------------- scores, weights, Figure 1
+# ------------------------------------------------------------------------------------------------- scores and weights
 
 
 def distributions(comparison: Comparison) -> Picture | None:
@@ -213,80 +205,6 @@ def _draw_spread(axes: Axes, spread: Series | None, look: Look) -> None:
     _draw_one(axes, spread, look)
     if spread is not None:
         axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
-
-
-@dataclass(frozen=True)
-class Magnitudes:
-    """|W| of one rollout (REAL) or one token (GRPO) against its relative log-probability."""
-
-    scores: np.ndarray
-    real: np.ndarray
-    grpo: np.ndarray
-
-
-def figure_one(label: int) -> Magnitudes:
-    """The rollout under study moves; its C - 1 companions of the same label stay at score 0, which makes C = 4."""
-    scores = torch.linspace(-2, 2, 801, dtype=torch.float64)
-    size = 2 * CONTEXT  # a mixed group: the other class is there, and its scores do not matter
-    table = torch.zeros(len(scores), size, dtype=torch.float64)
-    table[:, 0] = scores
-    labels = torch.tensor([label] * CONTEXT + [POSITIVE + NEGATIVE - label] * CONTEXT).repeat(len(scores))
-    groups = torch.arange(len(scores)).repeat_interleave(size)
-    weighed = score_weights(ObjectiveSettings("real", tau=TAU), table.flatten(), labels, groups)
-    tokens = scores[:, None]
-    grpo = token_gradients(
-        "grpo",
-        tokens,
-        torch.zeros_like(tokens),
-        torch.ones_like(tokens),
-        torch.full((len(scores),), label),
-        clip=(EPSILON, EPSILON),
-    )
-    real = weighed.rollout_weights.view(-1, size)[:, 0].abs()
-    return Magnitudes(scores.numpy(), real.numpy(), grpo[:, 0].numpy())
-
-
-def gradient_magnitude() -> Picture:
-    """The paper's Figure 1, drawn from the weights that training uses."""
-    sides = {"positive": figure_one(POSITIVE), "negative": figure_one(NEGATIVE)}
-    ways = ("grpo", "real")
-    rows = [
-        (f"{name}, {side}", "|W|", score, 1, weight, None)
-        for side, curves in sides.items()
-        for name in ways
-        for score, weight in zip(curves.scores, getattr(curves, name), strict=True)
-    ]
-
-    def draw(axes: Axes, side: str) -> None:
-        curves = sides[side]
-        for place, name in enumerate(ways):
-            look, every = METHODS[name], (40 + 50 * place, 100)
-            style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker}
-            axes.plot(curves.scores, getattr(curves, name), markevery=every, **style)
-        axes.axhline(1 / TAU, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
-        clips_from = 1 + EPSILON if side == "positive" else 1 - EPSILON
-        axes.axvline(math.log(clips_from), color=INK, linewidth=0.6)
-        axes.set_ylim(0, 4)
-        axes.set_xlabel("relative log-probability s")
-        axes.set_ylabel("|W|")
-
-    panels = [
-        Panel("(a) positive, r = 1", partial(draw, side="positive")),
-        Panel("(b) negative, r = 0", partial(draw, side="negative")),
-    ]
-    legend = [
-        Entry("GRPO: ε = 0.2, A = 1", METHODS["grpo"]),
-        Entry("REAL: τ = 0.5, C = 4", METHODS["real"]),
-        Entry("REAL's bound 1/τ", BOUND),
-        Entry("where GRPO's clipping sets in", Look(INK, "-", "")),
-    ]
-    caption = (
-        "The paper's Figure 1, computed from the weights that training uses: REAL's by autograd on the score table "
-        "(a group of four positives and four negatives, one score moved), GRPO's from its clipped token ratio. "
-        "s is a token's relative log-probability for GRPO and its mean over a rollout for REAL."
-    )
-    title = "Gradient magnitude of GRPO and REAL"
-    return Picture("gradient", title, caption, panels, legend, columns=2, rows=rows, axis="score")
 
 
 def training_curves(run: str | Path | Run, path: str | Path) -> Path:

@@ -116,22 +116,23 @@ def _in_order(values: set[str]) -> list[str]:
     return sorted(values, key=key)
 
 
-def axes_of(found: dict[Setting, Grid], across: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The values of both flags in all grids; `UserError` where one of them does not vary."""
+def _laid_out(
+    comparison: Comparison, across: Sequence[str]
+) -> tuple[dict[Setting, Grid], list[str], list[str], list[str]]:
+    """All grids, the values of both flags in them, the flags' names; `UserError` where one flag does not vary."""
+    found = grids(comparison, across)
     both = [_in_order({place[side] for grid in found.values() for place in grid}) for side in (0, 1)]
     for flag, values in zip(across, both, strict=True):
         if len(values) < 2:
             raise UserError(f"--map {flag.removeprefix('--')}: {flag} is {''.join(values) or 'missing'} in all runs.")
-    return both[0], both[1]
+    return found, both[0], both[1], [flag.removeprefix("--") for flag in across]
 
 
 def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     """A panel a setting: the first flag from left to right, the second upwards."""
-    found = grids(comparison, across)
-    columns, lines = axes_of(found, across)
+    found, columns, lines, names = _laid_out(comparison, across)
     every = [cell.final.mean for grid in found.values() for cell in grid.values() if cell.outcomes]
     top = max(every, default=0.0) or 1.0
-    names = [flag.removeprefix("--") for flag in across]
     panels = [
         Panel(setting.label, functools.partial(_draw, grid=grid, columns=columns, lines=lines, names=names, top=top))
         for setting, grid in found.items()
@@ -178,8 +179,7 @@ def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: l
 
 def cells(comparison: Comparison, across: Sequence[str]) -> Table:
     """The numbers of the maps, and what the runs of each cell logged."""
-    found = grids(comparison, across)
-    columns, lines = axes_of(found, across)
+    found, columns, lines, names = _laid_out(comparison, across)
     logged = {run_key for setting in comparison.settings for run in setting.runs for run_key in run.logged["train"]}
     extra = {title: pick for title, pick in COLUMNS.items() if pick[0] in logged}
     blocks = []
@@ -193,7 +193,6 @@ def cells(comparison: Comparison, across: Sequence[str]) -> Table:
             share = f"{cell.collapsed} of {len(cell.outcomes)}"
             rows.append(Row([words(column), words(line), *numbers, words(share), words(runs)]))
         blocks.append((setting.label, rows))
-    names = [flag.removeprefix("--") for flag in across]
     heads = [*names, "Final pass@1", "Best pass@1", *extra, "Collapsed", "Runs"]
     notes = [
         SE_NOTE,
@@ -221,9 +220,7 @@ def pairs(comparison: Comparison) -> Table | None:
 
 def pairs_in_cells(comparison: Comparison, across: Sequence[str]) -> Table | None:
     """The same in each cell of a map that has enough seeds."""
-    found = grids(comparison, across)
-    columns, lines = axes_of(found, across)
-    names = [flag.removeprefix("--") for flag in across]
+    found, columns, lines, names = _laid_out(comparison, across)
     cells: dict[str, Ends] = {}
     for column in columns:
         for line in lines:

@@ -85,11 +85,10 @@ def write(
         for part in section.parts:
             _save(replace(part, name=prefix + part.name), out)
         sections.append(section)
-    gradient, benchmarks = figures.gradient_magnitude(), tables.benchmarks(comparisons)
-    for part in (gradient, benchmarks):
-        _save(part, out)
+    benchmarks = tables.benchmarks(comparisons)
+    _save(benchmarks, out)
     index = out / "index.html"
-    index.write_text(render(sections, gradient, benchmarks, skipped))
+    index.write_text(render(sections, benchmarks, skipped))
     return index
 
 
@@ -127,7 +126,6 @@ def _save(part: Picture | Table, out: Path) -> None:
 
 def render(
     sections: Sequence[Section],
-    figure_one: Picture,
     benchmarks: Table,
     skipped: Sequence[tuple[Path, str]],
 ) -> str:
@@ -135,8 +133,7 @@ def render(
     runs = [run for section in sections for run in section.comparison.runs]
     named = list(enumerate(sections, 1))
     links = [f"<a href='#task-{n}'>{_text(section.comparison.name)}</a>" for n, section in named]
-    links += ["<a href='#benchmarks'>Benchmarks</a>", "<a href='#gradient'>Gradient magnitude</a>"]
-    links += ["<a href='#runs'>Runs</a>"]
+    links += ["<a href='#benchmarks'>Benchmarks</a>", "<a href='#runs'>Runs</a>"]
     body = [
         "<h1>REAL beside its baselines</h1>",
         f"<p class=soft>{len(runs)} run{'s' * (len(runs) != 1)}, {len(skipped)} skipped. "
@@ -147,9 +144,9 @@ def render(
     for number, section in named:
         body.append(f"<h2 id='task-{number}'>Task: {_text(section.comparison.name)}</h2>")
         for part in section.parts:
-            body.append(_table(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
+            body.append(f"<h3>{_text(part.title)}</h3>")
+            body.append(to_html(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
     body += ["<h2 id=benchmarks>Benchmarks</h2>", to_html(benchmarks)]
-    body += ["<h2 id=gradient>Gradient magnitude</h2>", _picture(figure_one, "one")]
     body += ["<h2 id=runs>Runs</h2>", _runs(sections)]
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
@@ -182,14 +179,10 @@ def _picture(picture: Picture, salt: str) -> str:
         else:
             entries.append(f"<li>{swatch_svg(entry.look, f'{salt}-key-{number}')}{_text(entry.label)}</li>")
     return (
-        f"<h3>{_text(picture.title)}</h3><figure><ul class=legend>{''.join(entries)}</ul>"
+        f"<figure><ul class=legend>{''.join(entries)}</ul>"
         f"<div class=panels style='--columns:{picture.columns}'>{panels}</div>"
         f"<figcaption>{_text(picture.caption)}</figcaption></figure>"
     )
-
-
-def _table(table: Table) -> str:
-    return f"<h3>{_text(table.title)}</h3>{to_html(table)}"
 
 
 def _runs(sections: Sequence[Section]) -> str:

@@ -23,7 +23,7 @@ ROOMS = {
     "hooks": ({"cpuinfo", "deepspeed", "openrlhf", "peft", "psutil", "ray", "torch"}, {TOP, "algorithm"}),
     "runs": (set(), {TOP}),
     "recipes": (set(), {TOP, "algorithm", "runs"}),
-    "report": ({"PIL", "matplotlib", "mpmath", "numpy", "torch"}, {TOP, "algorithm", "data", "recipes", "runs"}),
+    "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "data", "recipes", "runs"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "data", "hooks", "recipes", "report", "runs"}),
     "comparison": (set(), {TOP, "recipes", "report", "runs", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),

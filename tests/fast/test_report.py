@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -166,8 +167,10 @@ def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path,
 
 def test_figure_one_is_the_papers_formula():
     """tau 0.5 and C = 4 for REAL; clipping 0.2 and advantage 1 for GRPO."""
+    script = Path(__file__).resolve().parents[2] / "examples/results/gradient_magnitude.py"
+    figure_one = runpy.run_path(str(script))["figure_one"]
     for label, sign in ((1, 1), (0, -1)):
-        curves = figures.figure_one(label)
+        curves = figure_one(label)
         assert curves.real == pytest.approx(2 / (1 + 4 * np.exp(sign * curves.scores / 0.5)))
         ratio = np.exp(curves.scores)
         clipped = ratio > 1.2 if label == 1 else ratio < 0.8

@@ -19,7 +19,7 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
-from real_openrlhf.training.checks import model_check, preflight, reward_check
+from real_openrlhf.training.checks import model_check, preflight
 from real_openrlhf.training.launch import forked_workers, process
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.progress import Progress
@@ -194,7 +194,7 @@ def test_a_reward_file_that_is_missing_is_told(tmp_path):
     there = tmp_path / "reward.py"
     there.write_text("def reward_func(queries, prompts, labels): ...")
     urls = f"{there},{tmp_path / 'gone.py'},http://host/score"
-    (problem,) = reward_check.reward_problems(plan(user={"--reward.remote_url": (urls,)}))
+    (problem,) = preflight.reward_problems(plan(user={"--reward.remote_url": (urls,)}))
     assert "gone.py does not exist" in problem
 
 

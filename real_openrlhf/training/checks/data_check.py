@@ -48,11 +48,12 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         return
     rows = Rows.of(plan)
     try:
-        for number, line in _lines(path):
-            try:
-                rows.see(number, line)
-            except BadRow as wrong:
-                raise UserError(f"{flag} {path}, line {number} {wrong}") from None
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    rows.see(number, line)
+                except BadRow as wrong:
+                    raise UserError(f"{flag} {path}, line {number} {wrong}") from None
         if not rows.count:
             raise UserError(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
         if rows.unlabelled == rows.count:
@@ -67,11 +68,6 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         findings.notes.append(f"{flag} {path}: {rows.unlabelled} of {rows.count} rows have no label")
     if rows.count > len(rows.prompts):
         findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as lines:
-        yield from enumerate(lines, start=1)
 
 
 @dataclass
