@@ -75,10 +75,11 @@ def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
 
 
 def prepare_training(args: argparse.Namespace) -> None:
+    from real_openrlhf.rewards.verifier.verdict import verify  # the computer algebra behind it takes a second
+
     if Path(args.source or args.what).resolve() in (args.out.resolve(), args.out.resolve().parent):
         raise UserError(f"--out {args.out} lies in what is read: the next run would read it too. Give another place")
     name, source = _source(args.what, args.source)
-    verify = _verifier()
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
     selection = cleaning.distinct(
         tqdm(problems, desc="reading", disable=None), lambda one, other: _agree(one, other, verify)
@@ -128,13 +129,6 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
         names = ", ".join([*TRAINING_SETS, "benchmarks", *BENCHMARKS])
         raise UserError(f"{what} is neither a file nor a known data set. There are: {names}")
     return path.stem, read_local(path)
-
-
-def _verifier() -> Callable:
-    """Imported late, with the computer algebra behind it."""
-    from real_openrlhf.rewards.verifier.verdict import verify
-
-    return verify
 
 
 def _agree(one: Problem, other: Problem, verify: Callable) -> bool:

@@ -88,7 +88,7 @@ def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool)
         # a configuration alone can be sized
         (findings.notes if dry_run else findings.problems).append(f"model {folder}: {_without_weights(folder)}")
         return
-    for check in (_weights, _tokenizer):
+    for check in (_weights, _tokenizer, _context):
         try:
             findings.problems += [f"model {folder}: {wrong}" for wrong in check(folder, config, plan)]
         except Broken as wrong:
@@ -176,4 +176,13 @@ def _vocabulary(tokenizer: dict, words: Any) -> Iterator[str]:
         yield (
             f"its tokenizer has token {highest}, and config.json says vocab_size {words}: that token would have no "
             "embedding. Use the tokenizer of this model."
+        )
+
+
+def _context(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
+    limit, longest = config.get("max_position_embeddings"), plan.number("--data.max_len")
+    if isinstance(limit, int) and not config.get("rope_scaling") and longest > limit:
+        yield (
+            f"it was made for {limit} tokens (max_position_embeddings), and --data.max_len is {longest}. Give "
+            f"{limit} or less."
         )

@@ -72,13 +72,6 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     return train_ppo_ray.build_parser()
 
 
-def openrlhf_checks(argv: list[str]) -> None:
-    """OpenRLHF's and REAL's checks of combinations; raises at the first one that fails."""
-    from openrlhf.cli import train_ppo_ray
-
-    train_ppo_ray.parse_args(argv)
-
-
 def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
     """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
     actions = parser._option_string_actions
@@ -120,10 +113,12 @@ def _takes(action: argparse.Action) -> str:
 
 def combination_problems(plan: Plan) -> list[str]:
     """What REAL's checks and OpenRLHF's say of the whole; OpenRLHF stops at its first objection."""
+    from openrlhf.cli import train_ppo_ray
+
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            openrlhf_checks(plan.argv())
+            train_ppo_ray.parse_args(plan.argv())
     except SystemExit:
         return [output.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
     except UserError as error:
