@@ -26,7 +26,7 @@ from real_openrlhf.recipes.records import flag_lines, flags_of, in_words, is_fin
 from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import data_check, kernels, memory_estimate, model_check, preflight
 from real_openrlhf.training.launch import forked_workers, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import drop_stale_locks, supervise
@@ -207,7 +207,9 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     findings.problems += preflight.batch_problems(plan)
     findings.problems += preflight.length_problems(plan)
     findings.problems += preflight.reward_problems(plan)
-    machine = place.problems(plan)
+    machine = place.problems(plan) + ([] if place.address else kernels.problems(plan))
+    if dry_run:
+        print("\n".join(kernels.lines(plan)))
     if dry_run and place.address is None:
         findings.notes += machine  # a dry run is for every machine
     else:
