@@ -325,13 +325,9 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_a_task_is_a_recipe_with_its_own_model_data_and_reward():
-    for words in (["--task", "sums"], ["--recipe", "cpu", "--task", "sums"], ["--recipe", "cpu-sums"]):
-        request = command.request_of(words)
-        plan = request.plan()
-        assert request.recipe.name == "cpu-sums" and request.stem.startswith("cpu-sums-real-")
-        assert plan.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
-        assert "/sums-" in plan.text("--actor.model_name_or_path") and "/sums-" in plan.text("--eval.dataset")
-        assert plan.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
-    assert command.request_of(["--task", "reverse"]).recipe.name == "cpu"
-    with pytest.raises(UserError, match="--recipe qwen7b has its own task"):
-        command.request_of(["--recipe", "qwen7b", "--task", "sums"])
+    request = command.request_of(["--recipe", "cpu-sums"])
+    plan = request.plan()
+    assert request.recipe.name == "cpu-sums" and request.stem.startswith("cpu-sums-real-")
+    assert plan.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
+    assert "/sums-" in plan.text("--actor.model_name_or_path") and "/sums-" in plan.text("--eval.dataset")
+    assert plan.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
