@@ -194,7 +194,7 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(request_for, tmp_pa
     (tmp_path / "moved.py").write_text(EXAMPLE.read_text())
     assert problems("moved.py:hinge") == []  # the same file, elsewhere
     (changed,) = problems("real")
-    assert "began with another objective of your own" in changed and "now none" in changed
+    assert "began with another objective or rule" in changed and "now none" in changed
     (tmp_path / "mine.py").write_text(EXAMPLE.read_text() + "# another\n")
     (changed,) = problems("mine.py:hinge")
     assert record["objective"][f"{tmp_path}/mine.py"][:12] in changed and "another --run-name" in changed

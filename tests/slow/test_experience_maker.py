@@ -34,6 +34,8 @@ def arguments(
     truncated="negative",
     threshold=None,
     limit=None,
+    labels=None,
+    objective="real",
 ):
     return SimpleNamespace(
         actor=SimpleNamespace(num_nodes=1, num_gpus_per_node=ranks),
@@ -45,11 +47,11 @@ def arguments(
                 scoring="auto",
                 wave_depth=depth,
                 old_log_probs=old,
-                objective="real",
+                objective=objective,
                 tau=None,
                 uniform_groups="drop",
-                bce_reduction="sum",
-                trpa_beta=0.1,
+                set=[],
+                labels=labels,
                 truncated=truncated,
                 label_threshold=threshold,
                 mismatch_limit=limit,
@@ -138,7 +140,7 @@ def test_a_score_that_is_no_label_is_refused_with_the_sample_named(score):
 
 
 def labels_of(samples, **changes) -> list[int]:
-    return label_rollouts(samples, arguments(**{"group": len(samples), **changes})).tolist()
+    return label_rollouts(samples, arguments(**{"group": len(samples), **changes}), None)[0].tolist()
 
 
 def test_labels_are_the_verifiers_not_the_rewards():

@@ -1,0 +1,79 @@
+"""Each objective's loss of one prompt, straight from its formula: loops and exponentials, no care for overflow.
+
+A function gets the scores of positives and negatives, all valid (score, label, reward), settings, and a zero tensor.
+"""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor, exp, log
+
+from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+
+def real(pos, neg, rows, settings, zero):
+    tau = settings.tau
+    return log(1 + zero + sum(exp(-s / tau) for s in pos)) + log(1 + zero + sum(exp(s / tau) for s in neg))
+
+
+def bce(pos, neg, rows, settings, zero):
+    # -log sigmoid, in the form that overflows last
+    return sum(log(1 + exp(-s / settings.tau)) for s in pos) + sum(log(1 + exp(s / settings.tau)) for s in neg)
+
+
+def no_anchor(pos, neg, rows, settings, zero):
+    return log(1 + zero + sum(exp(s / settings.tau) for s in neg) * sum(exp(-s / settings.tau) for s in pos))
+
+
+def constant(pos, neg, rows, settings, zero):
+    p, n = len(pos), len(neg)
+    loss = math.log(1 + p) - sum(s / settings.tau / (1 + p) for s in pos)
+    return loss + math.log(1 + n) + sum(s / settings.tau / (1 + n) for s in neg)
+
+
+def balanced(pos, neg, rows, settings, zero):
+    loss = log(1 + zero + sum(exp(-s / settings.tau) for s in pos) / max(len(pos), 1))
+    return loss + log(1 + zero + sum(exp(s / settings.tau) for s in neg) / max(len(neg), 1))
+
+
+def trpa(pos, neg, rows, settings, zero):
+    terms = []
+    for winner, high, _ in rows:
+        for loser, low, _ in rows:
+            if high > low:
+                gain = 2.5 if high == 1 else 1.0
+                terms.append(-log(1 / (1 + exp(-gain * settings["beta"] * (winner - loser)))))
+    return sum(terms) / max(len(terms), 1)
+
+
+def disco(pos, neg, rows, settings, zero):
+    push = settings.tau * log(sum(exp(s / settings.tau) for s in neg) / len(neg)) if neg else 0
+    return push - (sum(pos) / len(pos) if pos else 0)
+
+
+NAIVE: dict[str, Callable] = {
+    "real": real,
+    "bce": bce,
+    "no_anchor": no_anchor,
+    "constant": constant,
+    "balanced": balanced,
+    "trpa": trpa,
+    "disco_logl": disco,
+    "disco_lratio": disco,
+}
+
+
+def naive_group_loss(
+    settings: ObjectiveSettings, scores: list[Tensor], labels: list[int], values: list[float]
+) -> tuple[Tensor, int]:
+    """One prompt's loss, and how many of its rollouts count."""
+    zero, objective = sum(scores) * 0, settings.objective
+    if not objective.levels:
+        labels = [0 if label == -2 else label for label in labels]
+    rows = [row for row in zip(scores, labels, values, strict=True) if row[1] != -1]
+    kinds = {value if objective.graded else label for _, label, value in rows}
+    if len(kinds) < 2 and settings.uniform_groups == "drop":
+        return zero, 0
+    pos = [s for s, label, _ in rows if label == 1]
+    neg = [s for s, label, _ in rows if label in (0, -2)]
+    return zero + NAIVE[settings.name](pos, neg, rows, settings, zero), len(rows)
