@@ -51,6 +51,17 @@ def disco(pos, neg, rows, settings, zero):
     return push - (sum(pos) / len(pos) if pos else 0)
 
 
+def listwise(pos, neg, rows, settings, zero):
+    rewards = [reward for _, _, reward in rows]
+    mean = sum(rewards) / len(rewards) if rows else 0
+    variance = sum((reward - mean) ** 2 for reward in rewards) / len(rewards) if rows else 0
+    if variance == 0:
+        return 0
+    target = [math.exp((reward - mean) / math.sqrt(variance) / settings["eta"]) for reward in rewards]
+    whole = sum(exp(s) for s, _, _ in rows)
+    return -sum(q / sum(target) * log(exp(s) / whole) for q, (s, _, _) in zip(target, rows, strict=True))
+
+
 NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,
@@ -60,6 +71,7 @@ NAIVE: dict[str, Callable] = {
     "trpa": trpa,
     "disco_logl": disco,
     "disco_lratio": disco,
+    "listwise": listwise,
 }
 
 

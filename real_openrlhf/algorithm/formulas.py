@@ -185,6 +185,13 @@ def disco(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return push.masked_fill(groups.size(groups.negative) == 0, 0.0) - groups.mean(scores, groups.positive)
 
 
+def listwise(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """-sum q log softmax(s), q = softmax(u/eta), u the z-scored rewards of the group; 0 where they are equal"""
+    target = groups.log_softmax(groups.zscores(groups.values, groups.valid) / settings["eta"], groups.valid).exp()
+    losses = -target.to(scores) * groups.log_softmax(scores, groups.valid)
+    return groups.sum(losses, groups.valid & ~groups.uniform(groups.values))
+
+
 _STEP_KL = ("disco_kl_coef", "disco_kl_delta")
 
 OBJECTIVES: dict[str, Objective] = {
@@ -255,6 +262,24 @@ OBJECTIVES: dict[str, Objective] = {
         score="ratio_old",
         tau=1.0,
         reads=("tau", *_STEP_KL),
+    ),
+    "listwise": Objective(
+        listwise,
+        label="Listwise target",
+        about="cross-entropy to a target over the group, made of its rewards, which may be graded",
+        source="TPO (arXiv 2604.06159), LPO (2605.06139) and ADPO (2510.18913), our reading; not in the paper",
+        family="listwise",
+        score="sum_log_ratio_old",
+        reads=(),
+        graded=True,
+        settings={
+            "eta": Constant(1.0, "temperature of the target: above 1 closer to uniform", above=0),
+            "score": Constant(
+                "sum_log_ratio_old",
+                "sum of a rollout's log-ratios, as published, or log_ratio_old, their mean",
+                ("sum_log_ratio_old", "log_ratio_old"),
+            ),
+        },
     ),
 }
 

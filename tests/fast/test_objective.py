@@ -22,7 +22,8 @@ def weigh(scores, labels, groups=None, **options):
     scores = torch.as_tensor(scores, dtype=torch.float64)
     labels = torch.as_tensor(labels)
     groups = torch.zeros_like(labels) if groups is None else torch.as_tensor(groups)
-    counts = {name: options.pop(name) for name in ("num_groups", "num_rollouts") if name in options}
+    counts = {name: options.pop(name) for name in ("num_groups", "num_rollouts", "values") if name in options}
+    counts.setdefault("values", labels == POSITIVE)
     return score_weights(ObjectiveSettings(**options), scores, labels, groups, **counts)
 
 
@@ -95,7 +96,9 @@ def test_extreme_scores_in_float32(name, labels, uniform_groups):
     settings = ObjectiveSettings(name, uniform_groups=uniform_groups)
     labels = torch.tensor(labels, dtype=torch.long)
     for scores in ([500.0, -500.0, 500.0, -500.0], [-500.0, -500.0, 500.0, 500.0], [500.0] * 4, [-500.0] * 4):
-        weighed = score_weights(settings, torch.tensor(scores[: len(labels)]), labels, torch.zeros_like(labels))
+        weighed = score_weights(
+            settings, torch.tensor(scores[: len(labels)]), labels, torch.zeros_like(labels), values=labels == POSITIVE
+        )
         assert weighed.weights.dtype == torch.float32
         for value in (weighed.loss, weighed.loss_pos, weighed.loss_neg, weighed.loss_per_group, weighed.weights):
             assert value.isfinite().all()
@@ -260,7 +263,9 @@ def test_gradcheck(name, uniform_groups):
     options = ObjectiveSettings(name, uniform_groups=uniform_groups)
     scores = torch.tensor([0.2, -0.4, 0.7, -1.1, 0.3, 0.9, -0.6], dtype=torch.float64, requires_grad=True)
     labels, groups = torch.tensor([1, 0, 0, 1, 1, -1, -2]), torch.tensor([0, 0, 1, 0, 2, 1, 0])
-    assert torch.autograd.gradcheck(lambda s: group_loss(options, s, labels, groups).loss, (scores,))
+    assert torch.autograd.gradcheck(
+        lambda s: group_loss(options, s, labels, groups, values=labels == 1).loss, (scores,)
+    )
 
 
 @pytest.mark.parametrize("kind", SCORES)
