@@ -62,6 +62,14 @@ def listwise(pos, neg, rows, settings, zero):
     return -sum(q / sum(target) * log(exp(s) / whole) for q, (s, _, _) in zip(target, rows, strict=True))
 
 
+def conspo(pos, neg, rows, settings, zero):
+    def term(s):
+        own = exp((s - settings["margin"]) / settings.tau)
+        return -log(own / (own + sum(exp(other / settings.tau) for other in neg)))
+
+    return sum(term(s) for s in pos) / max(len(pos), 1)
+
+
 NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,
@@ -72,6 +80,7 @@ NAIVE: dict[str, Callable] = {
     "disco_logl": disco,
     "disco_lratio": disco,
     "listwise": listwise,
+    "conspo": conspo,
 }
 
 

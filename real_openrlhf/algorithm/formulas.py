@@ -192,6 +192,12 @@ def listwise(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return groups.sum(losses, groups.valid & ~groups.uniform(groups.values))
 
 
+def conspo(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """mean_P -log(e^((s-margin)/tau) / (e^((s-margin)/tau) + sum_N e^(s/tau))); 0 where a side is empty"""
+    negatives = groups.logsumexp(scores / settings.tau, groups.negative)[groups.index]
+    return groups.mean(softplus(negatives - (scores - settings["margin"]) / settings.tau), groups.positive)
+
+
 _STEP_KL = ("disco_kl_coef", "disco_kl_delta")
 
 OBJECTIVES: dict[str, Objective] = {
@@ -280,6 +286,15 @@ OBJECTIVES: dict[str, Objective] = {
                 ("sum_log_ratio_old", "log_ratio_old"),
             ),
         },
+    ),
+    "conspo": Objective(
+        conspo,
+        label="ConSPO",
+        about="InfoNCE: each right answer against all wrong ones of its group, by mean log-probability",
+        source="ConSPO (arXiv 2605.12969), our reading with a fixed margin; not in the paper",
+        family="conspo",
+        score="log_prob",
+        settings={"margin": Constant(0.0, "what a right answer's score must be above the wrong ones'")},
     ),
 }
 
