@@ -70,6 +70,13 @@ def conspo(pos, neg, rows, settings, zero):
     return sum(term(s) for s in pos) / max(len(pos), 1)
 
 
+def maxrl(pos, neg, rows, settings, zero):
+    if not pos:
+        return 0
+    rate = len(pos) / len(rows)
+    return -sum(((label == 1) - rate) / rate * s for s, label, _ in rows) / len(rows)
+
+
 NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,
@@ -81,6 +88,7 @@ NAIVE: dict[str, Callable] = {
     "disco_lratio": disco,
     "listwise": listwise,
     "conspo": conspo,
+    "maxrl": maxrl,
 }
 
 

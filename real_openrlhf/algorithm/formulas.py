@@ -198,6 +198,14 @@ def conspo(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     return groups.mean(softplus(negatives - (scores - settings["margin"]) / settings.tau), groups.positive)
 
 
+def maxrl(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """-mean (r - mean r) / mean r * s over the group, r 1 for a positive, else 0; 0 without a positive"""
+    rewards = groups.positive.to(scores)
+    rate = groups.mean(rewards, groups.valid)[groups.index]
+    weights = (rewards - rate) / rate.where(rate > 0, 1.0)
+    return -groups.mean(weights * scores, groups.valid)
+
+
 _STEP_KL = ("disco_kl_coef", "disco_kl_delta")
 
 OBJECTIVES: dict[str, Objective] = {
@@ -295,6 +303,15 @@ OBJECTIVES: dict[str, Objective] = {
         family="conspo",
         score="log_prob",
         settings={"margin": Constant(0.0, "what a right answer's score must be above the wrong ones'")},
+    ),
+    "maxrl": Objective(
+        maxrl,
+        label="MaxRL",
+        about="policy gradient with rewards over their group's mean: maximum likelihood of a right answer",
+        source="MaxRL (arXiv 2602.02710), our reading; not in the paper",
+        family="maxrl",
+        score="sum_log_ratio_old",
+        reads=(),
     ),
 }
 
