@@ -16,7 +16,7 @@ from naive_losses import naive_group_loss
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.packing import Limit
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, check_whole_groups, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
 from real_openrlhf.algorithm.step_plan import (
     MicroBatch,
@@ -254,6 +254,15 @@ def share(tables: list[tuple[list[int], list[float]]]) -> tuple[list[float], flo
     count = sum(len(own) for own, _ in tables)
     shared, total = share_scores(torch.tensor(scores), torch.tensor(places, dtype=torch.long), count, torch.ones(()))
     return shared.tolist(), float(total)
+
+
+def told_torn(groups: list[list[int]], size: int | None = None) -> str:
+    """What each rank is told of its part of the groups."""
+    try:
+        check_whole_groups(groups[dist.get_rank()], size)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tensor]]:
