@@ -118,8 +118,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from real_openrlhf.report.command import write
     from real_openrlhf.report.read_runs import read_runs
+    from real_openrlhf.report.report_folder import write
 
     grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
     every = entries(args.algos, args.seeds, args.first_seed, [*grid.values()])
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
             refuse_other_flags(folder / entry.name, train_command.request_of(_words(entry, common)))
     print(f"{len(every)} runs of {args.steps} steps, {len(every) - len(todo)} already finished: {folder}")
     if args.publish and todo:
-        refuse_now()
+        refuse_now(args.publish, folder)
     failures = _train(todo, common, args.out.resolve(), len(every)) if todo else []
     if failures and failures[-1][1] == REFUSED:  # and has said why
         return REFUSED

@@ -32,24 +32,23 @@ LOOKS = {
     "disco_lratio": Look("#7B3FA0", (0, (8, 2)), "*"),
 }
 # The looks of algorithms that have none of their own yet, in turn.
-SPARE = (
-    Look("#882255", (0, (5, 1, 1, 1)), "p"),
-    Look("#332288", (0, (2, 1)), "d"),
-    Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
-    Look("#B8336A", (0, (7, 1)), "h"),
-    Look("#5C4033", (0, (3, 1, 1, 1)), "H"),
-    Look("#00736B", (0, (1, 2)), "4"),
+SPARE = iter(
+    (
+        Look("#882255", (0, (5, 1, 1, 1)), "p"),
+        Look("#332288", (0, (2, 1)), "d"),
+        Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
+        Look("#B8336A", (0, (7, 1)), "h"),
+        Look("#5C4033", (0, (3, 1, 1, 1)), "H"),
+        Look("#00736B", (0, (1, 2)), "4"),
+    )
 )
 UNKNOWN = Look("#444444", (0, (2, 2)), "h")
 
 
-def _methods() -> dict[str, Method]:
-    spare = iter(SPARE)
-    looks = {name: LOOKS.get(name) or next(spare, UNKNOWN) for name in ALGORITHMS}
-    return {name: Method(**vars(look), label=ALGORITHMS[name].label) for name, look in looks.items()}
-
-
-METHODS = _methods()
+METHODS = {
+    name: Method(**vars(LOOKS.get(name) or next(SPARE, UNKNOWN)), label=algorithm.label)
+    for name, algorithm in ALGORITHMS.items()
+}
 REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 
 

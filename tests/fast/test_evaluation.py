@@ -12,11 +12,11 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation import result_tables
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
-from real_openrlhf.evaluation.results import Graded, per_problem, summarise
+from real_openrlhf.evaluation.results import Graded, per_problem, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, read_tasks
+from real_openrlhf.report.table_forms import to_latex, to_markdown
 
 ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
@@ -218,7 +218,8 @@ def paper_results():
 
 
 def test_markdown_in_the_layout_of_the_paper(paper_results):
-    header, _, row, _, note = result_tables.markdown(paper_results).splitlines()
+    _, _, header, _, row, _, *notes = to_markdown(table(paper_results)).splitlines()
+    note = " ".join(notes)
     assert header == "| Model | AIME24 | AIME25 | MATH500 | AMC23 | Minerva | O-Bench | Avg. |"
     cells = row.strip("| ").split(" | ")
     assert cells[0] == "real_1.5b" and len(cells) == 8
@@ -236,9 +237,9 @@ def test_markdown_in_the_layout_of_the_paper(paper_results):
 
 
 def test_latex_in_the_layout_of_the_paper(paper_results):
-    text = result_tables.latex(paper_results)
+    text = to_latex(table(paper_results))
     assert "Model & AIME24 & AIME25 & MATH500 & AMC23 & Minerva & O-Bench & Avg. \\\\" in text
-    assert "\\begin{tabular}{lccccccc}" in text and "real\\_1.5b & 0.750 {\\scriptsize$\\pm$" in text
+    assert "\\begin{tabular}{lrrrrrrr}" in text and "real\\_1.5b & 0.750 $\\pm$ " in text
     for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"):
         assert text.count(rule) == 1
     assert "top\\_p" in text and "±" not in text

@@ -19,10 +19,6 @@ _BRACKET = re.compile(r"\\.|[{}()\[\]]", re.DOTALL)
 _LONG_DIGITS = re.compile(rf"\d{{{_MAX_DIGITS},}}")
 
 
-def too_long(answer: str) -> bool:
-    return len(answer) > MAX_LENGTH
-
-
 def too_deep(answer: str) -> bool:
     """Nesting is bounded first of all: what parses the text recurses on it."""
     depth = 0

@@ -10,8 +10,8 @@ _MAX_DIGITS = 4_000
 # How many significant digits a decimal needs to stand for a value that has no finite decimal.
 ROUNDED_DIGITS = 6
 
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_SPACED_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d ])")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,\d{3})+(?![\d,])|(?: \d{3})+(?![\d ]))")
+_MIXED = re.compile(r"(?<![\d.])(\d+)(?:\\frac\{(\d+)\}\{(\d+)\}| (\d+)/(\d+))")
 _LEXEME = re.compile(r"\d+(?:\.\d+)?|\\[a-zA-Z]+|\\.|\S")
 _DECIMAL = re.compile(
     r"(?P<sign>-?)(?P<digits>\d+\.\d+)(?:\\cdot ?10\^\{(?P<power>[+-]?\d{1,5})\})?|"
@@ -27,23 +27,25 @@ class NoValue(Exception):
     """The text is arithmetic that divides by zero: it is equal to nothing but itself."""
 
 
-class _NotANumber(Exception):
-    pass
-
-
 def rational(text: str) -> Fraction | None:
     """The exact value of a normalised text of plain arithmetic; None for anything else.
 
     Raises TooLarge for towers of powers and NoValue for a division by zero.
     """
-    text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
-    text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    text = _THOUSANDS.sub(lambda number: re.sub("[ ,]", "", number[0]), text)
+    text = _MIXED.sub(_sum_of_mixed, text)
     try:
         return _Arithmetic(text).value()
-    except _NotANumber:
+    except ValueError:  # no number
         return None
     except ZeroDivisionError:
         raise NoValue from None
+
+
+def _sum_of_mixed(number: re.Match) -> str:
+    r"""`1\frac{4}{5}` and `2 1/2` are sums, not products; `2\frac{3}{2}` is a product."""
+    above, below = int(number[2] or number[4]), int(number[3] or number[5])
+    return f"({number[1]}+\\frac{{{above}}}{{{below}}})" if above < below else number[0]
 
 
 def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
@@ -78,11 +80,7 @@ def rounds_to(decimal: str, value: Fraction, enough: int = ROUNDED_DIGITS) -> bo
 
 
 def _is_finite_decimal(value: Fraction) -> bool:
-    rest = value.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest == 1
+    return 10 ** value.denominator.bit_length() % value.denominator == 0
 
 
 def _checked(value: Fraction) -> Fraction:
@@ -104,7 +102,7 @@ class _Arithmetic:
     def value(self) -> Fraction:
         result = self._sum()
         if self.position < len(self.parts):
-            raise _NotANumber
+            raise ValueError
         return result
 
     def _peek(self) -> str:
@@ -113,14 +111,14 @@ class _Arithmetic:
     def _take(self, expected: str = "") -> str:
         token = self._peek()
         if not token or (expected and token != expected):
-            raise _NotANumber
+            raise ValueError
         self.position += 1
         return token
 
     def _sum(self) -> Fraction:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise _NotANumber
+            raise ValueError
         total = self._product()
         while self._peek() in ("+", "-"):
             sign = 1 if self._take() == "+" else -1
@@ -129,30 +127,21 @@ class _Arithmetic:
         return total
 
     def _product(self) -> Fraction:
-        sign = 1
-        while self._peek() in ("-", "+"):
-            sign = -sign if self._take() == "-" else sign
         total = self._power()
         while True:
             token = self._peek()
-            if token == r"\cdot":
+            if token in (r"\cdot", "/"):
                 self._take()
-                total = _checked(total * self._signed_power())
-            elif token == "/":
-                self._take()
-                total = _checked(total / self._signed_power())
+                factor = self._power()
+                total = _checked(total * factor if token == r"\cdot" else total / factor)
             elif token in ("(", r"\frac", r"\binom"):
                 total = _checked(total * self._power())
             else:
-                return sign * total
-
-    def _signed_power(self) -> Fraction:
-        if self._peek() == "-":
-            self._take()
-            return -self._power()
-        return self._power()
+                return total
 
     def _power(self) -> Fraction:
+        if self._peek() in ("-", "+"):
+            return self._power() if self._take() == "+" else -self._power()
         base = self._factorial()
         if self._peek() != "^":
             return base
@@ -162,7 +151,7 @@ class _Arithmetic:
     @staticmethod
     def _raised(base: Fraction, exponent: Fraction) -> Fraction:
         if exponent.denominator != 1:
-            raise _NotANumber
+            raise ValueError
         bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
         if bits > 1 and bits * abs(exponent) > MAX_BITS:
             raise TooLarge
@@ -173,7 +162,7 @@ class _Arithmetic:
         while self._peek() == "!":
             self._take()
             if value.denominator != 1 or value < 0 or self._peek() == "!":
-                raise _NotANumber  # 7!! is a double factorial
+                raise ValueError  # 7!! is a double factorial
             if value > 3_000:
                 raise TooLarge
             value = _checked(Fraction(math.factorial(value.numerator)))
@@ -182,54 +171,21 @@ class _Arithmetic:
     def _atom(self) -> Fraction:
         token = self._take()
         if token[0].isdigit():
-            return self._mixed(token)
+            return Fraction(token)
         if token == r"\frac":
             numerator, denominator = self._group("{", "}"), self._group("{", "}")
             return _checked(numerator / denominator)
         if token == r"\binom":
             return self._binomial(self._group("{", "}"), self._group("{", "}"))
-        if token == "C" and self._peek() == "(":
-            self._take()
-            top = self._sum()
-            self._take(",")
-            bottom = self._sum()
-            self._take(")")
-            return self._binomial(top, bottom)
         if token in ("(", "{"):
             self.position -= 1
             return self._group(token, ")" if token == "(" else "}")
-        raise _NotANumber
-
-    def _mixed(self, whole: str) -> Fraction:
-        r"""`1\frac{4}{5}` and `2 1/2` are mixed numbers, not products."""
-        value = Fraction(whole)
-        if "." in whole:
-            return value
-        start = self.position
-        following = self.parts[start : start + 3]
-        if self._peek() == r"\frac":
-            self._take()
-            part = self._fraction_of_integers()
-            if part is not None and part < 1:
-                return value + part
-            self.position = start
-        elif len(following) == 3 and following[0].isdigit() and following[1] == "/" and following[2].isdigit():
-            self.position += 3
-            return value + Fraction(int(following[0]), int(following[2]))
-        return value
-
-    def _fraction_of_integers(self) -> Fraction | None:
-        parts = self.parts[self.position : self.position + 6]
-        if len(parts) == 6 and parts[0] == parts[3] == "{" and parts[2] == parts[5] == "}":
-            if parts[1].isdigit() and parts[4].isdigit():
-                self.position += 6
-                return Fraction(int(parts[1]), int(parts[4]))
-        return None
+        raise ValueError
 
     @staticmethod
     def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
         if top.denominator != 1 or bottom.denominator != 1 or top < 0 or bottom < 0:
-            raise _NotANumber
+            raise ValueError
         if min(bottom, top - bottom) > 5_000 or top.numerator.bit_length() > 64:
             raise TooLarge
         return _checked(Fraction(math.comb(top.numerator, bottom.numerator)))
