@@ -97,7 +97,7 @@ FOREIGN = set(
 )
 
 
-GONE = {"--jobs"}  # with 0.2
+GONE = {"--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
 
 
 @cache
