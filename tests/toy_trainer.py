@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
-from naive_losses import naive_group_loss
+from naive import naive_group_loss
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.objective import ObjectiveSettings

@@ -20,7 +20,10 @@ ROOMS = {
     TOP: (set(), {TOP, "algorithm", "patch_tool"}),
     "patch_tool": (set(), {TOP}),
     "algorithm": ({"torch"}, set()),
-    "hooks": ({"cpuinfo", "deepspeed", "openrlhf", "peft", "psutil", "ray", "torch"}, {TOP, "algorithm"}),
+    "hooks": (
+        {"cpuinfo", "deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},
+        {TOP, "algorithm"},
+    ),
     "runs": (set(), {TOP}),
     "recipes": (set(), {TOP, "algorithm", "runs"}),
     "report": ({"PIL", "matplotlib", "numpy", "torch"}, {TOP, "algorithm", "recipes", "runs"}),
@@ -34,7 +37,7 @@ ROOMS = {
 STANDARD_LIBRARY_ONLY = (
     *("cli", "doctor", "errors", "files", "parsing", "patching"),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
-    *("algorithm.schedule", "evaluation.engines", "rewards.math_reward"),
+    *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward"),
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.
 ASKS_OPENRLHF = {"training.checks.preflight", "training.launch.shared_ray"}

@@ -93,9 +93,10 @@ NAIVE: dict[str, Callable] = {
 
 
 def naive_group_loss(
-    settings: ObjectiveSettings, scores: list[Tensor], labels: list[int], values: list[float]
+    settings: ObjectiveSettings, scores: list[Tensor], labels: list[int], values: list[float] | None = None
 ) -> tuple[Tensor, int]:
-    """One prompt's loss, and how many of its rollouts count."""
+    """One prompt's loss, and how many of its rollouts count; without values a positive has 1."""
+    values = [float(label == 1) for label in labels] if values is None else values
     zero, objective = sum(scores) * 0, settings.objective
     if not objective.levels:
         labels = [0 if label == -2 else label for label in labels]
