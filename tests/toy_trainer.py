@@ -100,7 +100,7 @@ def rollouts_of(case: Case) -> Rollouts:
     return Rollouts(
         groups=torch.tensor(case.groups),
         labels=torch.tensor(case.labels),
-        values=torch.tensor(case.values) if case.values else None,
+        values=torch.tensor(case.values or [float(label == 1) for label in case.labels]),
         truncated=torch.zeros(len(case.groups), dtype=torch.bool),
         lengths=list(case.lengths),
         actions=list(case.lengths),
@@ -292,7 +292,7 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
         members.setdefault(case.groups[row], []).append(row)
     losses, valid = [], 0
     for rows in members.values():
-        values = [case.values[row] for row in rows] if case.values else [float(case.labels[row] == 1) for row in rows]
+        values = [case.values[row] for row in rows] if case.values else None
         columns = [scores[row] for row in rows], [case.labels[row] for row in rows], values
         loss, counted = naive_group_loss(settings, *columns)
         losses.append(loss)

@@ -23,7 +23,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 def measure(scores, labels, groups, truncated=None, score_drift=0.0, num_groups=None, **options):
     settings = ObjectiveSettings(**options)
     scores, labels, groups = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels), torch.tensor(groups)
-    weighed = score_weights(settings, scores, labels, groups, num_groups)
+    weighed = score_weights(settings, scores, labels, groups, num_groups, values=labels == 1)
     truncated = None if truncated is None else torch.tensor(truncated)
     return group_metrics(scores, labels, groups, weighed, settings, truncated=truncated, score_drift=score_drift)
 
