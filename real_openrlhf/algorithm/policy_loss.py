@@ -118,23 +118,18 @@ def check_whole_groups(group_ids: Tensor | Sequence[int | str], size: int | None
     if dist.is_available() and dist.is_initialized():
         ranks = [Counter()] * dist.get_world_size()
         dist.all_gather_object(ranks, held)
-    holders: dict[int | str, list[int]] = {}
-    for rank, groups in enumerate(ranks):
-        for group in groups:
-            holders.setdefault(group, []).append(rank)
-    for group, where in holders.items():
+    for group in dict.fromkeys(group for groups in ranks for group in groups):
+        where = [rank for rank, groups in enumerate(ranks) if group in groups]
         if len(where) > 1:
             raise ValueError(
                 f"group {group!r} is torn over ranks {where}. Give all rollouts of a prompt to one rank, or gather "
                 "log-probabilities before the loss"
             )
-    for rank, groups in enumerate(ranks):
-        for group, count in groups.items():
-            if size is not None and count != size:
-                raise ValueError(
-                    f"group {group!r} has {count} rollouts on rank {rank}, not {size}. Call the loss once for all "
-                    "rollouts of a prompt, before any split into micro-batches"
-                )
+        if size is not None and ranks[where[0]][group] != size:
+            raise ValueError(
+                f"group {group!r} has {ranks[where[0]][group]} rollouts on rank {where[0]}, not {size}. Call the loss "
+                "once for all rollouts of a prompt, before any split into micro-batches"
+            )
 
 
 def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False) -> Tensor:
