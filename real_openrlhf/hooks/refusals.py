@@ -57,8 +57,10 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
                 f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
                 "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
             )
-    if threshold is not None and args.algo.real.labels:
-        yield f"--algo.real.label_threshold {threshold} is not read by --algo.real.labels. Leave one of them out"
+    unread = {"label_threshold": threshold, "truncated": {"ignore": "ignore"}.get(args.algo.real.truncated)}
+    for name, value in unread.items() if args.algo.real.labels else ():
+        if value is not None:
+            yield f"--algo.real.{name} {value} is not read by --algo.real.labels. Leave one of them out"
     if threshold is not None and not math.isfinite(threshold):
         yield (
             f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "

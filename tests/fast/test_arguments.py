@@ -183,6 +183,16 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
 
 
+def test_what_a_rule_decides_itself_is_refused_beside_it():
+    rule = f"--algo.real.labels {Path(__file__).parents[2]}/examples/labels/rules.py:default"
+    assert resolve(f"{REAL} {rule}").algo.real.labels == rule.split()[1]
+    found = refusals(f"{rule} --algo.real.label_threshold 0.3 --algo.real.truncated ignore")
+    assert [problem.split(" is not read by")[0] for problem in found] == [
+        "--algo.real.label_threshold 0.3",
+        "--algo.real.truncated ignore",
+    ]
+
+
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
 REFUSED = {
     "a critic": ("--algo.advantage.estimator gae", "would start a critic", "--algo.advantage.estimator group_norm"),
