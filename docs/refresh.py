@@ -47,8 +47,10 @@ def objectives(_: str) -> str:
 
 def reads(name: str) -> str:
     """The settings that an objective reads, with its own values."""
-    own = {**SETTINGS, "tau": OBJECTIVES[name].tau}
-    values = {setting: own[setting] for setting in OBJECTIVES[name].reads}
+    objective = OBJECTIVES[name]
+    own = {**SETTINGS, "tau": objective.tau}
+    values = {setting: own[setting] for setting in objective.reads}
+    values |= {setting: one.default for setting, one in objective.settings.items()}
     return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
 
 

@@ -1,54 +1,109 @@
-"""The objectives as their papers write them: loops over rollouts in plain Python, to hold everything else against."""
+"""Each objective's loss of one prompt, straight from its formula: loops and exponentials, no care for overflow.
+
+A function gets the scores of positives and negatives, all valid (score, label, reward), settings, and a zero tensor.
+"""
 
 import math
+from collections.abc import Callable
 
-import torch
+from torch import Tensor, exp, log
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 
-def naive_group_loss(settings: ObjectiveSettings, scores: list, labels: list[int]) -> tuple[torch.Tensor, int]:
-    """One prompt's loss straight from the formula, and how many of its rollouts count."""
-    zero = sum(scores) * 0
-    if settings.name != "trpa":
+def real(pos, neg, rows, settings, zero):
+    tau = settings.tau
+    return log(1 + zero + sum(exp(-s / tau) for s in pos)) + log(1 + zero + sum(exp(s / tau) for s in neg))
+
+
+def bce(pos, neg, rows, settings, zero):
+    # -log sigmoid, in the form that overflows last
+    return sum(log(1 + exp(-s / settings.tau)) for s in pos) + sum(log(1 + exp(s / settings.tau)) for s in neg)
+
+
+def no_anchor(pos, neg, rows, settings, zero):
+    return log(1 + zero + sum(exp(s / settings.tau) for s in neg) * sum(exp(-s / settings.tau) for s in pos))
+
+
+def constant(pos, neg, rows, settings, zero):
+    p, n = len(pos), len(neg)
+    loss = math.log(1 + p) - sum(s / settings.tau / (1 + p) for s in pos)
+    return loss + math.log(1 + n) + sum(s / settings.tau / (1 + n) for s in neg)
+
+
+def balanced(pos, neg, rows, settings, zero):
+    loss = log(1 + zero + sum(exp(-s / settings.tau) for s in pos) / max(len(pos), 1))
+    return loss + log(1 + zero + sum(exp(s / settings.tau) for s in neg) / max(len(neg), 1))
+
+
+def trpa(pos, neg, rows, settings, zero):
+    terms = []
+    for winner, high, _ in rows:
+        for loser, low, _ in rows:
+            if high > low:
+                gain = 2.5 if high == 1 else 1.0
+                terms.append(-log(1 / (1 + exp(-gain * settings["beta"] * (winner - loser)))))
+    return sum(terms) / max(len(terms), 1)
+
+
+def disco(pos, neg, rows, settings, zero):
+    push = settings.tau * log(sum(exp(s / settings.tau) for s in neg) / len(neg)) if neg else 0
+    return push - (sum(pos) / len(pos) if pos else 0)
+
+
+def listwise(pos, neg, rows, settings, zero):
+    rewards = [reward for _, _, reward in rows]
+    mean = sum(rewards) / len(rewards) if rows else 0
+    variance = sum((reward - mean) ** 2 for reward in rewards) / len(rewards) if rows else 0
+    if variance == 0:
+        return 0
+    target = [math.exp((reward - mean) / math.sqrt(variance) / settings["eta"]) for reward in rewards]
+    whole = sum(exp(s) for s, _, _ in rows)
+    return -sum(q / sum(target) * log(exp(s) / whole) for q, (s, _, _) in zip(target, rows, strict=True))
+
+
+def conspo(pos, neg, rows, settings, zero):
+    def term(s):
+        own = exp((s - settings["margin"]) / settings.tau)
+        return -log(own / (own + sum(exp(other / settings.tau) for other in neg)))
+
+    return sum(term(s) for s in pos) / max(len(pos), 1)
+
+
+def maxrl(pos, neg, rows, settings, zero):
+    if not pos:
+        return 0
+    rate = len(pos) / len(rows)
+    return -sum(((label == 1) - rate) / rate * s for s, label, _ in rows) / len(rows)
+
+
+NAIVE: dict[str, Callable] = {
+    "real": real,
+    "bce": bce,
+    "no_anchor": no_anchor,
+    "constant": constant,
+    "balanced": balanced,
+    "trpa": trpa,
+    "disco_logl": disco,
+    "disco_lratio": disco,
+    "listwise": listwise,
+    "conspo": conspo,
+    "maxrl": maxrl,
+}
+
+
+def naive_group_loss(
+    settings: ObjectiveSettings, scores: list[Tensor], labels: list[int], values: list[float] | None = None
+) -> tuple[Tensor, int]:
+    """One prompt's loss, and how many of its rollouts count; without values a positive has 1."""
+    values = [float(label == 1) for label in labels] if values is None else values
+    zero, objective = sum(scores) * 0, settings.objective
+    if not objective.levels:
         labels = [0 if label == -2 else label for label in labels]
-    seen = {label for label in labels if label != -1}
-    if len(seen) < 2 and settings.uniform_groups == "drop":
+    rows = [row for row in zip(scores, labels, values, strict=True) if row[1] != -1]
+    kinds = {value if objective.graded else label for _, label, value in rows}
+    if len(kinds) < 2 and settings.uniform_groups == "drop":
         return zero, 0
-    tau, exp, log = settings.tau, torch.exp, torch.log
-    positive = [s for s, label in zip(scores, labels, strict=True) if label == 1]
-    negative = [s for s, label in zip(scores, labels, strict=True) if label in (0, -2)]
-    p, n = len(positive), len(negative)
-    if settings.name == "real":
-        loss = log(1 + sum((exp(-s / tau) for s in positive), zero))
-        loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero))
-    elif settings.name == "balanced":
-        loss = log(1 + sum((exp(-s / tau) for s in positive), zero) / max(p, 1))
-        loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero) / max(n, 1))
-    elif settings.name == "no_anchor":
-        loss = log(1 + sum((exp(s / tau) for s in negative), zero) * sum((exp(-s / tau) for s in positive), zero))
-    elif settings.name == "bce":
-        loss = zero
-        for s in positive:
-            loss = loss + log(1 + exp(-s / tau))  # -log sigmoid, in the form that overflows last
-        for s in negative:
-            loss = loss + log(1 + exp(s / tau))
-    elif settings.name == "constant":
-        loss = zero + math.log(1 + p) + math.log(1 + n)
-        loss = loss - sum((s / tau / (1 + p) for s in positive), zero)
-        loss = loss + sum((s / tau / (1 + n) for s in negative), zero)
-    elif settings.name == "trpa":
-        terms = []
-        for winner, high in zip(scores, labels, strict=True):
-            for loser, low in zip(scores, labels, strict=True):
-                if -1 not in (high, low) and high > low:
-                    gain = 2.5 if high == 1 else 1.0
-                    terms.append(-log(1 / (1 + exp(-gain * settings.trpa_beta * (winner - loser)))))
-        loss = sum(terms, zero) / max(len(terms), 1)
-    else:
-        loss = zero
-        if positive:
-            loss = loss - sum(positive) / p
-        if negative:
-            loss = loss + tau * log(sum(exp(s / tau) for s in negative) / n)
-    return loss, p + n
+    pos = [s for s, label, _ in rows if label == 1]
+    neg = [s for s, label, _ in rows if label in (0, -2)]
+    return zero + NAIVE[settings.name](pos, neg, rows, settings, zero), len(rows)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from naive import naive_group_loss
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.packing import Limit
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, check_whole_groups, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
 from real_openrlhf.algorithm.step_plan import (
     MicroBatch,
@@ -38,6 +38,7 @@ class Case:
     labels: tuple[int, ...]
     lengths: tuple[int, ...]
     settings: dict = field(default_factory=dict)
+    values: tuple[float, ...] = ()  # rewards; of objectives of graded ones
     groups_per_step: int = 2
     epochs: int = 1
     size: int | None = None  # samples in a micro-batch
@@ -58,6 +59,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
     # prompts differ in difficulty, so that uniform groups occur
     mixes = [draw(st.sampled_from([(1,), (0,), (1, 0), (1, 0, -1), (0, -2), (1, 0, -2, -1)])) for _ in sizes]
     random = draw(st.randoms(use_true_random=False))
+    rewards = [draw(st.sampled_from([(1.0,), (0.0, 1.0), (0.25, -0.5, 3.0)])) for _ in sizes]
     lengths = [random.randint(0 if random.random() < 0.1 else 1, max_length) for _ in order]
     # a rollout without tokens has no score: it is ignored
     labels = [random.choice(mixes[group]) if length else -1 for group, length in zip(order, lengths, strict=True)]
@@ -67,7 +69,10 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
         "name": name,
         "tau": tau,
         "uniform_groups": draw(st.sampled_from(["drop", "keep"])),
-        "bce_reduction": draw(st.sampled_from(["sum", "mean"])),
+        # of the objective's own, where it has a choice
+        "own": {
+            name: draw(st.sampled_from(one.choices)) for name, one in OBJECTIVES[name].settings.items() if one.choices
+        },
     }
     by_tokens = draw(st.booleans())
     return Case(
@@ -75,6 +80,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
         labels=tuple(labels),
         lengths=tuple(lengths),
         settings=settings,
+        values=tuple(random.choice(rewards[group]) for group in order),
         groups_per_step=draw(st.integers(1, len(sizes))),
         epochs=draw(st.integers(1, 2)),
         size=None if by_tokens else draw(st.integers(1, len(order))),
@@ -94,6 +100,7 @@ def rollouts_of(case: Case) -> Rollouts:
     return Rollouts(
         groups=torch.tensor(case.groups),
         labels=torch.tensor(case.labels),
+        values=torch.tensor(case.values or [float(label == 1) for label in case.labels]),
         truncated=torch.zeros(len(case.groups), dtype=torch.bool),
         lengths=list(case.lengths),
         actions=list(case.lengths),
@@ -112,7 +119,7 @@ def plan_settings(case: Case, ranks: int) -> PlanSettings:
         kept_tokens=case.kept_tokens,
         score_first=case.score_first,
         step_wide=settings.name.startswith("disco") and case.disco_kl_coef > 0,
-        known_at_old=settings.objective.score in KNOWN_AT_OLD,
+        known_at_old=settings.score in KNOWN_AT_OLD,
     )
 
 
@@ -161,7 +168,7 @@ class Trainer:
         self.case, self.rank, self.ranks = case, rank, ranks
         self.toy = Toy(case)
         self.settings = ObjectiveSettings(**case.settings)
-        self.policy_loss = RealPolicyLoss(self.settings.objective.score)
+        self.policy_loss = RealPolicyLoss(self.settings.score)
 
     def run(self, plan: Plan | None = None) -> list[dict]:
         plan = plan or plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
@@ -175,7 +182,7 @@ class Trainer:
         before = [weight.detach().clone() for weight in self.toy.parameters]
         scores = torch.zeros(len(rollouts), dtype=torch.float64)
         if step.scores_known:
-            scores += KNOWN_AT_OLD[self.policy_loss.score]
+            scores += KNOWN_AT_OLD[self.settings.score]
         for wave in step.waves:
             self.train_wave(step, wave, scores)
         loss = self.weigh(step, scores, torch.arange(len(scores))).loss
@@ -212,8 +219,7 @@ class Trainer:
         return kl_hinge_coef(float(kl), self.case.disco_kl_coef) if step.step_wide else 0.0
 
     def weigh(self, step: RankStep, scores: torch.Tensor, rows: torch.Tensor):
-        columns = (scores[rows], step.labels[rows], step.groups[rows])
-        return score_weights(self.settings, *columns, step.num_groups, step.num_rollouts)
+        return step.weigh(self.settings, scores, rows)
 
     def objective(self, step: RankStep, one: Pass, weights: torch.Tensor, constraint: float) -> torch.Tensor:
         own = torch.zeros(len(one.scores), dtype=torch.float64)
@@ -250,6 +256,15 @@ def share(tables: list[tuple[list[int], list[float]]]) -> tuple[list[float], flo
     return shared.tolist(), float(total)
 
 
+def told_torn(groups: list[list[int]], size: int | None = None) -> str:
+    """What each rank is told of its part of the groups."""
+    try:
+        check_whole_groups(groups[dist.get_rank()], size)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """(logged loss, gradients) of one optimizer step: the paper's mean loss as one graph, at the step's parameters."""
     toy = Toy(case)
@@ -259,6 +274,7 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
     zero = sum(weight.sum() for weight in parameters) * 0
     scores = {}
     for row in record["rows"]:
+        kind = settings.score.removeprefix("sum_")
         tokens = []
         for t in range(case.lengths[row]):
             tokens.append(
@@ -267,16 +283,18 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
                     "log_ratio_ref": new[row, t] - toy.ref[row, t],
                     "log_prob": new[row, t],
                     "ratio_old": torch.exp(new[row, t] - toy.old[row, t]),
-                }[settings.objective.score]
+                }[kind]
             )
-        scores[row] = sum(tokens, zero) / max(len(tokens), 1)
+        scores[row] = sum(tokens, zero) / (1 if kind != settings.score else max(len(tokens), 1))
 
     members = {}
     for row in record["rows"]:
         members.setdefault(case.groups[row], []).append(row)
     losses, valid = [], 0
     for rows in members.values():
-        loss, counted = naive_group_loss(settings, [scores[row] for row in rows], [case.labels[row] for row in rows])
+        values = [case.values[row] for row in rows] if case.values else None
+        columns = [scores[row] for row in rows], [case.labels[row] for row in rows], values
+        loss, counted = naive_group_loss(settings, *columns)
         losses.append(loss)
         valid += counted
     loss = sum(losses, zero) / (max(valid, 1) if settings.mean_over_rollouts else len(members))

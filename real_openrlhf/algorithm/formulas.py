@@ -7,8 +7,9 @@ their tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -16,21 +17,22 @@ if TYPE_CHECKING:
 
     from real_openrlhf.algorithm.groups import Groups
 
-# What a rollout's score is the mean of, over its action tokens.
-SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+# What a rollout's score is made of, token by token; TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref).
+TOKEN_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "log_ratio_old": lambda new, old, ref: new - old,  # the paper's relative log-probability
     "log_ratio_ref": lambda new, old, ref: new - ref,
     "log_prob": lambda new, old, ref: new,
     "ratio_old": lambda new, old, ref: (new - old).exp(),
 }
-# Those that are known without a forward pass while the policy still is the old one.
-KNOWN_AT_OLD = {"log_ratio_old": 0.0, "ratio_old": 1.0}
+# A score is the mean of these over a rollout's action tokens, or with this prefix the sum.
+SUM = "sum_"
+SCORES = (*TOKEN_SCORES, *(SUM + kind for kind in TOKEN_SCORES))
+# Scores that are known without a forward pass while the policy still is the old one.
+KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0}
 
 # Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
 SETTINGS: dict[str, Any] = {
     "tau": None,
-    "bce_reduction": "sum",
-    "trpa_beta": 0.1,
     "disco_kl_coef": 1000.0,
     "disco_kl_delta": 1e-4,
 }
@@ -42,8 +44,32 @@ class Constants(Protocol):
     @property
     def tau(self) -> float: ...
 
-    @property
-    def trpa_beta(self) -> float: ...
+    def __getitem__(self, name: str) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A setting of an objective's own, which its formula reads as settings["NAME"]."""
+
+    default: float | str
+    help: str
+    choices: tuple[str, ...] = ()  # of a word
+    above: float = -math.inf  # what a number must be
+
+    def read(self, name: str, value: float | str) -> float | str:
+        """The value, or a ValueError that says which ones there are."""
+        if self.choices:
+            if value not in self.choices:
+                raise ValueError(f"{name} is {value!r}: choose {' or '.join(self.choices)}")
+            return value
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not self.above < number < math.inf:
+            bound = "" if self.above == -math.inf else f" above {self.above:g}"
+            raise ValueError(f"{name} is {value}: use a number{bound}, for example {self.default}")
+        return number
 
 
 @dataclass(frozen=True)
@@ -59,10 +85,16 @@ class Objective:
     tau: float = 0.5
     reads: tuple[str, ...] = ("tau",)
     levels: bool = False  # tells UNPARSABLE from NEGATIVE
+    graded: bool = False  # reads groups.values, the rewards as they are; a group is uniform where these are equal
+    two_sides: bool = True  # nothing to learn from a group of one label, or of one value
+    # Its own settings. Two names have a meaning to us: `score` is the kind of score, with `reduction` mean the loss is
+    # a mean over valid rollouts in place of prompts.
+    settings: Mapping[str, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.score not in SCORES:
-            raise ValueError(f"score is {self.score!r}: choose one of {', '.join(SCORES)}")
+        for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
+            if score not in SCORES or score.endswith("log_ratio_ref") != self.needs_reference:
+                raise ValueError(f"score is {score!r}: choose one of {', '.join(SCORES)}")
         if not set(self.reads) <= SETTINGS.keys():
             raise ValueError(f"reads is {self.reads!r}: choose from {', '.join(SETTINGS)}")
         if not 0 < self.tau < float("inf"):
@@ -71,12 +103,31 @@ class Objective:
     @property
     def needs_reference(self) -> bool:
         """Its score is measured against a reference model."""
-        return self.score == "log_ratio_ref"
+        return self.score.endswith("log_ratio_ref")
 
     @property
     def needs_step_kl(self) -> bool:
         """It comes with DisCO's constraint, whose coefficient is made of the whole optimizer step's KL."""
         return "disco_kl_coef" in self.reads
+
+    def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
+        """The values of its own settings, or a ValueError for one that it has not."""
+        for name in given:
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                raise ValueError(f"the objective has no setting {name!r} of its own. Use those that it has: {known}")
+        return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
+
+
+def assignments(words: Iterable[str] | None) -> dict[str, str]:
+    """NAME=VALUE words, as in --algo.real.set, by name."""
+    pairs = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise ValueError(f"{word!r} is not NAME=VALUE. Use for example eta=0.5")
+        pairs[name] = value
+    return pairs
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -123,7 +174,7 @@ def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-mean log sigmoid(a beta (s_w - s_l)), pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
     preferred, other = groups.pairs()
     gain = 1 + 1.5 * groups.positive[preferred].to(scores)
-    losses = softplus(-gain * settings.trpa_beta * (scores[preferred] - scores[other]))
+    losses = softplus(-gain * settings["beta"] * (scores[preferred] - scores[other]))
     pairs = replace(groups, labels=groups.labels[preferred], index=groups.index[preferred])
     return pairs.mean(losses, pairs.valid)
 
@@ -132,6 +183,27 @@ def disco(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-(mean_P s - tau log mean_N exp(s/tau)), an empty side 0; its KL constraint is `policy_loss.kl_hinge_coef`"""
     push = settings.tau * groups.logmeanexp(scores / settings.tau, groups.negative)
     return push.masked_fill(groups.size(groups.negative) == 0, 0.0) - groups.mean(scores, groups.positive)
+
+
+def listwise(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """-sum q log softmax(s), q = softmax(u/eta), u the z-scored rewards of the group; 0 where they are equal"""
+    target = groups.log_softmax(groups.zscores(groups.values, groups.valid) / settings["eta"], groups.valid).exp()
+    losses = -target.to(scores) * groups.log_softmax(scores, groups.valid)
+    return groups.sum(losses, groups.valid & ~groups.uniform(groups.values))
+
+
+def conspo(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """mean_P -log(e^((s-margin)/tau) / (e^((s-margin)/tau) + sum_N e^(s/tau))); 0 where a side is empty"""
+    negatives = groups.logsumexp(scores / settings.tau, groups.negative)[groups.index]
+    return groups.mean(softplus(negatives - (scores - settings["margin"]) / settings.tau), groups.positive)
+
+
+def maxrl(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """-mean (r - mean r) / mean r * s over the group, r 1 for a positive, else 0; 0 without a positive"""
+    rewards = groups.positive.to(scores)
+    rate = groups.mean(rewards, groups.valid)[groups.index]
+    weights = (rewards - rate) / rate.where(rate > 0, 1.0)
+    return -groups.mean(weights * scores, groups.valid)
 
 
 _STEP_KL = ("disco_kl_coef", "disco_kl_delta")
@@ -148,7 +220,13 @@ OBJECTIVES: dict[str, Objective] = {
         label="REAL with BCE",
         about="ablation: binary cross-entropy in place of the softmax loss",
         source="paper, Eq. BCE, “w/ BCE loss”",
-        reads=("tau", "bce_reduction"),
+        settings={
+            "reduction": Constant(
+                "sum",
+                "sum over a group (the paper's Eq. BCE), or mean over all valid rollouts (the authors' code)",
+                ("sum", "mean"),
+            )
+        },
     ),
     "no_anchor": Objective(
         no_anchor,
@@ -175,7 +253,8 @@ OBJECTIVES: dict[str, Objective] = {
         source="TRPA's code; the paper cites its numbers from DisCO's",
         family="TRPA",
         score="log_ratio_ref",
-        reads=("trpa_beta",),
+        reads=(),
+        settings={"beta": Constant(0.1, "factor of the score differences, as in TRPA's code", above=0)},
         levels=True,
     ),
     "disco_logl": Objective(
@@ -197,6 +276,42 @@ OBJECTIVES: dict[str, Objective] = {
         score="ratio_old",
         tau=1.0,
         reads=("tau", *_STEP_KL),
+    ),
+    "listwise": Objective(
+        listwise,
+        label="Listwise target",
+        about="cross-entropy to a target over the group, made of its rewards, which may be graded",
+        source="TPO (arXiv 2604.06159), LPO (2605.06139) and ADPO (2510.18913), our reading; not in the paper",
+        family="listwise",
+        score="sum_log_ratio_old",
+        reads=(),
+        graded=True,
+        settings={
+            "eta": Constant(1.0, "temperature of the target: above 1 closer to uniform", above=0),
+            "score": Constant(
+                "sum_log_ratio_old",
+                "sum of a rollout's log-ratios, as published, or log_ratio_old, their mean",
+                ("sum_log_ratio_old", "log_ratio_old"),
+            ),
+        },
+    ),
+    "conspo": Objective(
+        conspo,
+        label="ConSPO",
+        about="InfoNCE: each right answer against all wrong ones of its group, by mean log-probability",
+        source="ConSPO (arXiv 2605.12969), our reading with a fixed margin; not in the paper",
+        family="conspo",
+        score="log_prob",
+        settings={"margin": Constant(0.0, "what a right answer's score must be above the wrong ones'")},
+    ),
+    "maxrl": Objective(
+        maxrl,
+        label="MaxRL",
+        about="policy gradient with rewards over their group's mean: maximum likelihood of a right answer",
+        source="MaxRL (arXiv 2602.02710), our reading; not in the paper",
+        family="maxrl",
+        score="sum_log_ratio_old",
+        reads=(),
     ),
 }
 

@@ -20,6 +20,8 @@ class Groups:
     labels: Tensor  # (K,)
     index: Tensor  # (K,) position of the rollout's group, 0 .. count-1
     count: int
+    values: Tensor  # (K,) the rewards as they came, 0 for ignored rollouts
+    lengths: Tensor  # (K,) action tokens
 
     @property
     def positive(self) -> Tensor:
@@ -58,6 +60,20 @@ class Groups:
         """log mean exp of the chosen values of each group; -inf, with zero gradient, where there are none."""
         return self.logsumexp(values, where) - self.size(where).clamp(min=1).to(values).log()
 
+    def std(self, values: Tensor, where: Tensor) -> Tensor:
+        """Standard deviation of the chosen values of each group, the population's; 0 where there are none."""
+        return self.mean((values - self.mean(values, where)[self.index]) ** 2, where).sqrt()
+
+    def zscores(self, values: Tensor, where: Tensor) -> Tensor:
+        """(K,) the chosen values less their group's mean, over its standard deviation; 0 where they are all equal."""
+        chosen = where & ~self.ignoring(~where).uniform(values)
+        spread = self.std(values, where)[self.index].where(chosen, 1.0)
+        return ((values - self.mean(values, where)[self.index]) / spread).where(chosen, 0.0)
+
+    def log_softmax(self, values: Tensor, where: Tensor) -> Tensor:
+        """(K,) log softmax of the chosen values of each group; 0 for the others."""
+        return (values - self.logsumexp(values, where)[self.index]).where(where, 0.0)
+
     def pairs(self) -> tuple[Tensor, Tensor]:
         """Positions (preferred, other) of all pairs in a group whose first member has the higher label."""
         order = self.index.argsort(stable=True)
@@ -75,12 +91,9 @@ class Groups:
         """The same groups with the chosen rollouts on neither side."""
         return replace(self, labels=self.labels.masked_fill(where, IGNORED))
 
-    def uniform(self) -> Tensor:
-        """(K,): the rollout's group holds one label only among its valid rollouts."""
-        big = torch.iinfo(torch.long).max
-        labels = self.labels.long()
-        low = labels.new_full((self.count,), big)
-        low = low.scatter_reduce(0, self.index, torch.where(self.valid, labels, big), "amin")
-        high = labels.new_full((self.count,), -big)
-        high = high.scatter_reduce(0, self.index, torch.where(self.valid, labels, -big), "amax")
+    def uniform(self, values: Tensor) -> Tensor:
+        """(K,): these (labels, rewards) are equal among the valid rollouts of the rollout's group."""
+        values, ends = values.double(), values.new_full((self.count,), torch.inf, dtype=torch.float64)
+        low = ends.scatter_reduce(0, self.index, values.masked_fill(~self.valid, torch.inf), "amin")
+        high = (-ends).scatter_reduce(0, self.index, values.masked_fill(~self.valid, -torch.inf), "amax")
         return (low >= high)[self.index]

@@ -1,4 +1,7 @@
-"""Objectives by name: one of ours, or the user's own as FILE.py:NAME. Standard library only until a file is loaded."""
+"""Objectives by name: one of ours, or the user's own as FILE.py:NAME, as their other functions are named too.
+
+Standard library only until a file is loaded.
+"""
 
 import hashlib
 import sys
@@ -36,12 +39,20 @@ def absolute(name: str) -> str:
     return name if path is None else f"{path}:{name.rpartition(':')[2]}"
 
 
-def _from_file(path: Path, name: str) -> Objective:
+def load(name: str) -> object:
+    """What a file calls by this name (FILE.py:NAME), None if nothing; a ValueError if the file cannot be loaded."""
+    path = file_of(name)
+    if path is None:
+        raise ValueError(f"{name!r} names no file. Give FILE.py:NAME")
     try:
         source = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}). Give a Python file that can") from None
-    found = vars(_module(path, source)).get(name)
+    return vars(_module(path, source)).get(name.rpartition(":")[2])
+
+
+def _from_file(path: Path, name: str) -> Objective:
+    found = load(f"{path}:{name}")
     if isinstance(found, Objective):
         return found
     if not callable(found):
@@ -53,7 +64,7 @@ def _from_file(path: Path, name: str) -> Objective:
 @cache
 def _module(path: Path, source: bytes) -> ModuleType:
     """The file as a module: loaded again when it has changed."""
-    module = ModuleType(f"real_objective_{hashlib.sha256(source).hexdigest()[:12]}")
+    module = ModuleType(f"real_users_file_{hashlib.sha256(source).hexdigest()[:12]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from real_openrlhf.algorithm.formulas import SUM
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
@@ -147,6 +148,9 @@ RATIO_METRICS = {
 }
 
 
+ROLLOUT = "rollout_"  # and the kind of score: a family of `token_gradients`
+
+
 def token_gradients(
     family: str,
     log_probs: Tensor,
@@ -161,23 +165,26 @@ def token_gradients(
 
     Baselines take the advantage as 1, as in the paper's Table 1. `grpo` and `gspo` are 0 where clipping is active: by
     token, or by the sequence's mean log-ratio; `cispo` and `reinforce` have the token's weight.
-    `rollout` is REAL and whatever else has one weight a rollout (`weights`, the
-    `rollout_weights` of its step); `rollout_ratio` is that for scores that are means of ratios.
+    `rollout_KIND` is REAL and whatever else has one weight a rollout (`weights`, the `rollout_weights` of its step),
+    by the kind of its score, of `SCORES`.
     """
     log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
     if family in TOKEN_WEIGHTS:
         return token_weights(family, log_ratio, clip)
     ratio = log_ratio.exp()
-    if family in ("rollout", "rollout_ratio"):
+    if family.startswith(ROLLOUT):
         if weights is None:
             raise ValueError(f"family {family} needs the weights of its rollouts")
         each = weights.abs().to(ratio)[:, None]
-        return each * ratio if family == "rollout_ratio" else each.expand_as(ratio)
+        score = family.removeprefix(ROLLOUT)
+        if score.startswith(SUM):
+            each = each * action_mask.bool().sum(-1, keepdim=True)
+        return each * ratio if score.removeprefix(SUM) == "ratio_old" else each.expand_as(ratio)
     if family == "gspo":
         mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
         ratio = mean.exp().expand_as(ratio)
     elif family != "grpo":
-        raise ValueError(f"unknown family {family!r}: choose grpo, gspo, cispo, reinforce, rollout or rollout_ratio")
+        raise ValueError(f"unknown family {family!r}: choose grpo, gspo, cispo, reinforce or rollout_KIND")
     positive = (labels == POSITIVE)[:, None]
     clipped = torch.where(positive, ratio > 1 + clip[1], ratio < 1 - clip[0])
     return torch.where(clipped, 0.0, ratio)

@@ -6,19 +6,19 @@ model, so a group may be torn over micro-batches and ranks: exchange the scores,
 `sum_k weight_k * score_k`.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import SCORES, SETTINGS, Objective
-from real_openrlhf.algorithm.groups import NEGATIVE, UNPARSABLE, Groups
+from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.lookup import find
 
 UNIFORM_GROUPS = ("drop", "keep")
-BCE_REDUCTIONS = ("sum", "mean")
 
 
 def rollout_scores(
@@ -26,8 +26,8 @@ def rollout_scores(
 ) -> Tensor:
     """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0."""
     if ref_log_probs is None:
-        if kind == "log_ratio_ref":
-            raise ValueError("score kind log_ratio_ref needs ref_log_probs, the reference policy's log-probabilities")
+        if kind.endswith("log_ratio_ref"):
+            raise ValueError(f"score kind {kind} needs ref_log_probs, the reference policy's log-probabilities")
         ref_log_probs = old_log_probs  # no other kind reads it
     mask = action_mask.bool()
 
@@ -35,8 +35,10 @@ def rollout_scores(
         # Select before any arithmetic: 0 * nan is nan, also in a gradient.
         return torch.where(mask, log_probs, 0.0)
 
-    per_token = SCORES[kind](visible(log_probs), visible(old_log_probs), visible(ref_log_probs))
-    return torch.where(mask, per_token, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)
+    of_token = TOKEN_SCORES[kind.removeprefix(SUM)]
+    per_token = of_token(visible(log_probs), visible(old_log_probs), visible(ref_log_probs))
+    total = torch.where(mask, per_token, 0.0).sum(-1)
+    return total if kind.startswith(SUM) else total / mask.sum(-1).clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,14 @@ class ObjectiveSettings:
     name: str | Objective = "real"
     tau: Any = None  # a number; without one, the objective's own
     uniform_groups: str = "drop"
-    bce_reduction: str = "sum"
-    trpa_beta: float = SETTINGS["trpa_beta"]
+    own: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings of the objective's own; those left out have defaults
 
     def __post_init__(self) -> None:
         if self.uniform_groups not in UNIFORM_GROUPS:
             raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose drop or keep")
-        if self.bce_reduction not in BCE_REDUCTIONS:
-            raise ValueError(f"bce_reduction is {self.bce_reduction!r}: choose sum or mean")
+        object.__setattr__(self, "own", self.objective.constants(self.own))
         if self.tau is None:
             object.__setattr__(self, "tau", self.objective.tau)
         if not 0 < self.tau < float("inf"):
@@ -66,10 +68,19 @@ class ObjectiveSettings:
     def objective(self) -> Objective:
         return find(self.name)
 
+    def __getitem__(self, name: str) -> Any:
+        """The value of a setting of the objective's own."""
+        return self.own[name]
+
+    @property
+    def score(self) -> str:
+        """The kind of score, one of `SCORES`."""
+        return self.own.get("score", self.objective.score)
+
     @property
     def mean_over_rollouts(self) -> bool:
         """The authors' BCE averages over valid rollouts; everything else over prompt groups."""
-        return self.bce_reduction == "mean" and "bce_reduction" in self.objective.reads
+        return self.own.get("reduction") == "mean"
 
 
 @dataclass(frozen=True)
@@ -95,18 +106,37 @@ class WeighedLoss(GroupLoss):
         return self.weights * self.denominator
 
 
-def make_groups(settings: ObjectiveSettings, labels: Tensor, groups: Tensor) -> Groups:
-    """The table's groups as the objective sees them: levels merged, uniform groups ignored if they are dropped."""
+def make_groups(
+    settings: ObjectiveSettings,
+    labels: Tensor,
+    groups: Tensor,
+    values: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> Groups:
+    """The table's groups as the objective sees them: levels merged, uniform groups ignored if they are dropped.
+
+    Without `values` a positive has 1 and the others 0, which is wrong for an objective of graded rewards: it asks for
+    them. Rewards are rounded to float32, as OpenRLHF keeps them: 0.1 + 0.2 is 0.3, and a group of both is uniform.
+    """
+    objective = settings.objective
     ids, index = torch.unique(groups, return_inverse=True)
-    if not settings.objective.levels:
+    if not objective.levels:
         labels = labels.masked_fill(labels == UNPARSABLE, NEGATIVE)
-    table = Groups(labels, index, len(ids))
-    return table.ignoring(table.uniform()) if settings.uniform_groups == "drop" else table
+    if values is None:
+        if objective.graded:
+            raise ValueError(f"{objective.label or settings.name} is an objective of graded rewards and got none")
+        values = labels == POSITIVE
+    lengths = torch.ones_like(labels) if lengths is None else lengths
+    table = Groups(labels, index, len(ids), values.float().double(), lengths)
+    table = replace(table, values=table.values.masked_fill(~table.valid, 0.0))
+    if settings.uniform_groups == "keep" or not objective.two_sides:
+        return table
+    return table.ignoring(table.uniform(table.values if objective.graded else labels))
 
 
-def count_valid(settings: ObjectiveSettings, labels: Tensor, groups: Tensor) -> int:
+def count_valid(settings: ObjectiveSettings, labels: Tensor, groups: Tensor, values: Tensor | None = None) -> int:
     """How many rollouts count, the `num_rollouts` of a step: needs no scores, so it is known before any forward."""
-    return int(make_groups(settings, labels, groups).valid.sum())
+    return int(make_groups(settings, labels, groups, values).valid.sum())
 
 
 def group_loss(
@@ -116,14 +146,17 @@ def group_loss(
     groups: Tensor,
     num_groups: int | None = None,
     num_rollouts: int | None = None,
+    values: Tensor | None = None,
+    lengths: Tensor | None = None,
 ) -> GroupLoss:
     """The objective's loss, differentiable in the scores.
 
     `num_groups` is the denominator: the prompt groups of the whole optimizer step, with uniform, dropped and fully
     ignored ones. Left out, it is the number of groups in the table. Where the table is only a part of the step (whole
     groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's `count_valid`.
+    `values` are the rewards and `lengths` the action tokens of each rollout, as in `make_groups`.
     """
-    table = make_groups(settings, labels, groups)
+    table = make_groups(settings, labels, groups, values, lengths)
     scores = scores.masked_fill(~table.valid, 0.0)
     if settings.mean_over_rollouts:
         denominator = int(table.valid.sum()) if num_rollouts is None else num_rollouts
@@ -157,11 +190,13 @@ def score_weights(
     groups: Tensor,
     num_groups: int | None = None,
     num_rollouts: int | None = None,
+    values: Tensor | None = None,
+    lengths: Tensor | None = None,
 ) -> WeighedLoss:
     """d loss / d scores by autograd on the table: all that a backward pass through the model needs of the groups."""
     with torch.enable_grad():
         leaf = scores.detach().clone().requires_grad_()
-        result = group_loss(settings, leaf, labels, groups, num_groups, num_rollouts)
+        result = group_loss(settings, leaf, labels, groups, num_groups, num_rollouts, values, lengths)
         (weights,) = torch.autograd.grad(result.loss, leaf)
     known = {field.name: getattr(result, field.name) for field in fields(result)}
     return WeighedLoss(**known | {"loss": result.loss.detach(), "weights": weights})

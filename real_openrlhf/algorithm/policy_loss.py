@@ -1,8 +1,10 @@
 """What a trainer calls: the loss whose gradient is the paper's, the KL terms, and the whole of it as one function."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from real_openrlhf.algorithm.formulas import Objective
@@ -73,44 +75,79 @@ def real_policy_loss(
     uniform_groups: str = "drop",
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
+    own: Mapping[str, float | str] | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """The paper's loss for any trainer that holds whole groups, mean over prompts, and the `real/*` metrics.
 
-    `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored); a
-    rollout without action tokens is ignored too.
+    `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored);
+    an objective of graded rewards takes any finite ones. A rollout without action tokens is ignored too.
     `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name, your own as
     FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference.
+    `own` are settings of the objective's own, such as {"eta": 0.5}; `bce_reduction` is a short name for one of them.
     """
-    settings = ObjectiveSettings(objective, tau, uniform_groups, bce_reduction)
+    own = {**({"reduction": bce_reduction} if bce_reduction != "sum" else {}), **(own or {})}
+    settings = ObjectiveSettings(objective, tau, uniform_groups, own)
     if log_probs.dim() != 2 or old_log_probs.shape != log_probs.shape or action_mask.shape != log_probs.shape:
         raise ValueError(
             "log_probs, old_log_probs and action_mask must have one shape (rollouts, tokens), got "
             f"{tuple(log_probs.shape)}, {tuple(old_log_probs.shape)} and {tuple(action_mask.shape)}"
         )
-    labels = labels_from_rewards(rewards).to(log_probs.device)
+    values = torch.as_tensor(rewards, dtype=torch.float64).detach().to(log_probs.device)
+    labels = labels_from_rewards(rewards, settings.objective.graded).to(log_probs.device)
     groups = _group_index(group_ids).to(log_probs.device)
     for name, column in (("rewards", labels), ("group_ids", groups)):
         if column.shape != log_probs.shape[:1]:
             raise ValueError(f"{name} has shape {tuple(column.shape)}, but there are {len(log_probs)} rollouts")
     labels = labels.masked_fill(~action_mask.bool().any(-1), IGNORED)
 
-    scores = rollout_scores(settings.objective.score, log_probs, old_log_probs, ref_log_probs, action_mask)
-    loss = group_loss(settings, scores, labels, groups).loss
-    weighed = score_weights(settings, scores, labels, groups)
+    scores = rollout_scores(settings.score, log_probs, old_log_probs, ref_log_probs, action_mask)
+    lengths = action_mask.bool().sum(-1)
+    loss = group_loss(settings, scores, labels, groups, values=values, lengths=lengths).loss
+    weighed = score_weights(settings, scores, labels, groups, values=values, lengths=lengths)
     return loss, group_metrics(scores, labels, groups, weighed, settings)
 
 
-def labels_from_rewards(rewards: Tensor | Sequence[float]) -> Tensor:
-    """1 -> POSITIVE, 0 -> NEGATIVE, nan -> IGNORED; anything else is refused with the sample named."""
+def check_whole_groups(group_ids: Tensor | Sequence[int | str], size: int | None = None) -> None:
+    """A ValueError where `real_policy_loss` would see parts of groups: call it beside the loss, on every rank.
+
+    With torch.distributed it asks all ranks whether they hold a group that another one holds too, and raises on all of
+    them. With a `size` each group must have that many rollouts here, which also finds groups torn over micro-batches.
+    """
+    held = Counter(group_ids.tolist() if isinstance(group_ids, Tensor) else group_ids)
+    ranks: list[Counter] = [held]
+    if dist.is_available() and dist.is_initialized():
+        ranks = [Counter()] * dist.get_world_size()
+        dist.all_gather_object(ranks, held)
+    for group in dict.fromkeys(group for groups in ranks for group in groups):
+        where = [rank for rank, groups in enumerate(ranks) if group in groups]
+        if len(where) > 1:
+            raise ValueError(
+                f"group {group!r} is torn over ranks {where}. Give all rollouts of a prompt to one rank, or gather "
+                "log-probabilities before the loss"
+            )
+        if size is not None and ranks[where[0]][group] != size:
+            raise ValueError(
+                f"group {group!r} has {ranks[where[0]][group]} rollouts on rank {where[0]}, not {size}. Call the loss "
+                "once for all rollouts of a prompt, before any split into micro-batches"
+            )
+
+
+def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False) -> Tensor:
+    """1 -> POSITIVE, 0 -> NEGATIVE, nan -> IGNORED; anything else is refused with the sample named.
+
+    Of graded rewards only what is not finite; they are positive above 0.5, for the metrics.
+    """
     rewards = torch.as_tensor(rewards, dtype=torch.float64).detach().cpu()
-    known = (rewards == 0) | (rewards == 1) | rewards.isnan()
-    if not bool(known.all()):
-        sample = int((~known).nonzero()[0, 0])
+    known = rewards.isfinite() if graded else (rewards == 0) | (rewards == 1)
+    if graded and bool(rewards.isinf().any()):
+        raise ValueError(f"reward of sample {int(rewards.isinf().nonzero()[0, 0])} is infinite. Use finite rewards")
+    if not bool((known | rewards.isnan()).all()):
+        sample = int((~known & ~rewards.isnan()).nonzero()[0, 0])
         raise ValueError(
             f"reward of sample {sample} is {rewards[sample].item():g}: REAL's labels are 1 (positive), "
             "0 (negative) or nan (ignored). Threshold the rewards first."
         )
-    labels = torch.where(rewards == 1, POSITIVE, NEGATIVE)
+    labels = torch.where(rewards > 0.5, POSITIVE, NEGATIVE)
     return torch.where(rewards.isnan(), IGNORED, labels)
 
 

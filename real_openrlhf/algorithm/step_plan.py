@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.objective import ObjectiveSettings, count_valid
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, count_valid, score_weights
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import Layout, Wave, shallowest, steps_of_groups
 
@@ -25,6 +25,7 @@ class Rollouts:
     truncated: Tensor  # the response hit the length limit; for the metrics only
     lengths: list[int]  # tokens of prompt and response
     actions: list[int]  # tokens that are trained
+    values: Tensor | None = None  # rewards, for objectives of graded ones; None: those that the labels say
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,8 @@ class RankStep:
 
     groups: Tensor
     labels: Tensor
+    values: Tensor | None
+    lengths: Tensor  # action tokens
     truncated: Tensor
     num_groups: int
     num_rollouts: int  # that count, for objectives that average over rollouts
@@ -204,6 +207,12 @@ class RankStep:
     makes_old_log_probs: bool  # the policy is the old one and its forward here is the rollouts' first
     step_wide: bool  # the gradient needs a number of the whole step
     waves: list[RankWave]
+
+    def weigh(self, settings: ObjectiveSettings, scores: Tensor, rows: Tensor) -> WeighedLoss:
+        """Loss and weights of these rows of the table, which are whole groups, with the step's denominators."""
+        values = None if self.values is None else self.values[rows]
+        columns = (scores[rows], self.labels[rows], self.groups[rows])
+        return score_weights(settings, *columns, self.num_groups, self.num_rollouts, values, self.lengths[rows])
 
 
 @dataclass(frozen=True)
@@ -252,12 +261,15 @@ def _rank_steps(
     positions = step.positions
     row_of = {position: row for row, position in enumerate(positions)}
     groups, labels = rollouts.groups[positions], rollouts.labels[positions]
+    values = None if rollouts.values is None else rollouts.values[positions]
     shared = RankStep(
         groups=groups,
         labels=labels,
+        values=values,
+        lengths=torch.tensor(rollouts.actions)[positions],
         truncated=rollouts.truncated[positions],
         num_groups=len(set(groups.tolist())),
-        num_rollouts=count_valid(objective, labels, groups),
+        num_rollouts=count_valid(objective, labels, groups, values),
         action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
         rollouts_with_tokens=sum(rollouts.actions[position] > 0 for position in positions),
         scores_known=step.scores_known,

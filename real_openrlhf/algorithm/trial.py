@@ -1,5 +1,7 @@
 """A small table on which an objective is tried before anything is trained with it."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -10,18 +12,26 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
 GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
+REWARDS = (1.0, 0.25, 0.0, 0.0, 0.75, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0)  # of objectives of graded rewards
+LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
-ON_POLICY = {**KNOWN_AT_OLD, "log_prob": -1.0}  # a score where nothing has moved; against a reference it may be 0
+ON_POLICY = {
+    **KNOWN_AT_OLD,
+    "log_prob": -1.0,
+    "sum_log_prob": -9.0,
+    "sum_ratio_old": 3.0,
+}  # a score where nothing has moved; against a reference it may be 0
 
 
 def problem(settings: ObjectiveSettings) -> str | None:
     """What is wrong with the objective's loss, in one line with the fix; nothing if it can be trained with."""
     labels, groups = torch.tensor(LABELS), torch.tensor(GROUPS)
+    values = torch.tensor(REWARDS) if settings.objective.graded else None
     # Kept uniform groups show the formula an empty side, as the metrics of each side do in every run.
-    table = make_groups(ObjectiveSettings(settings.objective, settings.tau, "keep"), labels, groups)
+    table = make_groups(replace(settings, uniform_groups="keep"), labels, groups, values, torch.tensor(LENGTHS))
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     for moved in (0.0, 1.0):  # the first update after a rollout has every score alike
-        scores = ON_POLICY.get(settings.objective.score, 0.0) + moved * drift
+        scores = ON_POLICY.get(settings.score, 0.0) + moved * drift
         found = _problem(settings, scores.requires_grad_(), table)
         if found:
             return found

@@ -123,7 +123,14 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         default=None,
         metavar="FLOAT",
         help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none)",
+        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, whose labels are for the log)",
+    )
+    group.add_argument(
+        "--algo.real.labels",
+        default=None,
+        metavar="FILE.py:NAME",
+        help="a function that labels a prompt's rollouts: (rollouts) -> 1 positive, 0 negative or None ignored, for "
+        "each (default: none, the threshold)",
     )
 
 
@@ -138,12 +145,18 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
             **options,
         )
 
-    add(
-        "bce_reduction",
-        "sum over a group, as in the paper's Eq. BCE, or mean over all valid rollouts, as in the authors' code",
-        choices=["sum", "mean"],
+    own = "; ".join(
+        f"{name}: {setting}, {one.help} ({one.default})"
+        for name, objective in OBJECTIVES.items()
+        for setting, one in objective.settings.items()
     )
-    add("trpa_beta", "factor of its score differences, no unit, as in TRPA's code", type=float, metavar="FLOAT")
+    group.add_argument(
+        "--algo.real.set",
+        nargs="+",
+        default=None,
+        metavar="NAME=VALUE",
+        help=f"settings of the objective's own. {own} (default: those in parentheses)",
+    )
     add(
         "disco_kl_coef",
         "coefficient of its squared-hinge KL constraint to the old policy",
@@ -287,6 +300,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     scored_against_reference = False
     if real:
         args.algo.real.objective = absolute(args.algo.real.objective)
+        args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
         wrong = list(problems(args))
         if wrong:
             raise UserError(*wrong)

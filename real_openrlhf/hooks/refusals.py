@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import SETTINGS, Objective, readers
+from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
+from real_openrlhf.hooks import label_rules
 
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
@@ -56,6 +57,10 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
                 f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
                 "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
             )
+    unread = {"label_threshold": threshold, "truncated": {"ignore": "ignore"}.get(args.algo.real.truncated)}
+    for name, value in unread.items() if args.algo.real.labels else ():
+        if value is not None:
+            yield f"--algo.real.{name} {value} is not read by --algo.real.labels. Leave one of them out"
     if threshold is not None and not math.isfinite(threshold):
         yield (
             f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "
@@ -169,10 +174,8 @@ def _machinery(args: SimpleNamespace) -> Iterator[str]:
 
 def _numbers(args: SimpleNamespace) -> Iterator[str]:
     real = args.algo.real
-    for name, usual in (("tau", "0.5, as the paper does"), ("trpa_beta", "0.1")):
-        value = getattr(real, name)
-        if value is not None and not 0 < value < math.inf:
-            yield f"--algo.real.{name} {value}: it must be a positive number. Use {usual}"
+    if real.tau is not None and not 0 < real.tau < math.inf:
+        yield f"--algo.real.tau {real.tau}: it must be a positive number. Use 0.5, as the paper does"
     for flag, value in (
         ("algo.kl.init_coef", args.algo.kl.init_coef),
         ("algo.real.kl_old_coef", real.kl_old_coef),
@@ -201,21 +204,29 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         return
     for name, default in SETTINGS.items():
         if name not in objective.reads and getattr(real, name) != default:
-            reads = " and ".join(f"--algo.real.{one}" for one in objective.reads) or "none of these"
+            reads = " and ".join(f"--algo.real.{one}" for one in objective.reads)
+            reads = reads or f"--algo.real.set {' '.join(objective.settings)}".strip()
             yield (
                 f"--algo.real.{name} {getattr(real, name)} is not read by --algo.real.objective {real.objective}, "
                 f"which reads {reads}. Leave it out, or use an objective that reads it: {', '.join(readers(name))}"
             )
+    try:
+        own = objective.constants(assignments(real.set))
+    except ValueError as error:
+        yield f"--algo.real.set {' '.join(real.set)}: {error}"
+        return
+    if real.labels:
+        yield from label_rules.problems(real.labels, real.uniform_groups, objective)
     if file_of(real.objective):
-        yield from _trial(real, objective)
+        yield from _trial(real, objective, own)
 
 
-def _trial(real: SimpleNamespace, objective: Objective) -> Iterator[str]:
+def _trial(real: SimpleNamespace, objective: Objective, own: dict) -> Iterator[str]:
     from real_openrlhf.algorithm import trial  # torch, which only those need who bring a formula
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
     try:
-        wrong = trial.problem(ObjectiveSettings(objective, real.tau, trpa_beta=real.trpa_beta))
+        wrong = trial.problem(ObjectiveSettings(objective, real.tau, own=own))
     except ValueError:  # a setting that `_numbers` has told
         return
     if wrong:

@@ -4,7 +4,7 @@ Standard library only. A new objective in `algorithm/formulas.py` is an algorith
 """
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
-from real_openrlhf.recipes.setting import Algorithm, Setting, code, own, paper
+from real_openrlhf.recipes.setting import SET, Algorithm, Setting, code, own, paper
 
 _NO_KL = {
     "--algo.kl.init_coef": paper(
@@ -27,10 +27,13 @@ _FAMILIES = {
 }
 _NEW_FAMILY = {"--algo.kl.init_coef": own("0", "no KL to a reference model")}
 
+# Where the settings of an objective's own are from, if not from us.
+_OWN = {
+    "bce": paper("reduction=sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
+    "trpa": Setting.of("TRPA's code", "beta=0.1", "scale of the preference logit"),
+}
 # Settings that some objectives read.
 _CONSTANTS = {
-    "bce_reduction": paper("sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
-    "trpa_beta": Setting.of("TRPA's code", "0.1", "scale of the preference logit"),
     "disco_kl_coef": Setting.of("DisCO's code", "1000", "beta of the squared hinge on KL(old policy)"),
     "disco_kl_delta": Setting.of("DisCO's code", "1e-4", "delta, the free radius of the hinge"),
 }
@@ -38,9 +41,15 @@ _CONSTANTS = {
 
 def _tau(objective: Objective) -> Setting:
     words = f"{objective.tau:g}"
+    if objective.family not in _FAMILIES:
+        return own(words, "temperature of its scores; ours, not tuned")
     if objective.family != "REAL":
         return Setting.of(f"{objective.family}'s code", words, "temperature of its scores")
     return paper(words, "“the temperature parameter is fixed at τ=0.5”") if words == "0.5" else own(words)
+
+
+def _defaults(objective: Objective) -> str:
+    return " ".join(f"{name}={one.default}" for name, one in objective.settings.items())
 
 
 def _of_objective(name: str, objective: Objective) -> Algorithm:
@@ -50,6 +59,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
         **{f"--algo.real.{read}": constants[read] for read in objective.reads},
+        **({SET: _OWN.get(name, own(_defaults(objective)))} if objective.settings else {}),
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the equation"
         ),

@@ -6,13 +6,13 @@ Composition is in one direction: recipe, then algorithm, then the user's flags, 
 import contextlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from real_openrlhf.algorithm.formulas import SETTINGS
+from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.recipes.setting import DERIVED, USER, Algorithm, Recipe, Setting, own
+from real_openrlhf.recipes.setting import DERIVED, SET, USER, Algorithm, Recipe, Setting, own
 
-OBJECTIVE = "--algo.real.objective"
+OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
 
 # OpenRLHF's own, where something here reads a flag that a recipe need not set; a test asks its parser for each.
 OPENRLHF_DEFAULTS = {
@@ -81,9 +81,13 @@ class Plan:
         """OpenRLHF starts a reference model for a KL to it; some objectives measure their scores against one."""
         if float(self.text("--algo.kl.init_coef") or 0.01) > 0:
             return True
+        return self.objective is not None and self.objective.needs_reference
+
+    @property
+    def objective(self) -> Objective | None:
         with contextlib.suppress(ValueError):  # what is wrong with an objective is the checks' to tell
-            return self.text("--actor.policy_loss_type") == "real" and find(self.text(OBJECTIVE)).needs_reference
-        return False
+            return find(self.text(OBJECTIVE)) if self.text("--actor.policy_loss_type") == "real" else None
+        return None
 
     @property
     def colocated(self) -> bool:
@@ -131,8 +135,8 @@ def compose(
         changes.append(Change(flag, flags.pop(flag, None), None))
     plan = Plan(flags, changes)
     for flag, setting in _derived(plan, rows).items():
-        if flag not in removed:
-            flags.setdefault(flag, setting)
+        if flag not in removed and (flag == SET or flag not in flags):
+            flags[flag] = setting
     return plan
 
 
@@ -140,14 +144,25 @@ def _method(algorithm: Algorithm, user: Mapping[str, tuple[str, ...]]) -> dict[s
     """The algorithm's flags; an objective that the user puts in its place comes with constants of its own."""
     method = dict(algorithm.settings)
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
-        for name in SETTINGS:
-            method.pop(f"--algo.real.{name}", None)
+        for flag in (SET, *(f"--algo.real.{name}" for name in SETTINGS)):
+            method.pop(flag, None)
     return method
+
+
+def _own_settings(plan: Plan) -> dict[str, Setting]:
+    """Every setting of the objective's own with its value, also those that the user has not typed."""
+    with contextlib.suppress(ValueError):
+        if plan.objective and plan.objective.settings:
+            typed = assignments(plan.flags[SET].words) if SET in plan.flags else {}
+            values = {name: str(one.default) for name, one in plan.objective.settings.items()} | typed
+            words = tuple(f"{name}={value}" for name, value in values.items())
+            return {SET: replace(plan.flags[SET], words=words) if typed else Setting(words, DERIVED, "its defaults")}
+    return {}
 
 
 def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
     """What follows from the layout, the number of steps and the size of the data."""
-    derived = {}
+    derived = _own_settings(plan)
     try:
         nodes, gpus = plan.layout
         derived["--ref.num_nodes"] = Setting.of(DERIVED, str(nodes), "as the policy")

@@ -6,6 +6,7 @@ Standard library only. Text in “curly quotes” is the paper's own.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+SET = "--algo.real.set"  # settings of an objective's own, NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 
 

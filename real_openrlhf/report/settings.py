@@ -16,7 +16,8 @@ WORDS = {
     "--algo.real.objective": "objective {}",
     "--algo.real.tau": "τ = {}",
     "--algo.real.uniform_groups": "uniform groups: {}",
-    "--algo.real.bce_reduction": "{} over rollouts",
+    "--algo.real.set": "{}",
+    "--algo.real.labels": "labels {}",
     "--algo.real.truncated": "truncated: {}",
     "--algo.real.kl_old_coef": "KL to old policy {}",
     "--algo.kl.init_coef": "KL to reference {}",
@@ -159,5 +160,7 @@ def _deviation(run: Run, across: Sequence[str]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> str:
-    """A number or a word; of a path its last part."""
+    """A number, a word or several; of a path its last part."""
+    if isinstance(value, list):
+        return " ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else PurePath(str(value)).name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import file_of
-from real_openrlhf.recipes.plan import OBJECTIVE
+from real_openrlhf.recipes.plan import LABELS, OBJECTIVE
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
 from real_openrlhf.training.tasks import tiny_model
@@ -90,9 +90,9 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
 
 
 def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
-    """The user's own objective, whose hash a run keeps too."""
-    path = file_of(flags[OBJECTIVE].text) if OBJECTIVE in flags else None
-    return [path] if path is not None and path.is_file() else []
+    """The user's own objective and rule for labels, whose hashes a run keeps too."""
+    paths = {file_of(flags[flag].text) for flag in (OBJECTIVE, LABELS) if flag in flags}
+    return [path for path in paths if path is not None and path.is_file()]
 
 
 def _prepare_set(name: str, path: Path, model: str) -> None:

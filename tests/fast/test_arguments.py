@@ -164,14 +164,15 @@ def test_trpa_gets_its_reference_model_without_a_kl_loss():
 def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_needs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(
-        "from real_openrlhf.algorithm.objective import Objective\n"
+        "from real_openrlhf.algorithm.formulas import Constant, Objective\n"
         "def pull(scores, groups, settings):\n"
         "    return -groups.mean(scores, groups.positive)\n"
-        "against_reference = Objective(pull, score='log_ratio_ref', reads=('trpa_beta',))\n"
+        "own = {'push': Constant(0.5, 'how far', above=0)}\n"
+        "against_reference = Objective(pull, score='log_ratio_ref', settings=own, reads=())\n"
     )
     args = resolve(f"{REAL} --algo.real.objective mine.py:pull --algo.real.tau 0.3")
     assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.algo.real.reference
-    args = resolve(f"{REAL} --algo.real.objective mine.py:against_reference --algo.real.trpa_beta 7")
+    args = resolve(f"{REAL} --algo.real.objective mine.py:against_reference --algo.real.set push=7")
     assert args.algo.real.reference and args.algo.kl.use_loss
     (refusal,) = refusals("--algo.real.objective mine.py:against_reference --algo.real.tau 0.3")
     assert f"is not read by --algo.real.objective {tmp_path}/mine.py:against_reference" in refusal
@@ -180,6 +181,16 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
     (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
     (refusal,) = refusals("--algo.real.objective mine.py:pull")
     assert "pull: it returns shape (11,), not one loss for each group" in refusal
+
+
+def test_what_a_rule_decides_itself_is_refused_beside_it():
+    rule = f"--algo.real.labels {Path(__file__).parents[2]}/examples/labels/rules.py:default"
+    assert resolve(f"{REAL} {rule}").algo.real.labels == rule.split()[1]
+    found = refusals(f"{rule} --algo.real.label_threshold 0.3 --algo.real.truncated ignore")
+    assert [problem.split(" is not read by")[0] for problem in found] == [
+        "--algo.real.label_threshold 0.3",
+        "--algo.real.truncated ignore",
+    ]
 
 
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
@@ -250,10 +261,29 @@ REFUSED = {
         )
         for tau in ("0", "-1", "nan", "inf")
     },
-    "trpa's beta": (
-        "--algo.real.objective trpa --algo.real.trpa_beta 0",
-        "--algo.real.trpa_beta 0.0: it must be a positive number. Use 0.1",
-        "--algo.real.objective trpa --algo.real.trpa_beta 0.1",
+    **{
+        f"an objective's own {name}": (
+            f"--algo.real.objective {name} --algo.real.set {word}",
+            f"--algo.real.set {word}: {message}",
+            f"--algo.real.objective {name} --algo.real.set {fix}",
+        )
+        for name, word, message, fix in (
+            ("trpa", "beta=0", "beta is 0: use a number above 0, for example 0.1", "beta=0.1"),
+            ("trpa", "beta=much", "beta is much: use a number above 0", "beta=0.2"),
+            ("bce", "reduction=max", "reduction is 'max': choose sum or mean", "reduction=mean"),
+            (
+                "trpa",
+                "gain=2",
+                "the objective has no setting 'gain' of its own. Use those that it has: beta",
+                "beta=2",
+            ),
+            ("bce", "reduction", "'reduction' is not NAME=VALUE. Use for example", "reduction=sum"),
+        )
+    },
+    "a constant of another": (
+        "--algo.real.set reduction=mean",
+        "the objective has no setting 'reduction' of its own. Use those that it has: none",
+        "--algo.real.set reduction=mean --algo.real.objective bce",
     ),
     **{
         f"{flag} {value}": (
@@ -315,12 +345,12 @@ def test_a_negative_step_limit_is_refused_for_every_method():
 
 def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as exit:
-        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.trpa_beta 0"))
+        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.disco_kl_delta -1"))
     assert exit.value.code == 2
     zero, beta, unread = capsys.readouterr().err.splitlines()
     assert zero == "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
-    assert beta.startswith("error: --algo.real.trpa_beta 0.0: ") and unread.startswith(
-        "error: --algo.real.trpa_beta 0.0 "
+    assert beta.startswith("error: --algo.real.disco_kl_delta -1.0: ") and unread.startswith(
+        "error: --algo.real.disco_kl_delta -1.0 "
     )
 
 
@@ -342,8 +372,6 @@ def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
     """Each setting of `SETTINGS` by itself: taken, or refused with the objectives that read it."""
     for setting, value in {
         "tau": 0.3,
-        "bce_reduction": "mean",
-        "trpa_beta": 7,
         "disco_kl_coef": 7,
         "disco_kl_delta": 7,
     }.items():

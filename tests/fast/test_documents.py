@@ -97,7 +97,7 @@ FOREIGN = set(
 )
 
 
-GONE = {"--epochs", "--jobs"}  # with 0.2
+GONE = {"--epochs", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
 
 
 @cache

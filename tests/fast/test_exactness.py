@@ -39,7 +39,8 @@ CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3),
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_with_an_ignored_rollout(name):
-    case = replace(CASE, labels=(1, 1, 0, -1) * 2, settings={"name": name, "bce_reduction": "mean"})
+    own = {setting: one.choices[-1] for setting, one in OBJECTIVES[name].settings.items() if one.choices}
+    case = replace(CASE, labels=(1, 1, 0, -1) * 2, settings={"name": name, "own": own})
     lab.assert_exact(case, [lab.train(case)])
 
 

@@ -15,12 +15,12 @@ HOPELESS = {
 }
 
 
-def hope(limit=4, loss="real", uniform="drop", hopeless="fail") -> HopelessCounter:
+def hope(limit=4, loss="real", uniform="drop", hopeless="fail", labels=None) -> HopelessCounter:
     return HopelessCounter(
         SimpleNamespace(
             train=SimpleNamespace(hopeless_steps=limit, hopeless=hopeless),
             actor=SimpleNamespace(policy_loss_type=loss),
-            algo=SimpleNamespace(real=SimpleNamespace(uniform_groups=uniform)),
+            algo=SimpleNamespace(real=SimpleNamespace(uniform_groups=uniform, objective="real", labels=labels)),
         )
     )
 
@@ -59,6 +59,7 @@ def test_zero_is_never():
 def test_uniform_groups_that_are_trained_on_are_no_reason():
     bad = [FINE | HOPELESS["no prompt has right and wrong responses"]] * 9
     assert ends_after(hope(uniform="keep"), bad)[0] is None
+    assert ends_after(hope(labels="mine.py:rule"), bad)[0] is None  # its groups are not the verifier's
     assert ends_after(hope(uniform="keep", loss="ppo"), bad)[0] == 4  # that flag is REAL's
 
 

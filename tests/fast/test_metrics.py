@@ -23,7 +23,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 def measure(scores, labels, groups, truncated=None, score_drift=0.0, num_groups=None, **options):
     settings = ObjectiveSettings(**options)
     scores, labels, groups = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels), torch.tensor(groups)
-    weighed = score_weights(settings, scores, labels, groups, num_groups)
+    weighed = score_weights(settings, scores, labels, groups, num_groups, values=labels == 1)
     truncated = None if truncated is None else torch.tensor(truncated)
     return group_metrics(scores, labels, groups, weighed, settings, truncated=truncated, score_drift=score_drift)
 
@@ -85,8 +85,8 @@ def test_the_key_set_is_constant_and_nothing_is_nan(name):
 def test_the_two_sides_add_up_where_they_can():
     layout = ([0.4, -0.3, 0.2, 0.1], [1, 0, 1, 0], [0, 0, 1, 1])
     for name in ("real", "balanced", "bce", "constant", "disco_logl", "disco_lratio"):
-        for reduction in ("sum", "mean"):
-            metrics = measure(*layout, name=name, bce_reduction=reduction)
+        for own in ({}, {"reduction": "mean"} if name == "bce" else {}):
+            metrics = measure(*layout, name=name, own=own)
             assert metrics["real/loss_pos"] + metrics["real/loss_neg"] == pytest.approx(
                 metrics["real/loss"], abs=1e-14
             )
@@ -173,12 +173,14 @@ def test_gspo_gradients_are_those_of_its_sequence_ratio():
 
 def test_table_1_for_one_weight_a_rollout(tokens):
     weights = torch.tensor([-0.4, 0.25, 0.0], dtype=torch.float64)
-    metrics = metrics_of(tokens, token_gradients("rollout", *tokens, weights=weights))
-    by_ratio = metrics_of(tokens, token_gradients("rollout_ratio", *tokens, weights=weights))
+    metrics = metrics_of(tokens, token_gradients("rollout_log_ratio_old", *tokens, weights=weights))
+    by_ratio = metrics_of(tokens, token_gradients("rollout_ratio_old", *tokens, weights=weights))
     for name in ("below", "low", "high", "above"):
         assert metrics[f"ratio/pos/{name}/grad"] == pytest.approx(0.4)
         assert metrics[f"ratio/neg/{name}/grad"] == pytest.approx(0.25)
     assert by_ratio["ratio/neg/above/grad"] == pytest.approx(0.25 * (1.25 + 2) / 2)
+    sums = token_gradients("rollout_sum_log_ratio_old", *tokens, weights=weights)  # of as many means as tokens
+    torch.testing.assert_close(sums[0], torch.full_like(sums[0], 0.4 * tokens[2][0].sum()))
 
 
 def test_tables_of_micro_batches_add_up(tokens):

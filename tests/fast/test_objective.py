@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.algorithm import objective
-from real_openrlhf.algorithm.formulas import OBJECTIVES
+from real_openrlhf.algorithm.formulas import OBJECTIVES, SCORES
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
 
@@ -23,7 +22,8 @@ def weigh(scores, labels, groups=None, **options):
     scores = torch.as_tensor(scores, dtype=torch.float64)
     labels = torch.as_tensor(labels)
     groups = torch.zeros_like(labels) if groups is None else torch.as_tensor(groups)
-    counts = {name: options.pop(name) for name in ("num_groups", "num_rollouts") if name in options}
+    counts = {name: options.pop(name) for name in ("num_groups", "num_rollouts", "values") if name in options}
+    counts.setdefault("values", labels == POSITIVE)
     return score_weights(ObjectiveSettings(**options), scores, labels, groups, **counts)
 
 
@@ -96,7 +96,9 @@ def test_extreme_scores_in_float32(name, labels, uniform_groups):
     settings = ObjectiveSettings(name, uniform_groups=uniform_groups)
     labels = torch.tensor(labels, dtype=torch.long)
     for scores in ([500.0, -500.0, 500.0, -500.0], [-500.0, -500.0, 500.0, 500.0], [500.0] * 4, [-500.0] * 4):
-        weighed = score_weights(settings, torch.tensor(scores[: len(labels)]), labels, torch.zeros_like(labels))
+        weighed = score_weights(
+            settings, torch.tensor(scores[: len(labels)]), labels, torch.zeros_like(labels), values=labels == POSITIVE
+        )
         assert weighed.weights.dtype == torch.float32
         for value in (weighed.loss, weighed.loss_pos, weighed.loss_neg, weighed.loss_per_group, weighed.weights):
             assert value.isfinite().all()
@@ -141,12 +143,12 @@ def test_an_ignored_rollout_changes_nothing_for_the_others():
 
 def test_bce_mean_is_torchs_over_the_valid_rollouts():
     scores = torch.tensor([0.3, -0.1, 0.8, 0.2, 0.5], dtype=torch.float64)
-    weighed = weigh(scores, [1, 0, IGNORED, 1, 1], [0, 0, 0, 1, 1], name="bce", bce_reduction="mean")
+    weighed = weigh(scores, [1, 0, IGNORED, 1, 1], [0, 0, 0, 1, 1], name="bce", own={"reduction": "mean"})
     expected = torch.nn.functional.binary_cross_entropy_with_logits(
         scores[:2] / TAU, torch.tensor([1.0, 0.0], dtype=torch.float64), reduction="mean"
     )  # the second group is uniform, so it is dropped
     assert weighed.loss.item() == pytest.approx(expected.item(), abs=1e-15)
-    part = weigh(scores[:2], [1, 0], name="bce", bce_reduction="mean", num_rollouts=10)
+    part = weigh(scores[:2], [1, 0], name="bce", own={"reduction": "mean"}, num_rollouts=10)
     assert part.loss.item() == pytest.approx(expected.item() * 2 / 10, abs=1e-15)
 
 
@@ -217,10 +219,13 @@ def test_what_objectives_need_is_what_they_do():
     assert {name for name, o in OBJECTIVES.items() if o.needs_reference} == {"trpa"}
     assert {name for name, o in OBJECTIVES.items() if o.needs_step_kl} == {"disco_logl", "disco_lratio"}
     for name, needs in OBJECTIVES.items():
-        for setting, value in {"tau": 0.3, "trpa_beta": 0.7, "bce_reduction": "mean"}.items():
-            table = ([0.1, -0.2, 0.4], [1, 0, 0])
-            moved = weigh(*table, name=name, **{setting: value}).loss.item() != weigh(*table, name=name).loss.item()
-            assert moved == (setting in needs.reads), (name, setting)
+        table = ([0.1, -0.2, 0.4], [1, 0, 0])
+        usual = weigh(*table, name=name).loss.item()
+        assert (weigh(*table, name=name, tau=0.3).loss.item() != usual) == ("tau" in needs.reads), name
+        for setting, one in needs.settings.items():
+            other = one.choices[-1] if one.choices else one.default + 0.5
+            if setting != "score":  # which is read where scores are made
+                assert weigh(*table, name=name, own={setting: other}).loss.item() != usual, (name, setting)
 
 
 @pytest.mark.parametrize(("name", "tau"), [("disco_logl", 10.0), ("disco_lratio", 1.0)])
@@ -252,7 +257,7 @@ def test_order_and_ids_of_groups_do_not_matter(rows, data):
         torch.testing.assert_close(shuffled.loss, straight.loss, rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", objective.SCORES)
+@pytest.mark.parametrize("kind", SCORES)
 def test_scores_of_ragged_rollouts(kind):
     new = torch.tensor([[-1.0, -2.0, -3.0], [-0.5, math.nan, -math.inf], [math.nan] * 3], dtype=torch.float64)
     old = torch.tensor([[-1.5, -1.0, -2.0], [-1.0, math.inf, math.nan], [math.nan] * 3], dtype=torch.float64)
@@ -265,12 +270,13 @@ def test_scores_of_ragged_rollouts(kind):
         "log_ratio_ref": lambda n, o: n - o + 0.25,
         "log_prob": lambda n, o: n,
         "ratio_old": lambda n, o: math.exp(n - o),
-    }[kind]
+    }[kind.removeprefix("sum_")]
+    count = 1 if kind.startswith("sum_") else 3
     full = [per_token(n, o) for n, o in [(-1.0, -1.5), (-2.0, -1.0), (-3.0, -2.0)]]
-    assert scores.tolist() == pytest.approx([sum(full) / 3, per_token(-0.5, -1.0), 0.0], abs=1e-15)
+    assert scores.tolist() == pytest.approx([sum(full) / count, per_token(-0.5, -1.0), 0.0], abs=1e-15)
     scores.sum().backward()
-    slopes = full if kind == "ratio_old" else [1.0] * 3
-    assert new.grad[0].tolist() == pytest.approx([slope / 3 for slope in slopes], abs=1e-15)
+    slopes = full if kind.endswith("ratio_old") and "log" not in kind else [1.0] * 3
+    assert new.grad[0].tolist() == pytest.approx([slope / count for slope in slopes], abs=1e-15)
     assert new.grad[1, 1:].tolist() == [0, 0] and new.grad[2].tolist() == [0, 0, 0]
 
 
@@ -284,7 +290,7 @@ def test_the_reference_score_says_what_it_needs():
     [
         ({"name": "reel"}, "unknown objective 'reel': choose one of real, .*, or your own, FILE.py:NAME"),
         ({"uniform_groups": "maybe"}, "choose drop or keep"),
-        ({"bce_reduction": "max"}, "choose sum or mean"),
+        ({"name": "bce", "own": {"reduction": "max"}}, "choose sum or mean"),
         ({"tau": 0.0}, "tau is 0.0: it must be a positive number"),
         ({"tau": math.nan}, "tau is nan"),
     ],

@@ -9,7 +9,7 @@ from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.setting import PAPER, Setting
+from real_openrlhf.recipes.setting import PAPER, SET, Setting
 from real_openrlhf.runs.run_folder import json_value
 
 NAMES = """
@@ -30,7 +30,8 @@ def values(recipe: str, flag: str, algo: str = "real") -> list[float]:
 
 
 def test_every_algorithm_has_its_name():
-    assert list(ALGORITHMS) == NAMES
+    assert list(ALGORITHMS)[: len(NAMES)] == NAMES
+    assert set(list(ALGORITHMS)[len(NAMES) :]) <= OBJECTIVES.keys()  # others' objectives, by their own names
 
 
 @pytest.mark.parametrize("recipe", ON_GPUS)
@@ -90,7 +91,7 @@ def test_methods_have_the_papers_values():
 
 
 def test_trpa_and_disco_have_the_losses_of_their_own_code():
-    assert values("qwen7b", "--algo.real.trpa_beta", "trpa") == [0.1]
+    assert plan("qwen7b", "trpa").text("--algo.real.set") == "beta=0.1"
     assert values("qwen7b", "--algo.real.kl_old_coef", "trpa") == [0.001]
     for algo, tau in (("disco_logl", 10), ("disco_lratio", 1)):
         assert values("qwen7b", "--algo.real.tau", algo) == [tau]
@@ -233,6 +234,22 @@ def test_another_objective_comes_with_its_own_constants():
     assert mine.text("--algo.real.tau") == "0.1" and "--algo.real.uniform_groups" in mine.flags
 
 
+def test_the_plan_shows_every_setting_of_the_objectives_own(tmp_path):
+    """Also those that nobody has typed, and of a file; what is wrong stays for the checks to refuse."""
+
+    def shown(algo, **user):
+        return plan("cpu", algo, {f"--algo.real.{name}": words for name, words in user.items()}).text(SET)
+
+    assert shown("real") == "" and shown("trpa") == "beta=0.1" and shown("trpa", set=("beta=2",)) == "beta=2"
+    assert shown("real", objective=("bce",)) == "reduction=sum"
+    (tmp_path / "mine.py").write_text(
+        "from real_openrlhf.algorithm.formulas import Constant, Objective\n"
+        "two = Objective(print, settings={'a': Constant(1.5, ''), 'b': Constant('x', '', ('x', 'y'))})\n"
+    )
+    assert shown("real", objective=(f"{tmp_path}/mine.py:two",), set=("b=y",)) == "a=1.5 b=y"
+    assert shown("trpa", set=("gain=2",)) == "beta=0.1 gain=2" and shown("trpa", set=("gain",)) == "gain"
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_is_an_algorithm_with_the_constants_that_it_reads(name):
     (algorithm,) = [
@@ -243,4 +260,6 @@ def test_every_objective_is_an_algorithm_with_the_constants_that_it_reads(name):
     assert {setting for setting, value in told.items() if value} == set(OBJECTIVES[name].reads)
     for setting in OBJECTIVES[name].reads:
         assert json_value(told[setting].words) == constants[setting]
+    declared, own = OBJECTIVES[name].settings, algorithm.settings.get("--algo.real.set")
+    assert (own.words if own else ()) == tuple(f"{setting}={one.default}" for setting, one in declared.items())
     assert algorithm.label and algorithm.about and algorithm.source

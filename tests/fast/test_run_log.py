@@ -13,7 +13,9 @@ from real_openrlhf.hooks.controller.run_log import RunLog
 
 def settings(folder, group_size=4, threshold=None) -> SimpleNamespace:
     return SimpleNamespace(
-        algo=SimpleNamespace(real=SimpleNamespace(label_threshold=threshold, uniform_groups="drop")),
+        algo=SimpleNamespace(
+            real=SimpleNamespace(label_threshold=threshold, uniform_groups="drop", objective="real", labels=None)
+        ),
         train=SimpleNamespace(run_dir=str(folder), hopeless_steps=20, hopeless="fail"),
         actor=SimpleNamespace(policy_loss_type="real"),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),

@@ -64,7 +64,7 @@ def rollout(prompt="1+1", score=1.0, reward=1.0, length=3, truncated=False, **in
 
 
 def labels_of(samples, **changes) -> list[int]:
-    return label_rollouts(samples, arguments(**{"group": len(samples), **changes})).tolist()
+    return label_rollouts(samples, arguments(**{"group": len(samples), **changes}), None)[0].tolist()
 
 
 NO_BOX, IGNORE = {NO_ANSWER: 1.0}, {"truncated": "ignore"}
@@ -117,6 +117,44 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
     assert float(samples[1].rewards) == 0 and math.isnan(samples[1].scores)
     assert all("score" not in sample.info for sample in samples)  # nan there would make its logged mean nan
     split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
+
+
+class Tokenizer:
+    def decode(self, tokens, skip_special_tokens):
+        return " ".join(map(str, tokens.tolist()))
+
+
+def test_a_rule_of_the_users_own_labels_whole_groups(tmp_path):
+    """It sees what has a verdict. Graded objectives get its labels as rewards: controls are controls there too."""
+    (tmp_path / "mine.py").write_text(
+        "def longest(rollouts):\n"
+        "    assert all(rollout.answer.count(' ') == rollout.tokens - 1 for rollout in rollouts)\n"
+        "    best = max(rollout.tokens for rollout in rollouts)\n"
+        "    return [None if r.truncated else r.tokens == best for r in rollouts]\n"
+    )
+    samples = [
+        rollout(score=0.3, length=5),
+        rollout(score=1.0, length=2, **{NO_ANSWER: 1.0}),
+        rollout(score=None, reward=None, length=9),
+        rollout(score=0.0, truncated=True),
+        *(rollout("2+2", score=1.0, length=4) for _ in range(4)),
+    ]
+    changes = {"group": 4, "labels": f"{tmp_path}/mine.py:longest", "objective": "listwise"}
+    labels, values = label_rollouts(samples, arguments(**changes), Tokenizer())
+    assert labels.tolist() == [POSITIVE, UNPARSABLE, IGNORED, IGNORED] + [POSITIVE] * 4
+    assert values.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
+    (tmp_path / "mine.py").write_text("def longest(rollouts):\n    return [2] * len(rollouts)\n")
+    with pytest.raises(ValueError, match=r"longest, prompt '1\+1': it returns 2. Use 1"):
+        label_rollouts(samples, arguments(**changes), Tokenizer())
+
+
+def test_graded_rewards_are_kept_for_an_objective_that_reads_them():
+    samples = [rollout(score=score, reward=0.0) for score in (0.25, 0.75, -2.0, math.nan)]
+    labels, values = label_rollouts(samples, arguments(group=4, objective="listwise"), None)
+    assert labels.tolist() == [NEGATIVE, POSITIVE, NEGATIVE, IGNORED]
+    assert values[:3].tolist() == [0.25, 0.75, -2.0]
+    with pytest.raises(ValueError, match="has score inf, which no group can be compared with"):
+        label_rollouts([rollout(score=math.inf)], arguments(group=1, objective="listwise"), None)
 
 
 def test_a_logged_metric_decides_no_label():

@@ -63,7 +63,7 @@ class RealActorTrainer(ActorPPOTrainer):
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.settings = objective_settings(self.args)
-        self.actor_loss_fn = RealPolicyLoss(self.settings.objective.score)
+        self.actor_loss_fn = RealPolicyLoss(self.settings.score)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)
@@ -205,8 +205,9 @@ class RealActorTrainer(ActorPPOTrainer):
             return
         columns = (now.log_probs, batch.old, batch.mask)
         used, weights = torch.stack([table.scores[batch.rows], table.weights[batch.rows]]).to(self.device)
-        family = "rollout_ratio" if self.settings.objective.score == "ratio_old" else "rollout"
-        gradients = token_gradients(family, *columns, batch.labels, weights=weights * table.denominator)
+        gradients = token_gradients(
+            f"rollout_{self.settings.score}", *columns, batch.labels, weights=weights * table.denominator
+        )
         meter.add(ratios=ratio_table(*columns, batch.labels, gradients))
         meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
         meter.see(*columns, batch.experience.rollout_log_probs)

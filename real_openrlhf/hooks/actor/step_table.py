@@ -7,7 +7,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.metrics import group_metrics
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
 from real_openrlhf.algorithm.step_plan import RankStep
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 
@@ -21,7 +21,7 @@ class StepTable:
         self.weights = torch.zeros_like(self.scores)
         self.hinge = 0.0  # coefficient of DisCO's KL constraint
         if step.scores_known:
-            self.scores += KNOWN_AT_OLD[settings.objective.score]
+            self.scores += KNOWN_AT_OLD[settings.score]
             self.weights = self.weigh(torch.arange(len(self.scores))).weights
 
     @property
@@ -42,9 +42,7 @@ class StepTable:
         self.weights[rows] = self.weigh(rows).weights
 
     def weigh(self, rows: Tensor) -> WeighedLoss:
-        """Whole groups, with the step's denominators."""
-        columns = (self.scores[rows], self.step.labels[rows], self.step.groups[rows])
-        return score_weights(self.settings, *columns, self.step.num_groups, self.step.num_rollouts)
+        return self.step.weigh(self.settings, self.scores, rows)
 
     def weights_of(self, rows: Tensor) -> Tensor:
         """A micro-batch's; a dummy, which has no rows, has one rollout of weight 0."""

@@ -11,7 +11,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, assignments
 from real_openrlhf.algorithm.groups import IGNORED
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.packing import Limit, Positions
@@ -39,7 +39,8 @@ class RealExperienceMaker(RemoteExperienceMaker):
         """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
         enter(self.args.train.run_dir, "log-probabilities")
         real, everything = self.args.algo.real, list(range(len(rollout_samples)))
-        rollouts = describe(rollout_samples, label_rollouts(rollout_samples, self.args), self.args)
+        labels, values = label_rollouts(rollout_samples, self.args, self.tokenizer)
+        rollouts = describe(rollout_samples, labels, self.args, values)
         if real.mismatch_limit is not None:  # who takes part must be known before any training forward
             self.add_log_probs(rollout_samples, rollouts.lengths, everything)
             over = over_limit(rollout_samples, real.mismatch_limit)
@@ -65,7 +66,7 @@ class RealExperienceMaker(RemoteExperienceMaker):
             kept_tokens=self.kept_tokens,
             score_first=real.scoring == "separate",
             step_wide=self.objective.objective.needs_step_kl and real.disco_kl_coef > 0,
-            known_at_old=self.objective.objective.score in KNOWN_AT_OLD,
+            known_at_old=self.objective.score in KNOWN_AT_OLD,
         )
 
     def add_log_probs(self, samples: list[Experience], lengths: list[int], forwarded: Positions) -> None:
@@ -161,12 +162,15 @@ def planned_experiences(
     return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
 
 
-def describe(samples: list[Experience], labels: Tensor, args: SimpleNamespace) -> Rollouts:
+def describe(
+    samples: list[Experience], labels: Tensor, args: SimpleNamespace, values: Tensor | None = None
+) -> Rollouts:
     """The batch as the plan sees it; rollouts of a prompt stand together."""
     size = args.rollout.n_samples_per_prompt
     return Rollouts(
         groups=torch.arange(len(samples)) // size,
         labels=labels,
+        values=values,
         truncated=torch.cat([sample.truncated for sample in samples]).bool(),
         lengths=[int(sample.total_length) for sample in samples],
         actions=[int(sample.action_mask.sum()) for sample in samples],
@@ -182,7 +186,7 @@ def columns_of(sample: Experience) -> Experience:
 
 def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
     real = args.algo.real
-    return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, real.bce_reduction, real.trpa_beta)
+    return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
 
 
 def limit_of(args: SimpleNamespace, dynamic: bool) -> Limit:

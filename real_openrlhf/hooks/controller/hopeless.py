@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
+from real_openrlhf.algorithm.lookup import find
+
 ENTROPY = 1e-4  # nats a token: every word is certain
 Values = Mapping[str, float]
 
@@ -18,12 +20,18 @@ def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
         "the reward function has no verdict on more than half of the responses: see verifier/ignored_*": _ignored,
         "the policy's entropy is gone: go back to a checkpoint, with a lower --actor.adam.lr": _certain,
     }
-    if args.actor.policy_loss_type != "real" or args.algo.real.uniform_groups == "drop":
+    if args.actor.policy_loss_type != "real" or _needs_two_sides(args.algo.real):
         said = (
             "no prompt has right and wrong responses: other data, or back to a checkpoint with a lower --actor.adam.lr"
         )
         found[said] = _uniform
     return found
+
+
+def _needs_two_sides(real: SimpleNamespace) -> bool:
+    """Groups without right and wrong answers, by the verifier's scores, have nothing to learn from."""
+    objective = find(real.objective)
+    return real.uniform_groups == "drop" and objective.two_sides and not objective.graded and not real.labels
 
 
 def _all_cut(values: Values) -> bool:

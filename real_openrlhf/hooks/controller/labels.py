@@ -3,11 +3,15 @@
 import logging
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
+from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.hooks.label_rules import Rollout, apply, find_rule
 
 logger = logging.getLogger(__name__)
 
@@ -16,31 +20,77 @@ logger = logging.getLogger(__name__)
 NO_ANSWER = "label/no_answer"
 
 
-def label_rollouts(samples: list[Experience], args: SimpleNamespace) -> torch.Tensor:
-    """(N,) labels; a reward that failed becomes *ignored*, and the batch's columns are completed for it."""
-    size = args.rollout.n_samples_per_prompt
-    labels = []
+def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: Any) -> tuple[Tensor, Tensor]:
+    """(N,) labels and rewards; a reward that failed becomes *ignored*, and the batch's columns are completed for it.
+
+    With a rule of the user's own the rewards are what its labels say, so that it also decides for graded objectives.
+    """
+    size, real = args.rollout.n_samples_per_prompt, args.algo.real
+    graded = find(real.objective).graded
+    labels, scores, parsable = [], [], []
     for position, sample in enumerate(samples):
         first = samples[position // size * size]
         if sample.prompts != first.prompts:
             raise ValueError(f"rollout {position} is not of the same prompt as rollout {position // size * size}")
-        score = math.nan if sample.scores is None else float(sample.scores[0])
+        scores.append(math.nan if sample.scores is None else float(sample.scores[0]))
         no_answer = sample.info.pop(NO_ANSWER, None)
+        parsable.append(no_answer is None or float(no_answer[0]) == 0)
         labels.append(
             label_of(
-                score,
+                scores[-1],
                 empty=not bool(sample.action_mask.any()),
                 truncated=bool(sample.truncated[0]),
-                parsable=no_answer is None or float(no_answer[0]) == 0,
-                threshold=args.algo.real.label_threshold,
-                ignore_truncated=args.algo.real.truncated == "ignore",
+                parsable=parsable[-1],
+                threshold=0.5 if real.labels or (graded and real.label_threshold is None) else real.label_threshold,
+                ignore_truncated=real.truncated == "ignore" and not real.labels,
+                finite=graded or bool(real.labels),
                 name=f"rollout {position} of prompt {sample.prompts[0][:80]!r}",
             )
         )
+    if real.labels:
+        labels = _by_rule(real.labels, samples, labels, scores, parsable, size, tokenizer)
+        scores = [float(label == POSITIVE) for label in labels]
     complete_columns(samples)
     for sample in samples:
         sample.info.pop("score", None)  # nan there would make its logged mean nan
-    return torch.tensor(labels, dtype=torch.long)
+    return torch.tensor(labels, dtype=torch.long), torch.tensor(scores, dtype=torch.float32)
+
+
+def _by_rule(
+    name: str,
+    samples: list[Experience],
+    labels: list[int],
+    scores: list[float],
+    parsable: list[bool],
+    size: int,
+    tokenizer: Any,
+) -> list[int]:
+    """The rule's labels in place of the threshold's, group by group, where there is a verdict."""
+    rule, found = find_rule(name), list(labels)
+    for start in range(0, len(samples), size):
+        known = [place for place in range(start, start + size) if labels[place] != IGNORED]
+        rollouts = [
+            Rollout(
+                scores[place],
+                int(samples[place].action_mask.sum()),
+                bool(samples[place].truncated[0]),
+                samples[place].prompts[0],
+                tokenizer.decode(
+                    samples[place].sequences[0][1:][samples[place].action_mask[0].bool()], skip_special_tokens=True
+                ),
+            )
+            for place in known
+        ]
+        try:
+            labelled = apply(rule, rollouts)
+        except ValueError as error:
+            raise ValueError(
+                f"--algo.real.labels {name}, prompt {samples[start].prompts[0][:80]!r}: {error}"
+            ) from error
+        for place, label in zip(known, labelled, strict=True):
+            negative = NEGATIVE if parsable[place] else UNPARSABLE
+            found[place] = IGNORED if label is None else POSITIVE if label else negative
+    return found
 
 
 def complete_columns(samples: list[Experience]) -> None:
@@ -71,10 +121,13 @@ def label_of(
     threshold: float | None,
     ignore_truncated: bool,
     name: str,
+    finite: bool = False,
 ) -> int:
     """The class of one rollout. A score that is neither 0 nor 1 is refused unless a threshold is given."""
     if math.isnan(score) or empty:
         return IGNORED
+    if finite and math.isinf(score):
+        raise ValueError(f"{name} has score {score:g}, which no group can be compared with. Return finite `scores`")
     if threshold is None and score not in (0.0, 1.0):
         raise ValueError(
             f"{name} has score {score:g}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give "

@@ -1,0 +1,88 @@
+"""Labels by a function of the user's own: a prompt's rollouts in, 1 (positive), 0 (negative) or None (ignored) out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from real_openrlhf.algorithm.formulas import Objective
+from real_openrlhf.algorithm.lookup import load
+
+Label = int | None
+Rule = Callable[[Sequence["Rollout"]], Sequence[Label]]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What a rule may read of a rollout. It has a verdict and tokens: others are ignored whatever a rule says."""
+
+    reward: float  # the verifier's score
+    tokens: int  # of the answer
+    truncated: bool  # cut at the length limit
+    prompt: str
+    answer: str
+
+
+def _group(*rewards: float, cut: int | None = None) -> list[Rollout]:
+    return [
+        Rollout(reward, 20 * (place + 1), place == cut, "2+3=", f"answer {place}")
+        for place, reward in enumerate(rewards)
+    ]
+
+
+# Groups that a rule is tried on: mixed, all right, all wrong, graded, with an answer that was cut, and of one.
+TRIALS = (
+    _group(1, 0, 0, 1),
+    _group(1, 1),
+    _group(0, 0, 0),
+    _group(0.25, 0.5, 0.75),
+    _group(1, 0, 0, cut=1),
+    _group(1),
+)
+
+
+def find_rule(name: str) -> Rule:
+    rule = load(name)
+    if not callable(rule):
+        raise ValueError(
+            f"{name.rpartition(':')[2]!r} is no function. Give the name of a function (rollouts) in the file"
+        )
+    return rule
+
+
+def apply(rule: Rule, rollouts: Sequence[Rollout]) -> list[Label]:
+    """The rule's labels of a group; a ValueError if they are no labels."""
+    try:
+        labels = list(rule(rollouts))
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise ValueError(
+            f"it raises {type(error).__name__}: {reason}. Change it so that it takes any group"
+        ) from error
+    if len(labels) != len(rollouts):
+        raise ValueError(f"it returns {len(labels)} labels for {len(rollouts)} rollouts. Return one for each")
+    for label in labels:
+        if label is not None and label not in (0, 1):
+            raise ValueError(f"it returns {label!r}. Use 1 (positive), 0 (negative) or None (ignored)")
+    return [None if label is None else int(label) for label in labels]
+
+
+def problems(name: str, uniform_groups: str, objective: Objective) -> Iterator[str]:
+    """Why no run can be trained with this rule, in a line."""
+    try:
+        rule = find_rule(name)
+        labels = [apply(rule, group) for group in TRIALS]
+        if labels != [apply(rule, group) for group in TRIALS]:
+            raise ValueError(
+                "it labels the same rollouts differently when called again: no run could be repeated. Make chance a "
+                "function of prompt and answer, as examples/labels/rules.py does"
+            )
+    except ValueError as error:
+        yield f"--algo.real.labels {name}: {error}"
+        return
+    seen = [{label for label in group if label is not None} for group in labels]
+    if not any(seen):
+        yield f"--algo.real.labels {name}: it ignores all rollouts of {len(TRIALS)} groups. Let some count"
+    elif uniform_groups == "drop" and objective.two_sides and not any(len(sides) == 2 for sides in seen):
+        yield (
+            f"--algo.real.labels {name}: none of {len(TRIALS)} groups gets positives and negatives, and "
+            "--algo.real.uniform_groups drop leaves out all others. Use --algo.real.uniform_groups keep"
+        )
