@@ -168,7 +168,7 @@ class Trainer:
         held, plans = rank_plans(plan, rollouts_of(self.case), self.settings, self.ranks, everything)
         self.held = held[self.rank]
         pairs = zip(plan.steps, plans[self.rank].steps, strict=True)
-        return [self.train_step(planned.positions, step) for planned, step in pairs]
+        return [self.train_step(planned.dealt, step) for planned, step in pairs]
 
     def train_step(self, rollouts: list[int], step: RankStep) -> dict:
         before = [weight.detach().clone() for weight in self.toy.parameters]

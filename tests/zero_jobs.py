@@ -262,7 +262,7 @@ def real_steps(**case) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def compared(*args, **kwargs) -> None:
-        positions = dealt.plan.steps[len(records)].positions
+        positions = dealt.plan.steps[len(records)].dealt
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
         loss, gradients = naive(values, {p: dealt.every[p] for p in positions}, list(trained))
@@ -473,7 +473,7 @@ def host_waits(**case) -> dict[str, int]:
         return engine_backward(*args, **kwargs)
 
     engine.backward = backward
-    own = ("load", "rollout_rows") if case.loss == "real" else ()
+    own = ("load",) if case.loss == "real" else ()
     with (
         mock.patch.object(meter, "fetch", counted),
         mock.patch.object(real_trainer, "fetch", counted),

@@ -109,6 +109,11 @@ def count_valid(settings: ObjectiveSettings, labels: Tensor, groups: Tensor) -> 
     return int(make_groups(settings, labels, groups).valid.sum())
 
 
+def weightless(settings: ObjectiveSettings, labels: Tensor, groups: Tensor) -> Tensor:
+    """(K,) rollouts whose weight is exactly 0 whatever the scores are: ignored ones, and dropped uniform groups."""
+    return ~make_groups(settings, labels, groups).valid
+
+
 def group_loss(
     settings: ObjectiveSettings,
     scores: Tensor,

@@ -212,6 +212,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "sorted by length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
     )
 
+    group.add_argument(
+        "--train.skip_weightless",
+        action="store_true",
+        help="with --train.deal groups: leave out of training what has a gradient of exactly 0, which are ignored "
+        "rollouts and groups that are all right or all wrong; means and denominators stay those of all. A KL, an "
+        "entropy bonus or DisCO's constraint trains every rollout, so nothing is left out then; --dry-run says "
+        "(default: off; every recipe here: on)",
+    )
+
 
 def _add_rollouts(group: argparse._ArgumentGroup) -> None:
     group.add_argument(

@@ -27,6 +27,7 @@ _BATCH = {
     "--train.batch_size": paper("256", "samples, 32 prompts x 8: four updates a step; “(mini-batch size 32)”"),
     "--train.max_epochs": code("1", "each rollout is trained on once"),
     "--train.deal": own("groups", "every method trains on the same updates of whole prompts"),
+    "--train.skip_weightless": own("", "rollouts without a gradient are not trained"),
 }
 _SAMPLING = {
     "--rollout.max_new_tokens": paper("8192", "“the maximum context length is set to 8,192 tokens”"),
@@ -131,7 +132,7 @@ _CPU = Recipe(
         "--rollout.n_samples_per_prompt": _BATCH["--rollout.n_samples_per_prompt"],
         "--train.batch_size": own("64", "samples, 8 prompts x 8: four updates a step, as in the paper"),
         "--train.max_epochs": _BATCH["--train.max_epochs"],
-        "--train.deal": _BATCH["--train.deal"],
+        **{flag: _BATCH[flag] for flag in ("--train.deal", "--train.skip_weightless")},
         "--train.micro_batch_size": own("32", "samples: fits one and two ranks"),
         "--rollout.micro_batch_size": own("64"),
         "--rollout.max_new_tokens": own("14", "the task's longest answer is 13"),

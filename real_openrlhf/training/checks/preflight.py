@@ -15,6 +15,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError, last_line
@@ -69,11 +70,23 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     return train_ppo_ray.build_parser()
 
 
-def openrlhf_checks(argv: list[str]) -> None:
+def openrlhf_checks(argv: list[str]) -> SimpleNamespace:
     """OpenRLHF's and REAL's checks of combinations; raises at the first one that fails."""
     from openrlhf.cli import train_ppo_ray
 
-    train_ppo_ray.parse_args(argv)
+    return train_ppo_ray.parse_args(argv)
+
+
+def about_weightless(plan: Plan) -> str:
+    """For the dry run of a plan that the checks accept."""
+    from real_openrlhf.hooks.skipping import said
+
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        args = openrlhf_checks(plan.argv())
+    return (
+        f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}. The "
+        "estimates assume that there are none"
+    )
 
 
 def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
