@@ -13,7 +13,7 @@ import torch.distributed as dist
 from hypothesis import strategies as st
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights, weightless
 from real_openrlhf.algorithm.packing import Limit
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
@@ -48,6 +48,7 @@ class Case:
     disco_kl_coef: float = 0.0
     lr: float = 0.5
     seed: int = 0
+    skip: bool = False  # leave out what has no gradient, where that is exact
 
 
 @st.composite
@@ -55,7 +56,9 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
     sizes = draw(st.lists(st.integers(2, max_group_size), min_size=1, max_size=max_groups))
     order = draw(st.permutations([group for group, size in enumerate(sizes) for _ in range(size)]))
     # prompts differ in difficulty, so that uniform groups occur
-    mixes = [draw(st.sampled_from([(1,), (0,), (1, 0), (1, 0, -1), (0, -2), (1, 0, -2, -1)])) for _ in sizes]
+    uniform, mixed = [(1,), (0,), (-1,)], [(1, 0), (1, 0, -1), (0, -2), (1, 0, -2, -1)]
+    kinds = draw(st.sampled_from([uniform + mixed, uniform, mixed, 3 * uniform + mixed]))
+    mixes = [draw(st.sampled_from(kinds)) for _ in sizes]
     random = draw(st.randoms(use_true_random=False))
     lengths = [random.randint(0 if random.random() < 0.1 else 1, max_length) for _ in order]
     # a rollout without tokens has no score: it is ignored
@@ -86,16 +89,23 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
         # scores move far, but score/tau stays where the naive exp() does not overflow
         lr=draw(st.sampled_from([0.05, 0.5])) * min(tau or 0.5, 1.0) ** 2,
         seed=draw(st.integers(0, 2**16)),
+        skip=draw(st.booleans()),
     )
 
 
 def rollouts_of(case: Case) -> Rollouts:
+    groups, labels, settings = torch.tensor(case.groups), torch.tensor(case.labels), ObjectiveSettings(**case.settings)
+    on_all = case.kl_old_coef or (settings.name.startswith("disco") and case.disco_kl_coef)
+    left_out = (
+        weightless(settings, labels, groups).nonzero().flatten() if case.skip and not on_all else torch.tensor([])
+    )
     return Rollouts(
-        groups=torch.tensor(case.groups),
-        labels=torch.tensor(case.labels),
+        groups=groups,
+        labels=labels,
         truncated=torch.zeros(len(case.groups), dtype=torch.bool),
         lengths=list(case.lengths),
         actions=list(case.lengths),
+        left_out=frozenset(left_out.tolist()),
     )
 
 
