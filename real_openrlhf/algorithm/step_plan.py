@@ -15,7 +15,6 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, count_valid
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import SPARE, Layout, Wave, shallowest, steps_of_groups
 
-
 NOBODY = -1
 
 
