@@ -32,11 +32,15 @@ setup(
         "eval": ["vllm", VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", VERIFIER],
         "grade": [VERIFIER],
-        "report": ["matplotlib", "pillow", "tensorboard"],
+        "report": ["matplotlib", "pillow", "pyarrow", "tensorboard"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={
         "console_scripts": ["real-openrlhf = real_openrlhf.cli:main"],
-        "vllm.general_plugins": ["real_openrlhf = real_openrlhf.hooks.engine_process:end_with_parent"],
+        "vllm.general_plugins": [
+            "real_openrlhf = real_openrlhf.hooks.engine_process:end_with_parent",
+            "real_openrlhf_repeatable = real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable",
+            "real_openrlhf_reason = real_openrlhf.engine_reason:tell_reason",
+        ],
     },
 )

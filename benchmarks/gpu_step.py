@@ -141,7 +141,7 @@ def measure(args: argparse.Namespace) -> dict:
         seconds.append(time.perf_counter() - begun)
     used = torch.cuda.max_memory_reserved() / 1e9 if cuda else peak() / 1e3
     shape = memory_estimate.shape_of(dict(shape_config(args)))
-    estimate = sum(memory_estimate.training_memory(shape, memory_estimate.layout_of(plan)).values()) / 1e9
+    estimate = sum(memory_estimate.training_memory(shape, plan).values()) / 1e9
     middle = statistics.median(seconds)
     tokens = sum(answers) + prompt_tokens * len(answers)
     return dict(

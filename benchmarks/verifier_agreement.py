@@ -12,8 +12,8 @@ from pathlib import Path
 from math_verify import parse
 from math_verify import verify as math_verify
 
-from real_openrlhf.rewards.verifier import disco_rules
 from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.rewards.verifier.worker import disco
 
 PAIRS = Path(__file__).resolve().parents[1] / "tests" / "data" / "tricky_pairs.jsonl"
 
@@ -30,8 +30,8 @@ def math_verify_whole(gold: str, response: str) -> bool:
 
 def openrlhf(gold: str, response: str) -> bool:
     """OpenRLHF's and, with the same verdicts, DeepScaleR's and DisCO's: last box, then mathd or sympy."""
-    boxed = disco_rules.boxed_text(response)
-    return boxed is not None and disco_rules.same(gold, boxed)
+    start = response.rfind("\\boxed")
+    return start >= 0 and disco(gold, response[start:])
 
 
 GRADERS: dict[str, Callable[[str, str], bool | None]] = {

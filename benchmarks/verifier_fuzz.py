@@ -47,7 +47,6 @@ def main() -> None:
     print(f"\n{sum(tried.values()):,} executions in {minutes:.1f} minutes, {len(failures)} failures")
     for name, count in tried.items():
         print(f"{count:>9,}  {name}")
-    print(dict(verifier.counts()))
 
 
 def run(holds, strategies, batch: int, tried: Counter[str]) -> str | None:

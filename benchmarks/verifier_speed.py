@@ -19,10 +19,11 @@ import re
 import resource
 import statistics
 import time
+from collections import Counter
 from pathlib import Path
 
 from real_openrlhf.rewards.verifier import verdict as verifier
-from real_openrlhf.rewards.verifier.golds import golds_of
+from real_openrlhf.rewards.verifier.extract import golds_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SENTENCES = (
@@ -104,15 +105,16 @@ def responses(golds: list[str], count: int, generator: random.Random) -> list[tu
 
 def speed(golds: list[str], count: int) -> None:
     items = responses(golds, count, random.Random(0))
-    milliseconds, scores = [], []
+    milliseconds, scores, reasons = [], [], Counter()
     for response, gold in items:
         start = time.perf_counter()
         verdict = verifier.verify(response, gold, "required")
         milliseconds.append((time.perf_counter() - start) * 1e3)
         scores.append(verdict.score)
+        reasons[verdict.reason] += 1
     milliseconds.sort()
     characters = statistics.mean(len(response) for response, _ in items)
-    print(f"{count} responses, {characters:,.0f} characters on average, {scores.count(1.0)} right; {verdict.counts()}")
+    print(f"{count} responses, {characters:,.0f} characters on average, {scores.count(1.0)} right; {dict(reasons)}")
     at = {share: milliseconds[int(share * (count - 1))] for share in (0.5, 0.95, 0.99, 1.0)}
     print(
         f"ms per verdict: mean {statistics.mean(milliseconds):.2f} (bar 5), p50 {at[0.5]:.2f}, p95 {at[0.95]:.1f}, "

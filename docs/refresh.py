@@ -20,9 +20,8 @@ from real_openrlhf.training.checks.memory_estimate import (
     GB,
     KNOWN_CONFIGS,
     RUNTIME_GB,
-    disk_bytes,
+    disk,
     generation_memory,
-    layout_of,
     shape_of,
     training_memory,
 )
@@ -68,11 +67,10 @@ def memory(_: str) -> str:
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
         for name in ("real", "grpo"):
             plan = compose(recipe, ALGORITHMS[name], {}, launcher={})
-            layout = layout_of(plan)
-            peaks = training_memory(shape, layout), generation_memory(shape, layout, ASSUMED_GPU_GB * GB)
+            peaks = training_memory(shape, plan), generation_memory(shape, plan, ASSUMED_GPU_GB * GB)
             sizes = (f"{sum(peak.values()) / GB + RUNTIME_GB:.0f} GB" for peak in peaks)
-            disk = f"{disk_bytes(shape, plan) / GB:.0f} GB"
-            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x 80 GB", *sizes, disk))
+            on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
+            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x 80 GB", *sizes, on_disk))
     return table(("recipe", "`--algo`", "GPUs", "training, a GPU", "generation, a GPU", "disk"), rows)
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 OPENRLHF_VERSION = "0.11.2"
 
 __all__ = ["OPENRLHF_VERSION", "__version__", "real_policy_loss", "token_log_probs"]

@@ -156,31 +156,27 @@ def available_memory() -> int:
     return available
 
 
+def _at_least(name: str, good: bool, found: str, todo: str, otherwise: str = WARN) -> Check:
+    return Check(name, OK, found) if good else Check(name, otherwise, found, todo)
+
+
 def check_room() -> Iterator[Check]:
     memory = available_memory()
     todo = "close other programs: a CPU run takes about 1 GB for each role (policy, vLLM engine, reference, trainer)"
-    yield Check(
-        "memory", OK if memory >= 8 * GB else WARN, f"{memory / GB:.0f} GB available", "" if memory >= 8 * GB else todo
-    )
+    yield _at_least("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo)
     places = {os.stat(place).st_dev: place for place in (tempfile.gettempdir(), os.getcwd())}
     for place in places.values():
         free = shutil.disk_usage(place).free
-        level = OK if free >= 10 * GB else WARN if free >= GB else FAIL
-        todo = (
-            ""
-            if level == OK
-            else "free some: checkpoints go to the run folder, Ray's logs and spilled objects to /tmp"
-        )
-        yield Check("disk", level, f"{free / GB:.0f} GB free at {place}", todo)
+        todo = "free some: checkpoints go to the run folder, Ray's logs and spilled objects to /tmp"
+        found = f"{free / GB:.0f} GB free at {place}"
+        yield _at_least("disk", free >= 10 * GB, found, todo, otherwise=WARN if free >= GB else FAIL)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
-    todo = "" if shared >= 2 * GB else "Ray's object store will be slow: in Docker, run with --shm-size=8g"
-    yield Check("/dev/shm", OK if shared >= 2 * GB else WARN, f"{shared / GB:.1f} GB", todo)
+    todo = "Ray's object store will be slow: in Docker, run with --shm-size=8g"
+    yield _at_least("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    enough = files == resource.RLIM_INFINITY or files >= 8192
-    found = "no limit" if files == resource.RLIM_INFINITY else str(files)
-    yield Check(
-        "open files", OK if enough else WARN, found, "" if enough else "raise the hard limit: ulimit -Hn 65536"
-    )
+    endless = files == resource.RLIM_INFINITY
+    todo = "raise the hard limit: ulimit -Hn 65536"
+    yield _at_least("open files", endless or files >= 8192, "no limit" if endless else str(files), todo)
 
 
 # What has to start

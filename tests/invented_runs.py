@@ -3,8 +3,10 @@
 import json
 import math
 import random
+import tempfile
 from pathlib import Path
 
+from real_openrlhf.comparison.publish import publish
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.runs.run_folder import json_value
@@ -47,6 +49,11 @@ def invent(algo: str, seed: int, steps: int, eval_steps: int = 10):
             yield {"phase": "eval", "step": step, "time": 1e9 + step, "eval_sums_pass1": learned + dice.gauss(0, 0.01)}
 
 
+def write_lines(folder: Path, lines) -> Path:
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
 def write_run(root: Path, algo: str = "real", seed: int = 1, steps: int = 20, flags=None, name=None, **record) -> Path:
     """A run folder as `real-openrlhf train` leaves it."""
     name = name or f"cpu-{algo}-s{seed}"
@@ -58,11 +65,11 @@ def write_run(root: Path, algo: str = "real", seed: int = 1, steps: int = 20, fl
     run |= {
         "command": ["real-openrlhf", "train", "--algo", algo],
         "code_version": "0.1.0",
+        "tree": "5e" * 20,
         "data": {"train.jsonl": "5e"},
     }
     (folder / "run.json").write_text(json.dumps({**run, **record}))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in invent(algo, seed, steps)))
-    return folder
+    return write_lines(folder, invent(algo, seed, steps))
 
 
 def write_events(folder: Path, algo: str, seed: int, steps: int = 20) -> Path:
@@ -102,6 +109,13 @@ def write_evaluation(folder: Path, changed: dict | None = None, /, **scores: tup
     return folder
 
 
+def write_campaign(folder: Path, *seeds: int) -> Path:
+    """Runs of REAL as `compare --publish` leaves them."""
+    with tempfile.TemporaryDirectory() as place:
+        publish([write_run(Path(place), "real", seed) for seed in seeds], folder)
+    return folder
+
+
 def break_folders(root: Path) -> dict[str, str]:
     """Every way in which a folder is no run, and a word of the reason that must be named."""
     whole = write_run(root, "real", 9, name="cut")
@@ -128,7 +142,21 @@ def break_folders(root: Path) -> dict[str, str]:
     events = root / "bad-events"
     events.mkdir()
     (events / "events.out.tfevents.1.host").write_bytes(b"no events at all, but bytes enough for a header")
+    for name, file, content in (
+        ("other-campaign", "campaign.json", '{"format": 9}'),
+        ("short-rows", "runs.csv", "name,algo\nreal-s1\n"),
+        ("no-parquet", "metrics.parquet", "PAR1, or so it says PAR1"),
+        ("torn-csv", "runs.csv", "name,algo\nreal-s9,re\ral\n"),
+        ("no-columns", "runs.csv", "algo\nreal\n"),
+    ):
+        write_campaign(root / name, 9)
+        (root / name / file).write_text(content)
     return {
+        "other-campaign": "not of format 1",
+        "short-rows": "runs.csv has a row",
+        "no-parquet": "metrics.parquet is broken",
+        "no-columns": "has no name",
+        "torn-csv": "runs.csv is broken",
         "cut": "line 23 is cut off",
         "empty": "empty folder",
         "foreign": "not a run",
@@ -170,5 +198,4 @@ def map_run(root: Path, algo: str, rate: float, batch: int, seed: int, curve: li
     lines = [{"phase": "eval", "step": 10 * n, "time": 1, "eval_x_pass1": value} for n, value in enumerate(curve)]
     share = {"update/clipped_share": 0.25 * seed, "entropy_loss": 0.5, "real/weight_cv": 0.1}
     lines += [{"phase": "train", "step": n, "time": 1, **share, "entropy_loss": 0.5 / n} for n in (1, 2)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
+    return write_lines(folder, lines)

@@ -4,15 +4,22 @@
 #   fast   no Ray, no vLLM, about a minute
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
 #   timed  answers that must come in time, so that nothing else runs beside these
+#   smoke  every command that a page shows, each subcommand among them, in a shell without the environment
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
 #   every  all of these, and of the grids of methods, layouts and faults every cell: before a release, a new pin, a new
-#          patch, a change of set-up
+#          patch, a change of set-up; and set-up with Python 3.12 where there is one (REAL_TEST_PYTHON names another)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts=(fast slow timed e2e)
+parts=(fast slow timed smoke e2e)
 maths=(tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py)
-if [ "${1:-}" = every ]; then export REAL_TEST_EVERY=1 && shift; fi
-case "${1:-}" in maths | fast | slow | timed | e2e) parts=("$1") && shift ;; esac
+if [ "${1:-}" = every ]; then
+    export REAL_TEST_EVERY=1 && shift
+    for candidate in python3.12 ~/.pyenv/versions/3.12.*/bin/python3.12; do
+        "$candidate" -c 'import ensurepip, venv' 2>/dev/null || continue
+        export REAL_TEST_PYTHON=${REAL_TEST_PYTHON:-$candidate}
+    done
+fi
+case "${1:-}" in maths | fast | slow | timed | smoke | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"
 
 if [ "${parts[*]}" = maths ]; then
@@ -30,7 +37,8 @@ status=0
 for part in "${parts[@]}"; do
     echo "== tests/$part"
     # Three processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
-    shared=(-n 3 --no-loadscope-reorder) && [ "$part" != timed ] || shared=()
+    # Smoke has lanes of its own.
+    case $part in timed | smoke) shared=() ;; *) shared=(-n 3 --no-loadscope-reorder) ;; esac
     "$python" -m pytest "tests/$part" -q --durations=25 "${shared[@]}" "$@" || status=1
 done
 exit $status

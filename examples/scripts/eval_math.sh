@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One checkpoint on the paper's six benchmarks: bash examples/scripts/eval_math.sh MODEL OUT [any option of eval]
 #   BENCHMARKS  folder of the benchmarks (default: data/benchmarks, made from the hub if it is not there)
-#   TP, DP      GPUs an engine, and engines (default: 1, and as many as there are GPUs)
+#   TP, DP      GPUs an engine, and engines (default: 1, and as many as the visible GPUs carry)
 # Uses the `real-openrlhf` on PATH; where there is none, makes an environment first (setup_env.sh).
 # Run it again after a crash or a Ctrl-C: finished samples are kept.
 set -euo pipefail
@@ -15,9 +15,6 @@ if ! command -v real-openrlhf >/dev/null; then
     PATH=${REAL_VENV:-$ROOT/.venv}/bin:$PATH
 fi
 BENCHMARKS=${BENCHMARKS:-data/benchmarks}
-TP=${TP:-1}
-GPUS=$(python -c 'import torch; print(torch.cuda.device_count())')
-DP=${DP:-$((GPUS > TP ? GPUS / TP : 1))}
 
 [ -e "$BENCHMARKS/olympiadbench.jsonl" ] || [ -e "$BENCHMARKS/olympiad_bench.parquet" ] ||
     real-openrlhf data benchmarks --out "$BENCHMARKS"
@@ -26,4 +23,4 @@ real-openrlhf eval --model "$MODEL" --out "$OUT" \
     --benchmarks all --data-dir "$BENCHMARKS" \
     --k 16 --temperature 0.6 --top-p 0.95 --max-new-tokens 8192 \
     --grader robust --think required \
-    --tensor-parallel "$TP" --data-parallel "$DP" "$@"
+    --tensor-parallel "${TP:-1}" ${DP:+--data-parallel "$DP"} "$@"

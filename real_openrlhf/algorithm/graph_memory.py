@@ -15,11 +15,26 @@ def graph_bytes_per_token(
 
 
 def resident_bytes(
-    parameters: int, trained: int, *, ranks: int, zero_stage: int, gradient_bytes: int = 4, adam_offload: bool = False
-) -> tuple[float, float, float]:
-    """(bf16 weights, gradients, Adam's fp32 weights and moments) that stay on a rank from step to step."""
-    return (
-        2 * parameters / (ranks if zero_stage >= 3 else 1),
-        gradient_bytes * trained / (ranks if zero_stage >= 2 else 1),
-        0.0 if adam_offload else 12 * trained / (ranks if zero_stage >= 1 else 1),
-    )
+    parameters: int,
+    trained: int,
+    *,
+    gpus: int,
+    zero_stage: int,
+    head: int = 0,
+    gradient_bytes: int = 4,
+    adam_offload: bool,
+    reference: int,
+) -> dict[str, float]:
+    """Bytes on one of the policy's GPUs that stay while it trains. All but `gpus` and `zero_stage` count parameters:
+    of the policy, trained, of its head, of a reference model on the same GPUs."""
+    sharded = gpus if zero_stage >= 3 else 1
+    memory = {"weights (bf16)": 2 * parameters / sharded}
+    if zero_stage >= 3:
+        memory["gathered for use, at most"] = 2 * min(parameters, max(GATHERED_PARAMETERS, head))
+    gradients = gradient_bytes * trained / (gpus if zero_stage >= 2 else 1)
+    memory[f"gradients, added up in {8 * gradient_bytes} bits"] = gradients
+    if not adam_offload:
+        memory["Adam: fp32 weights and two moments"] = 12 * trained / (gpus if zero_stage >= 1 else 1)
+    if reference:
+        memory["reference model (bf16)"] = 2 * reference / sharded
+    return memory

@@ -27,7 +27,7 @@ from real_openrlhf.training.launch.ending import end_unwatched
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.progress import duration
 from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import RECIPES_OF, TASKS
+from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 REFUSED = 2
@@ -118,8 +118,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from real_openrlhf.report.command import write
     from real_openrlhf.report.read_runs import read_runs
+    from real_openrlhf.report.report_folder import write
 
     grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
     every = entries(args.algos, args.seeds, args.first_seed, [*grid.values()])
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
             refuse_other_flags(folder / entry.name, train_command.request_of(_words(entry, common)))
     print(f"{len(every)} runs of {args.steps} steps, {len(every) - len(todo)} already finished: {folder}")
     if args.publish and todo:
-        refuse_now()
+        refuse_now(args.publish, folder)
     failures = _train(todo, common, args.out.resolve(), len(every)) if todo else []
     if failures and failures[-1][1] == REFUSED:  # and has said why
         return REFUSED
@@ -162,7 +162,7 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
 
 
 def _task(name: str, skill: float | None) -> list[str]:
-    recipe = ["--recipe", RECIPES_OF[name]]
+    recipe = ["--recipe", recipe_of(name)]
     if skill is None:
         return recipe
     folder = tiny_model.prepare(TASKS[name](skill=skill))  # type: ignore[call-arg]

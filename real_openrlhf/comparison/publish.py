@@ -1,7 +1,7 @@
 """A campaign of runs that is small enough to commit, says nothing of the machine, and whose code anybody can get."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from real_openrlhf.errors import UserError
@@ -35,22 +35,26 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
             )
         lines[folder.name] = [_kept(line, compact) for line in _logged(folder / "metrics.jsonl")]
         sources |= {f"{folder.name}/{name}": sha256(folder / name) for name in ("run.json", "metrics.jsonl")}
-    if campaign.is_campaign(out):
-        _, before = campaign.records(out)
-        if lost := sorted(name for name, digest in before.items() if sources.get(name) != digest):
-            raise UserError(
-                f"{out} has {len(lost)} files of other runs, such as {lost[0]}: published runs are never overwritten. "
-                "Give another --publish, or remove that folder if these runs take its place."
-            )
+    _refuse_loss(out, sources)
     campaign.write(out, records, lines, sources)
 
 
-def refuse_now() -> None:
-    """Before hours of training, and not after them."""
+def refuse_now(out: Path, runs: Path) -> None:
+    """Before hours of training, and not after them: `runs` is the folder that run folders will be in."""
+    _refuse_loss(out, {f"{path.parent.name}/{path.name}": sha256(path) for path in runs.glob("*/*.json*")})
     if why := irreproducible(code()):
         raise UserError(
             f"--publish: a run made now {why}, so nobody could get that code back. Commit the changes (`git status` "
             "names them) or put them aside with `git stash`, then start again."
+        )
+
+
+def _refuse_loss(out: Path, sources: Mapping[str, str]) -> None:
+    _, before = campaign.records(out) if campaign.is_campaign(out) else ({}, {})
+    if lost := sorted(name for name, digest in before.items() if sources.get(name) != digest):
+        raise UserError(
+            f"{out} has {len(lost)} files of other runs, such as {lost[0]}: published runs are never overwritten. "
+            f"Give another --publish, or remove {out} and commit that, if new runs take its place."
         )
 
 

@@ -8,15 +8,16 @@ from tqdm import tqdm
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.prompts import load_tokenizer
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation import paired, result_tables
+from real_openrlhf.evaluation import paired
 from real_openrlhf.evaluation.engines import EngineSettings, Request, generate, sample_seed
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.model import context_length, find_model, fingerprint
-from real_openrlhf.evaluation.results import summarise
+from real_openrlhf.evaluation.results import summarise, table
 from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
+from real_openrlhf.report.table_forms import to_latex, to_markdown
 from real_openrlhf.runs.provenance import code, versions
 
 
@@ -60,7 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     machine = parser.add_argument_group("machine")
     machine.add_argument("--tensor-parallel", type=positive, default=1, help="GPUs an engine (default %(default)s)")
-    machine.add_argument("--data-parallel", type=positive, default=1, help="engines (default %(default)s)")
+    machine.add_argument(
+        "--data-parallel", type=positive, help="engines (default: as many as the visible GPUs carry, else 1)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,7 +104,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def draw(tasks: list[Task], k: int, seed: int, engine: EngineSettings, engines: int, store: SampleStore) -> None:
+def draw(
+    tasks: list[Task], k: int, seed: int, engine: EngineSettings, engines: int | None, store: SampleStore
+) -> None:
     """Fill the store with what it lacks."""
     done = {(sample.id, sample.sample) for sample in store}
     missing = [
@@ -130,6 +135,7 @@ def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
     }
     write_jsonl(out / "per_problem.jsonl", problems)
     write_json(out / "results.json", results)
-    write_text(out / "table.md", [result_tables.markdown(results)])
-    write_text(out / "table.tex", [result_tables.latex(results)])
-    print(result_tables.markdown(results))
+    made = table(results)
+    write_text(out / "table.md", [to_markdown(made)])
+    write_text(out / "table.tex", [to_latex(made)])
+    print(to_markdown(made))

@@ -8,13 +8,17 @@ import multiprocessing
 import os
 import queue
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from real_openrlhf import engine_reason
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
+from real_openrlhf.training.launch import threads
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -56,19 +60,30 @@ def visible_devices() -> list[str]:
     return chosen.split(",")[:count] if chosen else [str(device) for device in range(count)]
 
 
-def generate(requests: list[Request], settings: EngineSettings, data_parallel: int) -> Iterator[Sample]:
-    """Samples in the order in which they finish, over as many engines as asked for."""
-    devices, width = visible_devices(), settings.tensor_parallel
-    if devices and len(devices) < data_parallel * width:
+def engine_count(asked: int | None, gpus: int, width: int) -> int:
+    """As many as asked for, else as all visible GPUs carry; one on a machine without a GPU."""
+    engines = asked or max(gpus // width, 1)
+    if 0 < gpus < engines * width:
         raise UserError(
-            f"{data_parallel} engines of {width} GPUs each need {data_parallel * width} GPUs, here are {len(devices)}"
+            f"{engines} engines of {width} GPUs each need {engines * width} GPUs, here are {gpus}. Lower "
+            "--data-parallel or --tensor-parallel"
         )
+    return engines
+
+
+def generate(requests: list[Request], settings: EngineSettings, engines: int | None) -> Iterator[Sample]:
+    """Samples in the order in which they finish."""
+    devices, width = visible_devices(), settings.tensor_parallel
+    engines = engine_count(engines, len(devices), width)
     quieten_tracker()
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    shares = [requests[rank::data_parallel] for rank in range(data_parallel)]
+    shares = [requests[rank::engines] for rank in range(engines)]
     workers = [
-        context.Process(target=_engine, args=(results, share, settings, devices[rank * width : (rank + 1) * width]))
+        context.Process(
+            target=_engine,
+            args=(results, share, settings, devices[rank * width : (rank + 1) * width], engines),
+        )
         for rank, share in enumerate(shares)
         if share
     ]
@@ -100,8 +115,10 @@ def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
             item = results.get(timeout=1)
         except queue.Empty:
             if any(worker.exitcode for worker in workers) or not any(worker.is_alive() for worker in workers):
-                codes = ", ".join(str(worker.exitcode) for worker in workers)
-                raise UserError(f"a vLLM engine died (exit codes {codes}). {_CONTINUE}") from None
+                codes = [worker.exitcode for worker in workers]
+                killed = (f"was {engine_reason.killed_by(code)}" for code in codes if code and code < 0)
+                why = next(killed, f"ended with exit codes {codes}")
+                raise UserError(f"a vLLM engine {why}. {_CONTINUE}") from None
             continue
         if isinstance(item, Failure):
             raise EngineFailed(item)
@@ -132,7 +149,9 @@ class _Stopped(BaseException):
     """The parent said so."""
 
 
-def _engine(results: "Queue", requests: list[Request], settings: EngineSettings, devices: list[str]) -> None:
+def _engine(
+    results: "Queue", requests: list[Request], settings: EngineSettings, devices: list[str], engines: int
+) -> None:
     """The whole life of one engine process. It ends in order, whatever happens, so that vLLM's processes end too."""
 
     def stop(*_: object) -> None:
@@ -147,15 +166,20 @@ def _engine(results: "Queue", requests: list[Request], settings: EngineSettings,
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # nor a process within this one
+        os.environ.setdefault("REAL_REPEATABLE_ENGINE", "1")  # samples are a function of their seeds
+        os.environ.setdefault(threads.VARIABLE, str(threads.shared(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    try:
-        _run_engine(results, requests, settings, on_cpu=not devices)
-    except _Stopped:
-        return
-    except Exception as error:
-        traceback.print_exc()
-        results.put(Failure(os.getpid(), first_line(error)))
+    with tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
+        reason = Path(folder) / "reason"
+        os.environ[engine_reason.FILE] = str(reason)
+        try:
+            _run_engine(results, requests, settings, on_cpu=not devices)
+        except _Stopped:
+            return
+        except Exception as error:
+            traceback.print_exc()
+            results.put(Failure(os.getpid(), reason.read_text() if reason.exists() else first_line(error)))
 
 
 def _run_engine(results: "Queue", requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:

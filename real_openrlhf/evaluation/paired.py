@@ -9,7 +9,9 @@ import numpy as np
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.pass_rates import bootstrap
+from real_openrlhf.evaluation.results import protocol
 from real_openrlhf.files import write_json, write_text
+from real_openrlhf.report.table_forms import Cell, Row, Table, to_markdown, words
 
 LEVEL = 95  # percent of an interval
 AVERAGE = "Avg."
@@ -113,34 +115,28 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def markdown(a: Evaluated, b: Evaluated, found: list[Difference]) -> str:
-    lines = [
-        f"| Benchmark | Problems | A: {a.name} | B: {b.name} | B less A | {LEVEL} % interval | B better, worse |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
+    columns = ["Benchmark", "Problems", f"A: {a.name}", f"B: {b.name}", "B less A", f"{LEVEL} % interval"]
+    rows = []
     for one in found:
-        gap = f"{one.mean:+.3f}"
-        lines.append(
-            f"| {one.title} | {one.problems} | {one.a:.3f} | {one.b:.3f} | {f'**{gap}**' if one.clear else gap} | "
-            f"{one.low:+.3f} to {one.high:+.3f} | {one.better}, {one.worse} |"
-        )
-    settings = a.settings
-    note = (
-        f"pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
-        f"out 0. Of twenty such intervals over equal models one does so by chance. k = {settings['k']} samples each, "
-        f"T = {settings['temperature']}, top_p = {settings['top_p']}, max tokens = {settings['max_new_tokens']}, "
-        f"grader = {settings['grader']}, seed {settings['seed']}."
-    )
-    return "\n".join([*lines, "", note, ""])
+        gap, interval = Cell(f"{one.mean:+.3f}", bold=one.clear), f"{one.low:+.3f} to {one.high:+.3f}"
+        before = (one.title, one.problems, f"{one.a:.3f}", f"{one.b:.3f}")
+        rows.append(Row([*map(words, before), gap, words(interval), words(f"{one.better}, {one.worse}")]))
+    notes = [
+        "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
+        "out 0. Of twenty such intervals over equal models one does so by chance.",
+        protocol(a.settings),
+    ]
+    return Table("comparison", "B less A", [*columns, "B better, worse"], [("", rows)], notes)
 
 
 def compare(a: Path, b: Path, out: Path | None) -> str:
     """The table; with `out`, also kept there with all digits."""
     first, second = Evaluated.read(a), Evaluated.read(b)
     found = differences(first, second)
-    table = markdown(first, second, found)
+    said = to_markdown(table(first, second, found))
     if out:
         rows = [{**vars(one), "difference": one.mean} for one in found]
         write_json(out / "comparison.json", {"a": first.name, "b": second.name, "level": LEVEL, "rows": rows})
-        write_text(out / "comparison.md", [table])
-    return table
+        write_text(out / "comparison.md", [said])
+    return said

@@ -10,6 +10,8 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.evaluation.pass_rates import bootstrap, pass_at, powers_of_two, sampling_error
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.report.statistics import Estimate
+from real_openrlhf.report.table_forms import Cell, Row, Table, words
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,27 @@ def _summary(name: str, rows: list[dict], resampled: np.ndarray) -> dict:
         "mean_tokens_right": _mean(tokens[verdicts == 1]),
         "mean_tokens_wrong": _mean(tokens[verdicts == 0]),
     }
+
+
+def table(results: dict) -> Table:
+    """The paper's row, with everything without which the numbers cannot be compared."""
+    settings, sets = results["settings"], [*results["benchmarks"].values()]
+    columns = [*sets, {"title": "Avg.", **results["average"]}] if len(sets) > 1 else sets
+    numbers = [Cell(number=Estimate(one["pass@1"], one["standard_error"], 1)) for one in columns]
+    counts = ", ".join(f"{one['title']} {one['problems']}" for one in sets)
+    ungraded = sum(one["ungraded"] for one in sets)
+    notes = [f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}.", protocol(settings)]
+    notes += [f"A response must close its thinking: {settings['think']}."] if settings["think"] else []
+    notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
+    row = Row([words(results["name"]), *numbers])
+    return Table("benchmarks", "Benchmarks", ["Model", *(one["title"] for one in columns)], [("", [row])], notes)
+
+
+def protocol(settings: dict) -> str:
+    return (
+        f"k = {settings['k']} samples each, T = {settings['temperature']}, top_p = {settings['top_p']}, "
+        f"max tokens = {settings['max_new_tokens']}, grader = {settings['grader']}, seed {settings['seed']}."
+    )
 
 
 def _mean(values: np.ndarray) -> float | None:

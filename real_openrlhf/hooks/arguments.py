@@ -233,8 +233,8 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         "--rollout.seeded",
         action="store_true",
         help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed "
-        "draw the same rollouts; vLLM then samples request by request, which is slower; includes "
-        "--rollout.seeded_order (default: off)",
+        "draw the same rollouts; vLLM on CPU then samples request by request, which is slower, on GPUs it has a seed "
+        "for each request anyway; includes --rollout.seeded_order (default: off)",
     )
     group.add_argument(
         "--rollout.mismatch",
@@ -266,6 +266,11 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
             "process. Use --train.hopeless fail"
+        )
+    if args.train.async_enable and args.train.colocate_all and args.vllm.enable_sleep:
+        raise UserError(
+            "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
+            "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
         )
     if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
         raise UserError(

@@ -1,6 +1,7 @@
 """OpenRLHF's strategy; its checkpoints are whole or not there, and keep the order of prompts."""
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from real_openrlhf.files import write_json
 from real_openrlhf.hooks.fixes.adam_powers import restore_powers
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
+from real_openrlhf.hooks.rollout import prompt_stream
 from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 from real_openrlhf.signs_of_life import enter, offer_stacks
 
 # What OpenRLHF reads of a checkpoint before it asks whether there was one.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
+sys.modules["real_openrlhf.hooks.prompt_stream"] = prompt_stream  # checkpoints of 0.1 have its State by this name
 BEST = "best"
 DRAFT = ".writing"
 AVERAGE = "moving_average"

@@ -14,17 +14,28 @@ from real_openrlhf.recipes.setting import DERIVED, USER, Algorithm, Recipe, Sett
 
 OBJECTIVE = "--algo.real.objective"
 
-# OpenRLHF's own, where a check reads a flag that a recipe need not set.
+# OpenRLHF's own, where something here reads a flag that a recipe need not set; a test asks its parser for each.
 OPENRLHF_DEFAULTS = {
     "--actor.num_nodes": "1",
     "--actor.num_gpus_per_node": "8",
     "--rollout.batch_size": "1024",
     "--rollout.n_samples_per_prompt": "1",
+    "--rollout.micro_batch_size": "1",
     "--train.batch_size": "128",
+    "--train.micro_batch_size": "1",
+    "--train.max_tokens_per_gpu": "16192",
     "--train.num_episodes": "1",
-    "--data.max_len": "2048",
+    "--train.max_epochs": "1",
     "--train.seed": "42",
+    "--train.hung_minutes": "120.0",
+    "--data.max_len": "2048",
+    "--data.input_key": "input",
+    "--ds.zero_stage": "2",
+    "--ds.attn_implementation": "flash_attention_2",
     "--vllm.tensor_parallel_size": "1",
+    "--vllm.gpu_memory_utilization": "0.95",
+    "--ckpt.save_steps": "-1",
+    "--ckpt.max_num": "3",
 }
 
 
@@ -44,8 +55,9 @@ class Plan:
     flags: dict[str, Setting]
     changes: list[Change]
 
-    def text(self, flag: str, default: str = "") -> str:
-        return self.flags[flag].text if flag in self.flags else default
+    def text(self, flag: str) -> str:
+        """A flag's words, OpenRLHF's default where the plan has none, or nothing."""
+        return self.flags[flag].text if flag in self.flags else OPENRLHF_DEFAULTS.get(flag, "")
 
     def argv(self) -> list[str]:
         return [word for flag in self.flags for word in self.typed(flag)]
@@ -56,8 +68,8 @@ class Plan:
         return [f"{flag}={words[0]}"] if len(words) == 1 and words[0].startswith("-") else [flag, *words]
 
     def number(self, flag: str) -> int:
-        """A whole number, with OpenRLHF's default where the plan has none."""
-        return int(self.text(flag, OPENRLHF_DEFAULTS.get(flag, "0")))
+        """A whole number; 0 where neither the plan nor OpenRLHF has one."""
+        return int(self.text(flag) or 0)
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -67,21 +79,29 @@ class Plan:
     @property
     def needs_reference(self) -> bool:
         """OpenRLHF starts a reference model for a KL to it; some objectives measure their scores against one."""
-        if float(self.text("--algo.kl.init_coef", "0.01")) > 0:
+        if float(self.text("--algo.kl.init_coef") or 0.01) > 0:
             return True
         with contextlib.suppress(ValueError):  # what is wrong with an objective is the checks' to tell
             return self.text("--actor.policy_loss_type") == "real" and find(self.text(OBJECTIVE)).needs_reference
         return False
 
     @property
+    def colocated(self) -> bool:
+        """Whether vLLM's engines are on the policy's GPUs; those that draw while the policy trains have their own."""
+        return "--train.colocate_all" in self.flags and "--train.async_enable" not in self.flags
+
+    @property
+    def engine_gpus(self) -> int:
+        """GPUs that only vLLM has."""
+        engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
+        return 0 if self.colocated else engines
+
+    @property
     def gpus(self) -> int:
         """What Ray has to offer for all roles together."""
         policy = math.prod(self.layout)
-        if "--train.colocate_all" in self.flags:
-            return policy
-        engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
-        shared = "--train.colocate_actor_ref" in self.flags or not self.needs_reference
-        return policy + engines + (0 if shared else policy)
+        beside = {"--train.colocate_all", "--train.colocate_actor_ref"} & self.flags.keys() or not self.needs_reference
+        return policy + self.engine_gpus + (0 if beside else policy)
 
 
 def compose(

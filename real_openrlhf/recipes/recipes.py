@@ -76,7 +76,7 @@ _GPU_MACHINERY = {
     "--ckpt.best_metric_key": own("none", "no extra checkpoint at each best AIME24 score: it is a test set"),
     "--logger.logging_steps": own("1"),
     "--train.seed": own("42"),
-    "--rollout.seeded_order": own("", "the same prompts in the same step for every method"),
+    "--rollout.seeded": own("", "one seed: the same prompts and the same noise; vLLM's GPU sampler has seeds anyway"),
 }
 _BUDGETS_7B = {
     "--train.max_tokens_per_gpu": own("18432", "two of the longest samples: 9 GB by estimate, 478 KB a token"),
@@ -181,7 +181,7 @@ _CPU_SIZES = {
     for flag in (
         *("--rollout.batch_size", "--train.batch_size", "--rollout.max_new_tokens", "--data.max_len"),
         *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
-        *("--vllm.enforce_eager", "--rollout.seeded"),
+        "--vllm.enforce_eager",
     )
 }
 _CPU_LIKE_GPU = replace(

@@ -54,7 +54,11 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     if not isinstance(common, dict) or not isinstance(sources, dict):
         raise ValueError(f"{ABOUT} lacks what the runs share, or the files that they were made of")
     found: dict[str, dict[str, Any]] = {}
-    for row in csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())):
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())))
+    except csv.Error as error:
+        raise ValueError(f"{RUNS} is broken: {error}") from error
+    for row in rows:
         if None in row or None in row.values() or not row.get("name"):
             raise ValueError(f"{RUNS} has a row that is not as long as its head, or has no name")
         varied = {key: _value(cell) for key, cell in row.items() if cell != "" and key != "name"}
@@ -70,10 +74,10 @@ def columns(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, list[fl
     try:
         table = pyarrow.parquet.read_table(io.BytesIO(read_bytes(folder / METRICS)))
         places = list(zip(*(table.column(name).to_pylist() for name in PLACE), strict=True))
-    except (pyarrow.ArrowException, KeyError, ValueError) as error:
+        numbers = [field.name for field in table.schema if pyarrow.types.is_float64(field.type)]
+        return places, {name: table.column(name).to_pylist() for name in numbers}
+    except (pyarrow.ArrowException, KeyError, ValueError, OSError) as error:
         raise ValueError(f"{METRICS} is broken: {error}") from error
-    numbers = [field.name for field in table.schema if pyarrow.types.is_float64(field.type)]
-    return places, {name: table.column(name).to_pylist() for name in numbers}
 
 
 def lines(folder: Path) -> dict[str, list[dict]]:

@@ -30,7 +30,6 @@ LENGTH = Metric(
     "response_length", "Response length (tokens)", "train", ("rollout/response_length_mean", "response_length")
 )
 CLIPPED = Metric("clipped", "Clipped updates", "train", ("update/clipped_share",))
-GRAD_NORM = Metric("grad_norm", "Gradient norm", "train", ("actor_grad_norm",))
 ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # where a run ended
 DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
 

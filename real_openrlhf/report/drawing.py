@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
+from real_openrlhf.report.methods import Look
 from real_openrlhf.report.statistics import gaps
 
 PANEL = (3.3, 2.5)  # inches
@@ -49,17 +50,6 @@ STYLE: dict[Any, Any] = {  # matplotlib has a type for each of its 300 keys
 }
 MARKERS = 7  # on each curve
 COLOURS = 128  # of a PNG
-
-
-@dataclass(frozen=True)
-class Look:
-    colour: str
-    line: str | tuple
-    marker: str
-
-    def handle(self) -> Line2D:
-        line: Any = self.line  # matplotlib lists all names of line styles
-        return Line2D([], [], color=self.colour, linestyle=line, marker=self.marker)
 
 
 @dataclass(frozen=True)
@@ -126,9 +116,16 @@ def _whole(picture: Picture) -> Figure:
         axes = figure.add_subplot(lines, columns, place)
         axes.set_title(textwrap.fill(panel.title, 40))
         panel.draw(axes)
-    handles = [entry.look.handle() if entry.look else Line2D([], [], linestyle="none") for entry in picture.legend]
+    handles = [_handle(entry.look) for entry in picture.legend]
     figure.legend(handles, [entry.label for entry in picture.legend], loc="lower center", ncols=legend_columns)
     return figure
+
+
+def _handle(look: Look | None) -> Line2D:
+    if look is None:
+        return Line2D([], [], linestyle="none")
+    line: Any = look.line  # matplotlib lists all names of line styles
+    return Line2D([], [], color=look.colour, linestyle=line, marker=look.marker)
 
 
 def panel_svg(panel: Panel, salt: str) -> str:

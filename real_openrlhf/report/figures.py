@@ -1,7 +1,9 @@
 """What each figure shows: a list of panels with one legend."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,11 +14,11 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.report import drawing
 from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Metric, curve, series
 from real_openrlhf.report.curves import validation_sets as sets_of
-from real_openrlhf.report.drawing import INK, Entry, Look, Panel, Picture
-from real_openrlhf.report.methods import METHODS, REAL_FAMILY, method
+from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
+from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
 from real_openrlhf.report.read_runs import Run, UnreadableRun, read_run
 from real_openrlhf.report.settings import Comparison, Setting
-from real_openrlhf.report.statistics import Series, band, window_length, windowed
+from real_openrlhf.report.statistics import Band, Series, band, window_length, windowed
 from real_openrlhf.report.weights import bound, clip_edges, figure_one
 
 # Settings of one method share its colour; these set the second, third ... apart: how much lighter, line style, marker.
@@ -78,8 +80,7 @@ def _curves(
         curves = [curve(setting, metric, sets, window) for setting in settings]
         for item in curves:
             if item.band is not None:
-                columns = zip(item.band.steps, item.band.mean, item.band.se, strict=True)
-                rows += [(item.setting.label, metric.name, int(s), item.band.n, m, e) for s, m, e in columns]
+                rows += _rows(item.setting.label, metric.name, item.band)
                 if item.band.n < len(item.setting.counted):
                     notes.append(f"{metric.title}: {item.band.n} runs of {item.setting.label} logged it.")
         silent = [item.setting.label for item in curves if item.absent]
@@ -97,6 +98,11 @@ def _curves(
     if any(setting.broken_off for setting in settings):
         caption += " Thin lines that end in a cross: runs that failed, broke off or still run, not part of the mean."
     return Picture(name, title, " ".join([caption, *notes]), panels, legend, columns=4, rows=rows)
+
+
+def _rows(label: str, metric: str, mean: Band) -> list[tuple]:
+    """The numbers that are drawn."""
+    return [(label, metric, int(s), mean.n, m, e) for s, m, e in zip(mean.steps, mean.mean, mean.se, strict=True)]
 
 
 def _draw_curves(metric: Metric, curves: Sequence, look: dict[Setting, Look]) -> Callable[[Axes], None]:
@@ -136,10 +142,7 @@ def distributions(comparison: Comparison) -> Picture | None:
             logged = [windowed(run.logged["train"][key], window) for run in runs if key in run.logged["train"]]
             if (mean := band(logged)) is not None:
                 means[key.removeprefix("real/")] = Series(mean.steps, mean.mean)
-                rows += [
-                    (setting.label, key, int(s), mean.n, m, e)
-                    for s, m, e in zip(mean.steps, mean.mean, mean.se, strict=True)
-                ]
+                rows += _rows(setting.label, key, mean)
         panels += [
             Panel(f"{setting.label}: score", _draw_scores(means, look[setting])),
             Panel(f"{setting.label}: weight |W|", _draw_weights(means, look[setting], setting.algo in REAL_FAMILY)),
@@ -178,12 +181,8 @@ def _draw_scores(means: dict[str, Series], look: Look) -> Callable[[Axes], None]
                 drawing.fill(axes, middle.steps, middle.values, spread.values, style.colour)
             for extreme in ("min", "max"):
                 if (edge := means.get(f"score_{side}_{extreme}")) is not None:
-                    axes.plot(
-                        *drawing.broken(edge.steps, edge.values),
-                        color=style.colour,
-                        linestyle=style.line,
-                        linewidth=0.6,
-                    )
+                    points = drawing.broken(edge.steps, edge.values)
+                    axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.6)
         axes.axhline(0, color=INK, linewidth=0.6)
         drawing.over_steps(axes)
 
@@ -199,9 +198,8 @@ def _draw_weights(means: dict[str, Series], look: Look, bounded: bool) -> Callab
         if largest is not None:
             axes.plot(*drawing.broken(largest.steps, largest.values), color=LARGEST.colour, linewidth=0.6)
             if bounded and share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
-                axes.axhline(
-                    largest.values[-1] / share.values[-1], color=BOUND.colour, linestyle=BOUND.line, linewidth=1
-                )
+                top = largest.values[-1] / share.values[-1]
+                axes.axhline(top, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
         axes.set_ylim(bottom=0)
         drawing.over_steps(axes)
 
@@ -222,44 +220,34 @@ def _draw_spread(means: dict[str, Series], look: Look) -> Callable[[Axes], None]
 
 def gradient_magnitude() -> Picture:
     """The paper's Figure 1, drawn from the weights that training uses."""
-    ways = {name: Look(METHODS[name].colour, METHODS[name].line, METHODS[name].marker) for name in ("grpo", "real")}
-    rows: list[tuple] = []
+    sides = {"positive": figure_one(POSITIVE), "negative": figure_one(NEGATIVE)}
+    ways = ("grpo", "real")
+    rows = [
+        (f"{name}, {side}", "|W|", score, 1, weight, None)
+        for side, curves in sides.items()
+        for name in ways
+        for score, weight in zip(curves.scores, getattr(curves, name), strict=True)
+    ]
 
-    def draw(label: int) -> Callable[[Axes], None]:
-        curves = figure_one(label)
-        side = "positive" if label == POSITIVE else "negative"
-        for name in ways:
-            rows.extend(
-                (f"{name}, {side}", "|W|", s, 1, w, None)
-                for s, w in zip(curves.scores, getattr(curves, name), strict=True)
-            )
-
-        def on(axes: Axes) -> None:
-            for place, (name, look) in enumerate(ways.items()):
-                values = getattr(curves, name)
-                axes.plot(
-                    curves.scores,
-                    values,
-                    color=look.colour,
-                    linestyle=look.line,
-                    marker=look.marker,
-                    markevery=(40 + 50 * place, 100),
-                )
-            axes.axhline(bound(), color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
-            axes.axvline(clip_edges()[label == POSITIVE], color=INK, linewidth=0.6)
-            axes.set_ylim(0, 4)
-            axes.set_xlabel("relative log-probability s")
-            axes.set_ylabel("|W|")
-
-        return on
+    def draw(axes: Axes, side: str) -> None:
+        curves = sides[side]
+        for place, name in enumerate(ways):
+            look, every = METHODS[name], (40 + 50 * place, 100)
+            style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker}
+            axes.plot(curves.scores, getattr(curves, name), markevery=every, **style)
+        axes.axhline(bound(), color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
+        axes.axvline(clip_edges()[side == "positive"], color=INK, linewidth=0.6)
+        axes.set_ylim(0, 4)
+        axes.set_xlabel("relative log-probability s")
+        axes.set_ylabel("|W|")
 
     panels = [
-        Panel("(a) positive, r = 1", draw(POSITIVE)),
-        Panel("(b) negative, r = 0", draw(NEGATIVE)),
+        Panel("(a) positive, r = 1", partial(draw, side="positive")),
+        Panel("(b) negative, r = 0", partial(draw, side="negative")),
     ]
     legend = [
-        Entry("GRPO: ε = 0.2, A = 1", ways["grpo"]),
-        Entry("REAL: τ = 0.5, C = 4", ways["real"]),
+        Entry("GRPO: ε = 0.2, A = 1", METHODS["grpo"]),
+        Entry("REAL: τ = 0.5, C = 4", METHODS["real"]),
         Entry("REAL's bound 1/τ", BOUND),
         Entry("where GRPO's clipping sets in", Look(INK, "-", "")),
     ]
@@ -268,9 +256,8 @@ def gradient_magnitude() -> Picture:
         "(a group of four positives and four negatives, one score moved), GRPO's from its clipped token ratio. "
         "s is a token's relative log-probability for GRPO and its mean over a rollout for REAL."
     )
-    return Picture(
-        "gradient", "Gradient magnitude of GRPO and REAL", caption, panels, legend, columns=2, rows=rows, axis="score"
-    )
+    title = "Gradient magnitude of GRPO and REAL"
+    return Picture("gradient", title, caption, panels, legend, columns=2, rows=rows, axis="score")
 
 
 def training_curves(run: str | Path | Run, path: str | Path) -> Path:
@@ -281,8 +268,8 @@ def training_curves(run: str | Path | Run, path: str | Path) -> Path:
         except UnreadableRun as problem:
             raise UserError(f"no picture of {run}: {problem}") from problem
     sets = sets_of([run])
-    look = Look(method(run.algo).colour, method(run.algo).line, method(run.algo).marker)
-    title = f"{run.name}: {method(run.algo).label}" + ("" if run.counted else f" ({run.status})")
+    look = method(run.algo)
+    title = f"{run.name}: {look.label}" + ("" if run.counted else f" ({run.status})")
     panels = [
         Panel(metric.title, _draw_one(series(run, metric, sets), look))
         for metric in (REWARD, VALIDATION, ENTROPY, LOSS)

@@ -11,15 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from real_openrlhf.errors import UserError
-from real_openrlhf.report.collapse import COLLAPSED
 from real_openrlhf.report.curves import VALIDATION, series
 from real_openrlhf.report.curves import validation_sets as sets_of
-from real_openrlhf.report.drawing import INK, Entry, Look, Panel, Picture
+from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
+from real_openrlhf.report.methods import Look
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting, flags_of
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.tables import SE_NOTE, Cell, Row, Table, words
+from real_openrlhf.report.table_forms import Cell, Row, Table, words
+from real_openrlhf.report.tables import SE_NOTE
 
+COLLAPSED = 0.5  # a run that ended below this share of its own best
 MISSING = "not set"
 # Beside each cell, where the runs logged it: a column's title, its key, and which of a run's values.
 COLUMNS: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {

@@ -32,21 +32,20 @@ LOOKS = {
     "disco_lratio": Look("#7B3FA0", (0, (8, 2)), "*"),
 }
 # The looks of algorithms that have none of their own yet, in turn.
-SPARE = (
-    Look("#882255", (0, (5, 1, 1, 1)), "p"),
-    Look("#332288", (0, (2, 1)), "d"),
-    Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
+SPARE = iter(
+    (
+        Look("#882255", (0, (5, 1, 1, 1)), "p"),
+        Look("#332288", (0, (2, 1)), "d"),
+        Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
+    )
 )
 UNKNOWN = Look("#444444", (0, (2, 2)), "h")
 
 
-def _methods() -> dict[str, Method]:
-    spare = iter(SPARE)
-    looks = {name: LOOKS.get(name) or next(spare, UNKNOWN) for name in ALGORITHMS}
-    return {name: Method(**vars(look), label=ALGORITHMS[name].label) for name, look in looks.items()}
-
-
-METHODS = _methods()
+METHODS = {
+    name: Method(**vars(LOOKS.get(name) or next(SPARE, UNKNOWN)), label=algorithm.label)
+    for name, algorithm in ALGORITHMS.items()
+}
 REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 
 

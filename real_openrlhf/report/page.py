@@ -8,7 +8,7 @@ from pathlib import Path
 from real_openrlhf import __version__
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.settings import Comparison
-from real_openrlhf.report.tables import Table, to_html
+from real_openrlhf.report.table_forms import Table, to_html
 from real_openrlhf.report.weights import Proposition
 from real_openrlhf.report.words import word
 

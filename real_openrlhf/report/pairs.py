@@ -11,7 +11,7 @@ from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.maps import axes_of, grids
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.tables import Cell, Row, Table, words
+from real_openrlhf.report.table_forms import Cell, Row, Table, words
 
 FEWEST = 3  # seeds in common
 LEVEL = 0.05  # chance of calling any difference of a table one where there is none

@@ -40,7 +40,7 @@ from real_openrlhf.training.launch.ending import end_unwatched, final_summary
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress
-from real_openrlhf.training.launch.stalled import FLAG, MINUTES, Watch
+from real_openrlhf.training.launch.stalled import FLAG, Watch
 from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
 ASSUMED_GPU_GB = 80.0
@@ -110,7 +110,9 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
-        recipe = RECIPES[recipe_of(args.recipe, args.task)]
+        if args.task and args.recipe not in ("cpu", recipe_of(args.task)):
+            raise UserError(f"--recipe {args.recipe} has its own task. Leave --task {args.task} out, or --recipe.")
+        recipe = RECIPES[recipe_of(args.task) if args.task else args.recipe]
         flags, removed = preflight.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -273,7 +275,7 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     for said, more in zip((lines, warnings), host_memory.report(shape, plan, host), strict=True):
         said += more
     existing = preflight.existing(request.args.runs_dir)
-    free, size = shutil.disk_usage(existing).free, memory_estimate.disk_bytes(shape, plan)
+    free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:
         warnings.append(
             f"the run folder will take {size / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
@@ -326,6 +328,7 @@ def _show(request: Request, place: Place) -> None:
     print(f"  algorithm  {algorithm.name}: {algorithm.about}")
     print(f"  where      {place.about}\n")
     if request.args.dry_run:
+        print(f"  threads    {place.threads(plan)}\n")
         print(" ".join(place.command([*TRAINER])))
         print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
     if plan.changes:
@@ -369,7 +372,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         reason: str | None = "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            watch = Watch(path, float(plan.text(FLAG, MINUTES)))
+            watch = Watch(path, float(plan.text(FLAG)))
             environment = place.environment(plan)
             if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())

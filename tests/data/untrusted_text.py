@@ -22,7 +22,7 @@ from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.report import page, tables
+from real_openrlhf.report import page, table_forms, tables
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.rewards.command import _rows as rows_to_grade
@@ -186,7 +186,7 @@ def a_page_shows_words_and_runs_none(
         comparisons = compare(runs)
         made = [tables.results(c) for c in comparisons] + [tables.ablations(c) for c in comparisons]
         made.append(tables.benchmarks(comparisons))
-        parts = [tables.to_html(table) for table in made]
+        parts = [table_forms.to_html(table) for table in made]
         parts += [page._skipped([*skipped, (Path(name.replace("\0", "") or "x"), algo)])]
         parts += [f"<h2 id='task-1'>Task: {page._text(c.name)}</h2>" for c in comparisons]
         html = "\n".join(parts)
@@ -194,11 +194,11 @@ def a_page_shows_words_and_runs_none(
         shown.feed(html)
         shown.close()
         assert shown.wrong == []
-        assert not OBEYED.search("\n".join(tables.to_html(table) for table in made))
+        assert not OBEYED.search("\n".join(table_forms.to_html(table) for table in made))
         for table in made:
-            assert not re.search(r"<[a-zA-Z/!]", tables.to_markdown(table))
-            assert all(line[:1] not in "=+@" for line in tables.to_csv(table).splitlines()[1:])
-            assert not OBEYED.search(tables.to_latex(table) + tables.to_markdown(table))
+            assert not re.search(r"<[a-zA-Z/!]", table_forms.to_markdown(table))
+            assert all(line[:1] not in "=+@" for line in table_forms.to_csv(table).splitlines()[1:])
+            assert not OBEYED.search(table_forms.to_latex(table) + table_forms.to_markdown(table))
             html.encode()
 
 

@@ -9,10 +9,9 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from real_openrlhf.rewards.verifier import comparison, leaf, screen
-from real_openrlhf.rewards.verifier.extract import boxed_answer
-from real_openrlhf.rewards.verifier.golds import golds_of
-from real_openrlhf.rewards.verifier.normalise import normalise
+from real_openrlhf.rewards.verifier import guard, shape, value
+from real_openrlhf.rewards.verifier.extract import boxed_answer, golds_of
+from real_openrlhf.rewards.verifier.text import normalise
 from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, WRONG, verify
 
 SLOWEST = 3.0  # seconds; a worker is killed after 2
@@ -100,36 +99,19 @@ def values(draw) -> str:
         st.builds("\\frac{{{}}}{{{}}}".format, number, number),
         st.builds("{}.{}".format, number, st.integers(0, 999)),
         st.builds("{}\\sqrt{{{}}}".format, number, st.integers(2, 12)),
-        st.sampled_from(
-            [
-                r"\pi",
-                "e",
-                r"\infty",
-                r"-\infty",
-                "x",
-                "2x+1",
-                r"\sqrt{x}",
-                "i",
-                r"0.\overline{3}",
-                "40\\%",
-                "90^\\circ",
-            ]
-        ),
+        st.sampled_from([r"\pi", "e", r"\infty", r"-\infty", "x", "2x+1", r"\sqrt{x}", "i", "40\\%", "90^\\circ"]),
     )
     parts = draw(st.lists(part, min_size=1, max_size=3))
-    shape = draw(
-        st.sampled_from(["{}", "({})", "[{}]", "[{})", r"\{{{}\}}", "ratio", "matrix", "time", "unit", r"{}, \ldots"])
-    )
-    if shape == "ratio":
+    shape = draw(st.sampled_from(["{}", "({})", "[{}]", "[{})", r"\{{{}\}}", ":", "matrix", "time", "unit"]))
+    if shape == ":":
         return ":".join(parts)
     if shape == "time":
-        return f"{draw(st.integers(0, 13))}:{draw(st.integers(0, 61)):02d}" + draw(
-            st.sampled_from(["", " a.m.", " p.m."])
-        )
+        half = draw(st.sampled_from(["", " a.m.", " p.m."]))
+        return f"{draw(st.integers(0, 13))}:{draw(st.integers(0, 61)):02d}{half}"
     if shape == "matrix":
         return "\\begin{pmatrix}" + "\\\\".join(parts) + "\\end{pmatrix}"
     if shape == "unit":
-        return parts[0] + draw(st.sampled_from([r"\text{ cm}", r"\text{ m}", r"\text{ km/h}", " apples", r"\%"]))
+        return parts[0] + draw(st.sampled_from([r"\text{ cm}", r"\text{ m}", r"\text{ km/h}", r"\%"]))
     return shape.format(",".join(parts))
 
 
@@ -150,11 +132,11 @@ def pairs_of_values(draw) -> tuple[str, str]:
 
 def exactly(gold: str, answer: str) -> bool | None:
     """The verdict without algebra; None where that has to decide."""
-    if screen.too_deep(gold) or screen.too_deep(answer):
+    if guard.too_deep(gold) or guard.too_deep(answer):
         return None
     try:
-        return comparison.same(normalise(gold), normalise(answer))
-    except leaf.Undecided:
+        return shape.same(normalise(gold), normalise(answer))
+    except value.Undecided:
         return None
 
 

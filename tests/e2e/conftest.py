@@ -5,6 +5,7 @@ starting them takes longer than most of these runs. `train_alone` is the command
 """
 
 import contextlib
+import functools
 import importlib.util
 import io
 import json
@@ -174,6 +175,12 @@ class SharedRay:
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="session")
+def new_session(runs):
+    """new_session(folder, layout) -> SharedRay, for runs that cannot share the engine of others."""
+    return functools.partial(SharedRay, runs)
 
 
 @pytest.fixture(scope="session")

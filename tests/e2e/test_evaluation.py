@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from every import every
 
@@ -217,3 +218,12 @@ def test_an_engine_that_fails_is_one_line(folder, forked):
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")
+
+
+def test_an_engine_that_is_killed_says_by_what(folder):
+    running = run_until(folder, "killed", K)
+    (engine,) = (one for one in psutil.Process(running.pid).children() if "spawn_main" in " ".join(one.cmdline()))
+    engine.kill()
+    assert running.wait(60) == 2
+    last = (folder / "killed.log").read_text().strip().splitlines()[-1]
+    assert last.startswith("real-openrlhf eval: error: a vLLM engine was killed by SIGKILL")

@@ -38,6 +38,23 @@ def test_table_1_of_a_grpo_run(grpo):
         assert line["ratio/neg/below/grad"] == 0
 
 
+def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alone):
+    """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
+    words = (
+        "--algo",
+        "grpo",
+        "--max-steps",
+        "2",
+        "--no-eval.at_start",
+        "--no-eval.at_end",
+        "--train.hung_minutes",
+        "3",
+    )
+    run = train_alone("apart", *SMALL, *words, "--train.async_enable")
+    assert run.finite and len(run.lines("train")) == 2
+    assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
+
+
 @every
 def test_dapo_asynchronously(train_on_two):
     words = (*SMALL, "--algo", "dapo", "--max-steps", "4", "--train.async_enable", "--eval.steps", "2")

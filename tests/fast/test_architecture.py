@@ -28,13 +28,13 @@ ROOMS = {
     "comparison": (set(), {TOP, "recipes", "report", "runs", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
     "data": ({"tqdm"}, {TOP, "rewards"}),
-    "evaluation": ({"numpy", "tqdm"}, {TOP, "data", "rewards", "runs", "training"}),
+    "evaluation": ({"numpy", "tqdm"}, {TOP, "data", "report", "rewards", "runs", "training"}),
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
     *("cli", "doctor", "errors", "files", "parsing", "patching"),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
-    *("algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.verifier.worker"),
+    *("algorithm.schedule", "evaluation.engines", "rewards.math_reward"),
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.
 ASKS_OPENRLHF = {"training.checks.preflight", "training.launch.shared_ray"}

@@ -39,6 +39,7 @@ UPSTREAM = {
     "train.agent_func_path": None,
     "train.async_enable": False,
     "train.batch_size": 128,
+    "train.colocate_all": False,
     "train.dynamic_batch_enable": False,
     "train.enable_ema": False,
     "train.micro_batch_size": 1,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf.comparison import command
-from real_openrlhf.comparison.publish import publish
+from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.errors import UserError
 from real_openrlhf.report import campaign
 from real_openrlhf.report.campaign import ABOUT, RUNS
@@ -57,7 +57,7 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
     monkeypatch.setattr(
         command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
     )
-    monkeypatch.setattr(command, "environment_of", lambda *runs: {})
+    monkeypatch.setattr(command, "environment_of", lambda *runs: {})  # a session takes a minute: tests/e2e
     monkeypatch.setattr(train_command, "run", lambda args, session: asked.append(args.openrlhf) or 2)
     parser = argparse.ArgumentParser()
     command.configure(parser)
@@ -136,6 +136,9 @@ def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
     for runs in ([one, two], [two]):
         with pytest.raises(UserError, match="real-s1/metrics.jsonl: published runs are never overwritten|other runs"):
             publish(runs, tmp_path / "shared")
+    for place in (tmp_path / "runs", tmp_path / "elsewhere"):
+        with pytest.raises(UserError, match="other runs"):
+            refuse_now(tmp_path / "shared", place)  # before anything is trained
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
 
 

@@ -1,14 +1,12 @@
 """The pages: every link, command, flag, path, metric, message and variable that they name is there."""
 
-import argparse
 import ast
 import importlib.util
-import json
 import re
-import shlex
 from functools import cache
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from real_openrlhf import cli
@@ -22,12 +20,13 @@ from real_openrlhf.algorithm.metrics import (
 )
 from real_openrlhf.hooks.rollout.reward_calls import KINDS
 from real_openrlhf.rewards.verifier.verdict import FAILED
-from real_openrlhf.training.command import Request
-from real_openrlhf.training.command import configure as configure_train
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "patches" / "README.md"],
+    [
+        *(*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "patches" / "README.md"),
+        ROOT / "examples" / "results" / "archive" / "README.md",
+    ],
     key=lambda page: page.relative_to(ROOT).as_posix(),
 )
 OURS = ("real_openrlhf", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")
@@ -73,58 +72,7 @@ def test_the_index_names_every_page():
         assert page.name == "README.md" or f"({page.name})" in index, page.name
 
 
-# Commands of the README
-
-# Not run here, by how they begin; the first of these that fits says why.
-NOT_RUN = {
-    "bash examples/scripts/train_real_cpu.sh": "trains for minutes: tests/e2e/test_train.py",
-    "bash tests/run.sh": "it is what runs this",
-    "bash examples/scripts/compare_cpu.sh": "trains for minutes: tests/e2e/test_compare.py",
-    "bash examples/scripts/train_real_qwen": "imports OpenRLHF for seconds: tests/slow/test_dry_run.py",
-    "real-openrlhf report": "draws for seconds: tests/slow/test_wheel.py",
-    "real-openrlhf train": "trains for minutes: tests/e2e/test_user_objective.py",
-    "real-openrlhf eval": "needs a trained model and vLLM: tests/e2e/test_evaluation.py",
-    "source .venv/bin/activate": "changes the shell, and nothing else",
-}
-SCRIPTS = {"train_real_cpu.sh": "cpu", "train_real_qwen7b.sh": "qwen7b", "train_real_qwen1.5b.sh": "qwen1.5b"}
-
-
-def commands() -> list[str]:
-    blocks = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [line.partition(" #")[0].strip() for line in lines if line.strip()]
-
-
-def not_run(command: str) -> str | None:
-    return next((why for start, why in NOT_RUN.items() if command.startswith(start)), None)
-
-
-@pytest.mark.parametrize("command", [command for command in commands() if not not_run(command)])
-def test_the_readmes_cheap_commands_run(command, tmp_path, monkeypatch):
-    program, *words = shlex.split(command)
-    assert program == "real-openrlhf"
-    if words[0] == "patch" and not openrlhf_flags():
-        pytest.skip("OpenRLHF is not installed")
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(words) == 0
-
-
-@pytest.mark.parametrize("command", [command for command in commands() if not_run(command)])
-def test_the_readmes_other_commands_are_run_elsewhere_and_can_be_parsed(command, tmp_path, monkeypatch):
-    elsewhere = re.search(r"tests/[\w/]+\.py", not_run(command))
-    assert elsewhere is None or (ROOT / elsewhere[0]).is_file()
-    words = shlex.split(command)
-    if words[0] == "bash":
-        assert (ROOT / words[1]).is_file()
-    name = Path(words[1]).name
-    if words[:2] == ["real-openrlhf", "train"] or name in SCRIPTS:
-        recipe = ["--recipe", SCRIPTS[name]] if name in SCRIPTS else []
-        parser = argparse.ArgumentParser()
-        configure_train(parser)
-        monkeypatch.setenv("REAL_CACHE", str(tmp_path))
-        request = Request.of(parser.parse_args([*recipe, *words[2:]]))
-        assert request.plan().argv()
-        assert set(request.user) <= openrlhf_flags() or not openrlhf_flags()
+# The README; its commands run in tests/smoke
 
 
 def test_the_readme_shows_the_objective_that_is_there():
@@ -145,6 +93,9 @@ FOREIGN = set(
     "--head --address --num-cpus --gpus-per-node --mem --cpus-per-task --shm-size --model_path --lora_path "
     "--output_path --no-FLAG".split()
 )
+
+
+GONE = {"--jobs"}  # with 0.2
 
 
 @cache
@@ -175,7 +126,7 @@ def own_flags() -> set[str]:
 def test_every_flag_exists(page):
     if not openrlhf_flags():
         pytest.skip("OpenRLHF is not installed")
-    known = openrlhf_flags() | own_flags() | FOREIGN
+    known = openrlhf_flags() | own_flags() | FOREIGN | (GONE if page.name in ("CHANGELOG.md", "moving.md") else set())
     for text in code(page):
         for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*\*?", text):
             flag = flag.rstrip(".")
@@ -202,7 +153,7 @@ def test_every_path_exists(page):
 @every_page
 def test_every_function_named_with_its_module_exists(page):
     for text in code(page):
-        if name := re.fullmatch(r"([a-z_]+)\.(?!py$|jsonl$)([a-z_]+)", text):
+        if name := re.fullmatch(r"([a-z_]+)\.(?!py$|jsonl$|parquet$)([a-z_]+)", text):
             path = ROOT / "real_openrlhf" / "algorithm" / f"{name[1]}.py"
             assert not path.is_file() or re.search(rf"^ *(def |class )?{name[2]}\b", path.read_text(), re.MULTILINE), (
                 text
@@ -217,10 +168,8 @@ def test_every_function_named_with_its_module_exists(page):
 @cache
 def logged() -> set[str]:
     """Every key of the committed runs, which are of every kind of method."""
-    lines = [
-        path.read_text().splitlines() for path in sorted((ROOT / "examples/results").glob("*/runs/*-s1/metrics.jsonl"))
-    ]
-    return {key for run in lines for line in (run[0], run[1], run[-2], run[-1]) for key in json.loads(line)}
+    files = sorted((ROOT / "examples/results").rglob("metrics.parquet"))
+    return {name for file in files for name in pyarrow.parquet.read_schema(file).names} - {"run"}
 
 
 def in_code() -> set[str]:

@@ -52,7 +52,7 @@ def test_it_ends_with_a_parent_that_was_killed(tmp_path, words, ends):
 def test_a_process_that_nobody_spawned_is_left_alone(monkeypatch):
     monkeypatch.setenv(engine_process.WANTED, "1")
     monkeypatch.setattr(engine_process.threading, "Thread", lambda **_: pytest.fail("watches nobody"))
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: None)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: None)  # pytest's own may be a fork
     engine_process.end_with_parent()
 
 

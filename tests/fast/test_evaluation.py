@@ -12,11 +12,11 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation import result_tables
-from real_openrlhf.evaluation.engines import sample_seed
-from real_openrlhf.evaluation.results import Graded, per_problem, summarise
+from real_openrlhf.evaluation.engines import engine_count, sample_seed
+from real_openrlhf.evaluation.results import Graded, per_problem, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, read_tasks
+from real_openrlhf.report.table_forms import to_latex, to_markdown
 
 ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
@@ -90,6 +90,20 @@ def test_seeds_are_stable_and_apart():
     assert sample_seed(42, "aime24-0", 0) == sample_seed(42, "aime24-0", 0)
     seeds = {sample_seed(seed, f"aime24-{n}", k) for seed in (1, 2) for n in range(30) for k in range(16)}
     assert len(seeds) == 2 * 30 * 16 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    "asked, gpus, width, engines",
+    [(None, 8, 1, 8), (None, 8, 2, 4), (None, 0, 1, 1), (None, 3, 2, 1), (2, 8, 1, 2), (2, 0, 1, 2)],
+)
+def test_every_visible_gpu_has_work_unless_the_user_says_otherwise(asked, gpus, width, engines):
+    assert engine_count(asked, gpus, width) == engines
+
+
+@pytest.mark.parametrize("asked, gpus, width", [(9, 8, 1), (None, 1, 2), (3, 4, 2)])
+def test_more_engines_than_gpus_are_refused(asked, gpus, width):
+    with pytest.raises(UserError, match=f"here are {gpus}. Lower --data-parallel"):
+        engine_count(asked, gpus, width)
 
 
 def sample(number, response="x"):
@@ -204,7 +218,8 @@ def paper_results():
 
 
 def test_markdown_in_the_layout_of_the_paper(paper_results):
-    header, _, row, _, note = result_tables.markdown(paper_results).splitlines()
+    _, _, header, _, row, _, *notes = to_markdown(table(paper_results)).splitlines()
+    note = " ".join(notes)
     assert header == "| Model | AIME24 | AIME25 | MATH500 | AMC23 | Minerva | O-Bench | Avg. |"
     cells = row.strip("| ").split(" | ")
     assert cells[0] == "real_1.5b" and len(cells) == 8
@@ -222,9 +237,9 @@ def test_markdown_in_the_layout_of_the_paper(paper_results):
 
 
 def test_latex_in_the_layout_of_the_paper(paper_results):
-    text = result_tables.latex(paper_results)
+    text = to_latex(table(paper_results))
     assert "Model & AIME24 & AIME25 & MATH500 & AMC23 & Minerva & O-Bench & Avg. \\\\" in text
-    assert "\\begin{tabular}{lccccccc}" in text and "real\\_1.5b & 0.750 {\\scriptsize$\\pm$" in text
+    assert "\\begin{tabular}{lrrrrrrr}" in text and "real\\_1.5b & 0.750 $\\pm$ " in text
     for rule in ("\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"):
         assert text.count(rule) == 1
     assert "top\\_p" in text and "±" not in text
@@ -267,7 +282,7 @@ def sampled(evaluate, tmp_path, monkeypatch):
         for one in requests:
             yield Sample(one.identity, one.sample, one.seed, said[one.identity][one.sample], 5, False)
 
-    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)
+    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)  # vLLM: tests/e2e
     assert evaluate() == 0
     monkeypatch.undo()
     return json.loads((tmp_path / "out" / "results.json").read_text())

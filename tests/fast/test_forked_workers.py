@@ -26,7 +26,7 @@ if sys.argv[1] == "stay":
     time.sleep(60)
 sys.exit(int(sys.argv[1]))
 """
-GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/somewhere"}
+GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"]}
 SPAWNS = """
 import multiprocessing as mp, os, sys
 def job(pipe):

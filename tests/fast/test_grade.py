@@ -29,9 +29,7 @@ def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
     assert [row["score"] for row in graded] == [1, 1, 0, 0, None, 1]
     assert [row["reason"] for row in graded] == ["exact", "exact", "different", "no_answer", "no_gold", "algebra"]
     assert "6 responses: 3 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl", "out.jsonl"] or not list(
-        tmp_path.glob("*.unfinished")
-    )
+    assert not list(tmp_path.glob("*.unfinished"))
 
 
 def test_thinking_and_grader_options(tmp_path):

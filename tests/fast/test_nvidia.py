@@ -57,7 +57,7 @@ def test_the_toolkit_is_the_one_at_cuda_home_before_that_on_path(program, tmp_pa
 def test_a_toolkit_fits_a_pytorch_of_the_same_major_version(monkeypatch, toolkit, built_for, fits):
     import torch
 
-    monkeypatch.setattr(nvidia, "toolkit_version", lambda: toolkit)
+    monkeypatch.setattr(nvidia, "toolkit_version", lambda: toolkit)  # there is none here
     monkeypatch.setattr(torch.version, "cuda", built_for)
     assert nvidia.toolkit_fits() == fits
 
@@ -83,7 +83,7 @@ def test_gpus_that_do_not_answer_are_told(monkeypatch):
     def fail():
         raise ProbeFailed("no answer after 120 s")
 
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
     monkeypatch.setattr(nvidia, "memory_sizes", fail)
     with pytest.raises(UserError, match=r"no answer after 120 s.*doctor"):
         preflight.local_gpus()

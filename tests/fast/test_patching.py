@@ -323,7 +323,7 @@ def test_a_failure_while_replacing_puts_every_file_back(site, monkeypatch, call,
             raise error
         replace(source, destination)
 
-    monkeypatch.setattr(os, "replace", failing)
+    monkeypatch.setattr(os, "replace", failing)  # a disk that fails in between
     with pytest.raises(UserError if isinstance(error, OSError) else KeyboardInterrupt):
         patching.apply(site)
     assert len(calls) > call

@@ -212,6 +212,15 @@ def test_gpus_add_up_when_roles_do_not_share_them():
     assert plan("qwen7b", "grpo", user, ["--train.colocate_all"]).gpus == 8 + 4 + 8
 
 
+@pytest.mark.parametrize("algo", ["real", "grpo"])  # without and with a reference model, which stays with the policy
+def test_engines_that_draw_while_the_policy_trains_have_gpus_of_their_own(algo):
+    user = {"--actor.num_gpus_per_node": ("4",), "--train.async_enable": ()}
+    eight = plan("qwen7b", algo, user, ["--vllm.enable_sleep", "--ds.enable_sleep"])
+    assert not eight.colocated and (eight.gpus, eight.engine_gpus, eight.number("--vllm.num_engines")) == (8, 4, 4)
+    assert plan("qwen7b", algo, {"--train.async_enable": ()}).gpus == 16
+    assert plan("qwen7b", algo).colocated and plan("qwen7b", algo).gpus == 8
+
+
 @pytest.mark.parametrize("recipe", PAPER_SCALE)
 def test_the_data_is_read_often_enough_for_all_steps(recipe):
     rows = TRAINING_ROWS[RECIPES[recipe].train_data]

@@ -18,8 +18,7 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.report import command as report_command
-from real_openrlhf.report import figures, tables
+from real_openrlhf.report import figures, report_folder, table_forms, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
@@ -34,8 +33,8 @@ def comparison(*folders: Path):
     return task
 
 
-def rows(table: tables.Table) -> list[dict]:
-    return list(csv.DictReader(io.StringIO(tables.to_csv(table))))
+def rows(table: table_forms.Table) -> list[dict]:
+    return list(csv.DictReader(io.StringIO(table_forms.to_csv(table))))
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +118,7 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
     for seed, keys in ((1, ("a", "b", "c")), (2, ("a", "b"))):
         scores = {f"eval_{key}_pass1": 0.1 * (ord(key) - 96) for key in keys}
         log = [{"phase": "train", "step": 20, "entropy_loss": 1.0}, {"phase": "eval", "step": 20, **scores}]
-        metrics = invented.write_run(tmp_path, "real", seed) / "metrics.jsonl"
-        metrics.write_text("".join(json.dumps(line) + "\n" for line in log))
+        invented.write_lines(invented.write_run(tmp_path, "real", seed), log)
     task = comparison(tmp_path)
     sets = validation_sets(task.runs)
     assert sets == ("a", "b")
@@ -130,8 +128,7 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
 def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
     for seed, evaluations in ((1, {10: 0.1, 20: 0.2, 30: 0.9}), (2, {10: 0.3, 20: 0.4, 25: 0.9})):
         log = [{"phase": "eval", "step": step, "eval_sums_pass1": score} for step, score in evaluations.items()]
-        metrics = invented.write_run(tmp_path, "real", seed) / "metrics.jsonl"
-        metrics.write_text("".join(json.dumps(line) + "\n" for line in log))
+        invented.write_lines(invented.write_run(tmp_path, "real", seed), log)
     (row,) = rows(tables.results(comparison(tmp_path)))
     assert (row["Step"], float(row["Validation pass@1"])) == ("20", pytest.approx(0.3))
 
@@ -142,6 +139,27 @@ def test_a_resumed_run_counts_each_step_once(tmp_path):
         file.write(json.dumps({"phase": "train", "step": 20, "rollout/reward_mean": 0.125}) + "\n")
     reward = read_run(folder).logged["train"]["rollout/reward_mean"]
     assert len(reward) == 20 and reward.values[-1] == 0.125
+
+
+def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path, capsys):
+    folders = sorted(ten.iterdir())
+    invented.publish(folders, tmp_path / "ten")
+    invented.write_run(tmp_path, "gspo", 1)  # beside it, in the same folder of many
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert "11 runs reported, 0 skipped" in capsys.readouterr().out
+    (found, skipped), (expected, _) = read_runs([tmp_path / "ten"]), read_runs(folders)
+    assert not skipped and len(found) == 10
+    for one, other in zip(found, expected, strict=True):
+        assert (one.name, one.algo, one.seed, one.status, one.meta) == (
+            *(other.name, other.algo, other.seed, other.status),
+            other.meta,
+        )
+        for phase, keys in other.logged.items():
+            for key, series in keys.items():
+                assert one.logged[phase][key].steps.tolist() == series.steps.tolist()
+                assert one.logged[phase][key].values.tolist() == series.values.tolist()
+    both = [table_forms.to_csv(tables.results(comparison(place))) for place in (tmp_path / "ten", ten)]
+    assert both[0] == both[1]
 
 
 # ------------------------------------------------------------------------------------- Figure 1, Proposition 5.1
@@ -199,7 +217,7 @@ def write_evaluated(root: Path, **settings: dict) -> Path:
 
 def test_bold_follows_that_rule_and_never_a_published_number(tmp_path):
     table = tables.benchmarks([comparison(write_evaluated(tmp_path))])
-    markdown, latex, page = tables.to_markdown(table), tables.to_latex(table), tables.to_html(table)
+    markdown, latex, page = table_forms.to_markdown(table), table_forms.to_latex(table), table_forms.to_html(table)
     assert re.findall(r"\*\*([^*]+)\*\*", markdown)[1:] == ["0.620 ± 0.006"]  # the first is the title
     assert re.findall(r"\\textbf\{([^}]*)\}", latex) == [r"0.620 $\pm$ 0.006"]
     assert re.findall(r"<td class=best>([^<]*)", page) == ["0.620 ± 0.006"]
@@ -252,7 +270,7 @@ def test_nothing_is_drawn_across_missing_steps(tmp_path):
     folder = invented.write_run(tmp_path, "real", 1, steps=30)
     log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     kept = [row for row in log if not (row["phase"] == "train" and 10 < row["step"] < 20)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    invented.write_lines(folder, kept)
     axes = Figure().add_subplot()
     panel = next(p for p in figures.dynamics(comparison(folder)).panels if p.title == REWARD.title)
     panel.draw(axes)
@@ -359,9 +377,8 @@ def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_
     (folder / "metrics.jsonl").write_text((folder / "metrics.jsonl").read_text()[:-9])
     run = read_run(folder)
     assert run.status == "failed" and not run.counted and "died after step" in run.meta["reason"]
-    monkeypatch.setattr(
-        report_command, "write", lambda *_: tmp_path
-    )  # five seconds of drawing; other tests look at it
+    # five seconds of drawing; other tests look at it
+    monkeypatch.setattr(report_folder, "write", lambda *_: tmp_path)
     assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"  # now everybody can see it
 
@@ -400,7 +417,7 @@ def test_out_that_cannot_be_made_is_one_line(tmp_path, capsys):
 def test_latex_is_booktabs_with_equal_rows_and_nothing_unescaped(ten):
     task = comparison(ten)
     for table in (tables.results(task), tables.ablations(task), tables.ratios(task), tables.benchmarks([task])):
-        text = tables.to_latex(table)
+        text = table_forms.to_latex(table)
         assert text.isascii() and all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
         assert r"\hline" not in text
         assert not re.search(r"\\\\\s*\[", text)  # the next row's bracket would be read as the line break's argument

@@ -220,5 +220,5 @@ def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_only_read(tmp_path, monkeypatch):
     path = running(tmp_path / "died", 1)
-    monkeypatch.setattr(run_folder, "write", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))
+    monkeypatch.setattr(run_folder, "write", lambda *_: (_ for _ in ()).throw(PermissionError("read-only")))  # as root
     assert end_unwatched(path) is None and run_folder.read(path)["status"] == "failed"

@@ -183,16 +183,6 @@ def test_a_hopeless_run_is_told_and_ended_and_a_resume_counts_on(tmp_path):
     assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_a_step_too_far_is_told_beside_what_else_is_told_and_not_again_after_a_resume(tmp_path):
-    args, far = settings(tmp_path), {"ppo_kl": 0.5}
-    RunLog(args).log_train(1, far)
-    assert "0.50 nats a token away" in json.loads((tmp_path / "notes.jsonl").read_text())["say"]
-    resumed = RunLog(args)
-    resumed.resume({"global_step": 1, "checkpoint": "global_step1"}, evaluates=False)
-    resumed.log_train(2, far)
-    assert (tmp_path / "notes.jsonl").read_text().count("nats a token") == 1
-
-
 def test_shares_over_prompts_and_rollouts(tmp_path):
     stats = run_log(tmp_path).group_stats(
         sampled(1, 1, 1, 1) + sampled(0, 0, 0, 0) + sampled(1, 0, 0, 0) + sampled(1, 1, 1, None)

@@ -58,7 +58,7 @@ def test_nobody_else_may_take_the_stand_in(monkeypatch):
 
 
 def test_without_a_checkout_the_recipe_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(stand_in, "FOLDER", tmp_path / "none")
+    monkeypatch.setattr(stand_in, "FOLDER", tmp_path / "none")  # as in a wheel
     assert "checkout" in stand_in.problems(LIKE_GPU, gpus=0)[0]
 
 

@@ -12,7 +12,7 @@ from real_openrlhf.rewards import math_reward
 from real_openrlhf.training.tasks import sums_task, tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer
 from real_openrlhf.training.tasks.sums_task import SumsTask
-from real_openrlhf.training.tasks.tasks import RECIPES_OF, TASKS, default
+from real_openrlhf.training.tasks.tasks import TASKS, default, recipe_of
 from real_openrlhf.training.tasks.tiny_model import BOX
 
 every_task = pytest.mark.parametrize("name", TASKS)
@@ -69,8 +69,9 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path):
 def test_every_task_has_a_recipe():
     from real_openrlhf.recipes.recipes import RECIPES
 
-    for name, recipe in RECIPES_OF.items():
-        assert RECIPES[recipe].model == RECIPES[recipe].train_data == RECIPES[recipe].eval_data == name
+    for name in TASKS:
+        recipe = RECIPES[recipe_of(name)]
+        assert recipe.model == recipe.train_data == recipe.eval_data == name
 
 
 # reverse

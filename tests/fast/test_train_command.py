@@ -226,7 +226,9 @@ with open(f"{folder}/metrics.jsonl", "a") as file:
 
 
 def play(monkeypatch, program):
-    """Put another program in the trainer's place; it gets the flags as its arguments, and logs two steps."""
+    """Put another program in the trainer's place, which dies as a real one cannot be made to: tests/smoke runs that.
+
+    It gets the flags as its arguments, and logs two steps."""
     monkeypatch.setattr(command, "TRAINER", ("-c", METRICS + program))
 
 
@@ -234,24 +236,14 @@ def read(folder):
     return json.loads((folder / "run.json").read_text())
 
 
-def test_a_run_that_ends_well_is_recorded_whole(request_for, tmp_path, monkeypatch, capfd):
+def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypatch, capfd):
     play(monkeypatch, "json.dump(sys.argv[1:], open('argv.json', 'w'))")
     monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
-    code = command._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True))
-    assert code == 0
-    record = read(tmp_path / "runs/mine")
-    assert (record["name"], record["algo"], record["recipe"], record["seed"]) == ("mine", "real", "cpu", 42)
-    assert (record["status"], record["reason"]) == ("finished", None)
-    assert record["started"] <= record["finished"]
-    assert record["flags"]["--actor.adam.lr"] == 1e-4
-    assert record["flags"]["--train.colocate_all"] is True
-    assert record["flags"]["--ckpt.path"] == str(tmp_path / "runs/mine/checkpoints")
-    assert list(record["data"]) == [str(tmp_path / "rows.jsonl")]
-    assert record["command"] == ["real-openrlhf", "train", "--logger.wandb.key", "***"]
+    assert command._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True)) == 0
+    assert read(tmp_path / "runs/mine")["command"] == ["real-openrlhf", "train", "--logger.wandb.key", "***"]
     assert "secret" not in (tmp_path / "runs/mine/run.json").read_text()
     argv = json.loads((tmp_path / "argv.json").read_text())
     assert argv[argv.index("--logger.wandb.key") + 1] == "secret"
-    assert argv[argv.index("--train.run_dir") + 1] == str(tmp_path / "runs/mine")
 
 
 @pytest.mark.parametrize(
@@ -369,7 +361,7 @@ def test_a_compiler_lock_goes_with_its_owner(tmp_path):
 
 def test_too_little_room_is_refused_before_anything_starts(tmp_path, monkeypatch):
     assert preflight.room_problems(tmp_path / "runs") == []
-    monkeypatch.setattr(preflight, "LEAST_MB", 1 << 40)
+    monkeypatch.setattr(preflight, "LEAST_MB", 1 << 40)  # no disk has that
     assert "Free some space, or another --runs-dir" in preflight.room_problems(tmp_path / "runs")[0]
 
 
@@ -387,7 +379,7 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
     def full(args):
         raise OSError(errno.ENOSPC, "No space left on device", "runs/run.json")
 
-    monkeypatch.setattr("real_openrlhf.training.command.run", full)
+    monkeypatch.setattr("real_openrlhf.training.command.run", full)  # a small disk needs root
     assert cli.main(["train"]) == 1
     said = capsys.readouterr().err
     assert "No space left on device" in said and "Free some space" in said and "Traceback" not in said

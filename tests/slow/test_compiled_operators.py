@@ -15,7 +15,7 @@ def test_where_the_kernel_lists_no_flags_py_cpuinfo_is_asked(monkeypatch):
     from real_openrlhf.hooks.fixes import compiled_operators
 
     monkeypatch.setattr(compiled_operators.platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(compiled_operators, "_asked", lambda: {"arch": "ARM_8"})
+    monkeypatch.setattr(compiled_operators, "_asked", lambda: {"arch": "ARM_8"})  # another machine
     assert compiled_operators.cpu_info.__wrapped__() == {"arch": "ARM_8"}
 
 

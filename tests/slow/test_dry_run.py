@@ -13,6 +13,7 @@ import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import OPENRLHF_DEFAULTS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import preflight
 
@@ -126,6 +127,23 @@ def test_upstreams_own_checks_are_heard(capsys):
     assert problems == [
         "OpenRLHF refuses this combination: --train.partial_rollout_enable requires --train.async_enable."
     ]
+
+
+def test_asynchronous_engines_cannot_sleep(capsys):
+    words = ("--recipe", "qwen7b", "--gpus", "4", "--train.async_enable")
+    _, _, (problem,) = dry_run(capsys, *words)
+    assert problem.startswith("--vllm.enable_sleep: ") and "(--no-vllm.enable_sleep)" in problem
+    code, printed, problems = dry_run(capsys, *words, "--no-vllm.enable_sleep", "--no-ds.enable_sleep")
+    assert (code, problems) == (0, [])
+    assert (
+        "this machine has 0 (4 of the 8 are for vLLM alone)" in printed and "memory per GPU, generation" not in printed
+    )
+
+
+def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
+    parser = preflight.openrlhf_parser()
+    for flag, words in OPENRLHF_DEFAULTS.items():
+        assert str(parser.get_default(flag.removeprefix("--"))) == words, flag
 
 
 def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):

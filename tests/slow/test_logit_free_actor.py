@@ -29,7 +29,7 @@ def flash_attn(monkeypatch):
 
     padding.unpad_input, padding.pad_input, padding.rearrange = unpad_input, pad_input, rearrange
     padding.index_first_axis = lambda hidden, indices: hidden[indices]
-    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))  # needs a GPU
     monkeypatch.setitem(sys.modules, "flash_attn.bert_padding", padding)
 
 

@@ -208,7 +208,7 @@ def test_where_cuda_is_the_accelerators_calls_are_torch_cudas_own(monkeypatch):
         made |= set(re.findall(r"^\+.*get_accelerator\(\)\.(\w+)\(", patch.read_text(), re.MULTILINE))
     cuda, called = CUDA_Accelerator(), []
     for name in ("current_device", "current_stream", "empty_cache", "set_device", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, lambda *args, name=name: called.append(name) or 3)
+        monkeypatch.setattr(torch.cuda, name, lambda *args, name=name: called.append(name) or 3)  # no GPU here
     direct = {"current_stream", "empty_cache", "synchronize"}
     for name in direct:
         assert getattr(cuda, name)() == 3 and called.pop() == name

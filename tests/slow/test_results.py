@@ -1,5 +1,6 @@
-"""README.md and docs/results.md say what the committed runs say."""
+"""The pages say what the committed runs and the code say."""
 
+import functools
 import importlib.util
 import json
 import math
@@ -9,8 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
-from invented_runs import write_run
+from invented_runs import write_lines, write_run
+
+from real_openrlhf.report import campaign
+from real_openrlhf.runs.provenance import irreproducible
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "results"
@@ -27,14 +32,27 @@ def test_what_a_page_or_a_picture_should_not_be_is_told(tmp_path, monkeypatch):
     specification.loader.exec_module(refresh)
     page = tmp_path / "page.md"
     page.write_text(
-        "<!-- table: examples/results/mixed/report/tables/results.md -->\n| by hand |\n<!-- end -->\n"
-        "![](../examples/results/mixed/report/figures/nothing.png)"
+        "<!-- table: tune results -->\n| by hand |\n<!-- end -->\n<!-- table: tune -->\n"
+        f"![]({RESULTS}/tune/report/figures/nothing.png)"
     )
     monkeypatch.setattr(refresh, "PAGES", (page,))
     told = list(refresh.problems())
     assert any("nothing.png is shown by a page and missing" in problem for problem in told)
     assert any("dynamics.png is shown by no page" in problem for problem in told)
     assert any(f"{page} is not what" in problem for problem in told)
+    assert any("without a campaign, a name or an end" in problem for problem in told)
+
+
+@functools.cache
+def curves(campaign: str) -> dict[str, list[float]]:
+    """pass@1 of each evaluation in order, by run: of the parquet file, without the project's reader."""
+    found: dict[str, list[float]] = {}
+    table = pyarrow.parquet.read_table(RESULTS / campaign / "metrics.parquet").sort_by("step").to_pylist()
+    for line in table:
+        if line["phase"] == "eval":
+            (name,) = [name for name in line if re.fullmatch(r"eval_\w+_pass1", name)]
+            found.setdefault(line["run"], []).append(line[name])
+    return found
 
 
 @pytest.mark.parametrize(
@@ -42,10 +60,7 @@ def test_what_a_page_or_a_picture_should_not_be_is_told(tmp_path, monkeypatch):
 )
 def test_the_readmes_scores_recomputed(algo, label):
     """Mean and standard error of the last evaluation, from the logged lines, in a few lines of arithmetic."""
-    scores = []
-    for path in sorted((RESULTS / "tune" / "runs").glob(f"{algo}-lr-*/metrics.jsonl")):
-        lines = map(json.loads, path.read_text().splitlines())
-        scores.append([line["eval_reverse_pass1"] for line in lines if line["phase"] == "eval"][-1])
+    scores = [curve[-1] for run, curve in curves("tune").items() if run.startswith(f"{algo}-lr-")]
     assert len(scores) >= 5
     mean, error = statistics.mean(scores), statistics.stdev(scores) / math.sqrt(len(scores))
     row = re.search(rf"^\| {label} \| \**([\d.]+) ± ([\d.]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
@@ -63,14 +78,12 @@ EDGE = [("3e-4", 64), ("3e-4", 16), ("1e-3", 64)]  # the columns of the page's t
     ],
 )
 def test_the_edge_of_the_map_recomputed(algo, label):
-    """The one table of the page that is typed: ends and collapses from the logged lines."""
+    """A table of the page that is typed: ends and collapses from the logged lines."""
     cells, collapsed = [], 0
     for rate, batch in EDGE:
         ends = []
         for seed in range(1, 6):
-            path = RESULTS / "map" / "runs" / f"{algo}-lr-{rate}-batch_size-{batch}-s{seed}" / "metrics.jsonl"
-            lines = map(json.loads, path.read_text().splitlines())
-            curve = [line["eval_reverse_pass1"] for line in lines if line["phase"] == "eval"]
+            curve = curves("map")[f"{algo}-lr-{rate}-batch_size-{batch}-s{seed}"]
             ends.append(curve[-1])
             collapsed += curve[-1] < max(curve) / 2
         cells.append(f"{statistics.mean(ends):.3f} ± {statistics.stdev(ends) / math.sqrt(5):.3f}")
@@ -78,38 +91,38 @@ def test_the_edge_of_the_map_recomputed(algo, label):
     assert row in (ROOT / "docs" / "results.md").read_text().splitlines()
 
 
-def ends_of(experiment: str, *runs: str) -> list[float]:
-    found = []
-    for run in runs:
-        lines = map(json.loads, (RESULTS / experiment / "runs" / run / "metrics.jsonl").read_text().splitlines())
-        evaluations = [line for line in lines if line["phase"] == "eval"]
-        found.append(next(value for name, value in evaluations[-1].items() if name.endswith("pass1")))
-    return found
-
-
 def test_the_ends_that_the_page_lists_of_single_runs():
-    page = " ".join((ROOT / "docs" / "results.md").read_text().split())
-    queue = "async_queue_size-{}-s1"
-    for algo, said in {"grpo": "GRPO ends at {}", "real": "REAL at {}", "cispo": "CISPO ends at {}"}.items():
-        ends = ends_of("stale", *(f"{algo}-lr-1e-4-{queue.format(size)}" for size in (1, 2, 4, 8)))
-        one, two, four, eight = (f"{end:.2f}" for end in ends)
-        assert said.format(f"{one}, {two}, {four} and {eight}") in page
-    grpo, real, cispo = ends_of("stale", *(f"{algo}-lr-4e-4-{queue.format(1)}" for algo in ("grpo", "real", "cispo")))
-    assert f"at {grpo:.2f}, where REAL has {real:.2f} and CISPO {cispo:.2f}" in page
+    page = (ROOT / "docs" / "results.md").read_text()
+    for rate in ("1e-4", "4e-4"):
+        for algo, label in {"real": "REAL", "grpo": "GRPO", "cispo": "CISPO"}.items():
+            ends = [curves("stale")[f"{algo}-lr-{rate}-async_queue_size-{size}-s1"][-1] for size in (1, 2, 4, 8)]
+            assert f"| {label} | {rate} | {' | '.join(f'{end:.2f}' for end in ends)} |" in page.splitlines()
     algos = "real", "real_constant", "real_balanced", "grpo"
-    real, constant, balanced, grpo = ends_of("tune-sums-rates", *(f"{algo}-lr-4e-4-s1" for algo in algos))
-    assert f"at 4e-4 REAL ends at {real:.2f} and the control at {constant:.2f}" in page
-    assert f"balanced REAL at {balanced:.2f} and GRPO at {grpo:.2f}" in page
+    real, constant, balanced, grpo = (curves("tune-sums-rates")[f"{algo}-lr-4e-4-s1"][-1] for algo in algos)
+    said = f"at 4e-4 REAL ends at {real:.2f} and constant weights at {constant:.2f}, balanced REAL at {balanced:.2f}"
+    assert f"{said} and GRPO at {grpo:.2f}" in " ".join(page.split())
 
 
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
-    records = sorted(RESULTS.glob("*/runs/*/run.json"))
-    assert len(records) >= 50
-    for path in records:
-        record = json.loads(path.read_text())
-        broke = record["status"] == "failed" and path.parts[-4] == "map" and record["reason"]  # which a map shows
-        assert (record["status"] == "finished" or broke) and record["code_version"] and record["seed"] >= 1
-        assert not re.search(r'"/(?!dev)', path.read_text()), path  # no absolute path
+    folders = sorted(path.parent for path in RESULTS.rglob("campaign.json"))
+    assert len(folders) >= 8
+    for folder in folders:
+        records, sources = campaign.records(folder)
+        assert len(sources) == 2 * len(records) and all(re.fullmatch("[0-9a-f]{64}", sha) for sha in sources.values())
+        for name, record in records.items():
+            broke = record["status"] == "failed" and folder.name == "map" and record["reason"]  # which a map shows
+            assert (record["status"] == "finished" or broke) and record["code_version"] and record["seed"] >= 1
+            assert not re.search(r'"/(?!dev)', json.dumps(record)), name  # no absolute path
+
+
+def test_new_campaigns_can_be_made_again():
+    """Those of the first release are what they are; docs/results.md says what is known of them."""
+    early = {"map", "stale", "tune", "tune-hard", "tune-hard-rates", "tune-rates", "tune-sums", "tune-sums-rates"}
+    early |= {"mixed", "knobs", "hard", "more", "deal"}
+    for folder in (path.parent for path in RESULTS.rglob("campaign.json")):
+        records, _ = campaign.records(folder)
+        if folder.name not in early or any("tree" in record for record in records.values()):
+            assert not [name for name, record in records.items() if irreproducible(record)], folder
 
 
 def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
@@ -121,8 +134,16 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
             status = "failed" if rate == 4e-4 and algo == "grpo" else "finished"
             name = f"{algo}-{rate}-s{seed}"
             folder = write_run(tmp_path, algo, seed, 2, {"--actor.adam.lr": rate}, name, status=status)
-            lines = [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)]
-            (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
     done = subprocess.run([sys.executable, RESULTS / "best_rates.py", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]
+
+
+def test_the_documents_tables_are_made_of_the_code():
+    refresh = ROOT / "docs" / "refresh.py"
+    done = subprocess.run([sys.executable, refresh, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in ("README.md", "docs/recipes.md"):
+        assert "<!-- code: algorithms -->" in (ROOT / page).read_text()
+    assert "<!-- code: objectives -->" in (ROOT / "docs/method.md").read_text()

@@ -12,9 +12,10 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from invented_runs import write_run
 from packaging.requirements import Requirement
 
-from real_openrlhf import cli, patching
+from real_openrlhf import __version__, cli, patching
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
 SITE = f"lib/python3.{sys.version_info.minor}/site-packages"
@@ -49,17 +50,18 @@ def needed(requirements: Iterable[str], extra: str) -> list[Distribution]:
 
 
 def environment(folder: Path, wheel: Path, extra: str) -> Path:
-    """An environment with the wheel, and with what the wheel's metadata asks for; its Python."""
+    """An environment with the wheel, and with what the wheel's metadata asks for; its `real-openrlhf`."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*pip, wheel], check=True)
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / SITE)
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         requirements = re.findall(r"^Requires-Dist: (.+)$", archive.read(metadata).decode(), re.M)
     for package in needed(requirements, extra):
         for name in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
             if not (folder / SITE / name).exists():
                 (folder / SITE / name).symlink_to(package.locate_file(name))
-    return folder / "bin/python"
+    return folder / "bin/real-openrlhf"
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +69,14 @@ def alone(wheel, tmp_path_factory) -> Path:
     return environment(tmp_path_factory.mktemp("alone"), wheel, extra="")
 
 
-def run(python: Path, *words: object) -> subprocess.CompletedProcess:
+def run(command: Path, *words: object) -> subprocess.CompletedProcess:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        (python, "-m", "real_openrlhf.cli", *words), cwd="/", env=clean, capture_output=True, text=True
-    )
+    return subprocess.run((command, *words), cwd="/", env=clean, capture_output=True, text=True)
+
+
+def test_the_command_is_the_wheels_own(alone):
+    result = run(alone, "--version")
+    assert (result.returncode, result.stdout) == (0, f"real_openrlhf {__version__}\n")
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -83,6 +88,8 @@ def test_without_extras_every_subcommand_has_its_help(alone, command):
 
 @pytest.fixture
 def answers(tmp_path) -> Path:
+    """To grade, and beside them a run to report on."""
+    write_run(tmp_path / "runs")
     path = tmp_path / "answers.jsonl"
     path.write_text(json.dumps({"prompt": "1/2 + 1/2?", "response": r"\boxed{\frac{2}{2}}", "label": "1"}) + "\n")
     return path
@@ -94,12 +101,12 @@ WORDS = {
     "eval": ["--model", "{tmp}", "--benchmarks", "{answers}", "--out", "{tmp}/eval"],
     "data": ["{answers}", "--out", "{tmp}/data.jsonl", "--gold-column", "label", "--problem-column", "prompt"],
     "grade": ["--input", "{answers}", "--output", "{tmp}/graded.jsonl"],
-    "report": ["{repository}/examples/results/more/runs/trpa-s1", "--out", "{tmp}/report"],
+    "report": ["{tmp}/runs", "--out", "{tmp}/report"],
 }
 
 
 def words_of(command: str, tmp: Path, answers: Path) -> list[str]:
-    return [command, *(word.format(tmp=tmp, answers=answers, repository=REPOSITORY) for word in WORDS[command])]
+    return [command, *(word.format(tmp=tmp, answers=answers) for word in WORDS[command])]
 
 
 @pytest.mark.parametrize("command", WORDS)
@@ -113,8 +120,8 @@ def test_without_its_extra_a_subcommand_says_what_to_install(alone, tmp_path, an
 
 @pytest.mark.parametrize("command", ["data", "grade", "report"])
 def test_with_its_extra_a_subcommand_works(wheel, tmp_path, answers, command):
-    python = environment(tmp_path / "environment", wheel, extra=command)
-    result = run(python, *words_of(command, tmp_path, answers))
+    installed = environment(tmp_path / "environment", wheel, extra=command)
+    result = run(installed, *words_of(command, tmp_path, answers))
     assert result.returncode == 0, result.stderr
     assert command != "report" or (tmp_path / "report/index.html").is_file()  # what the README says to open
 

@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 
 from real_openrlhf.files import parsed
-from real_openrlhf.hooks.controller.early_warning import EarlyWarning
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter
 
 
@@ -22,7 +21,6 @@ class RunLog:
         self.group_size = args.rollout.n_samples_per_prompt
         self.threshold = threshold_of(args)
         self.hopeless = HopelessCounter(args)
-        self.watches = (EarlyWarning(), self.hopeless)
         self.train = args.train
         self.plan_seconds: float | None = None  # of the step that is trained
 
@@ -48,7 +46,7 @@ class RunLog:
         self._write("train", step, values)
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
-        for warning in filter(None, [watch.see(values) for watch in self.watches]):
+        if warning := self.hopeless.see(values):
             self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
         self.hopeless.check()
         if self.hopeless.ends_run:
@@ -70,8 +68,7 @@ class RunLog:
             os.truncate(self.path, place)
         for line in map(json.loads, whole[:place].splitlines()):
             if line["phase"] == "train":
-                for watch in self.watches:
-                    watch.see(line)
+                self.hopeless.see(line)
         if whole or "checkpoint" in states:
             about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]

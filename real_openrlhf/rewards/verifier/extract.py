@@ -1,10 +1,13 @@
-"""From a response to the answer it commits to: what follows the thinking, then the last box."""
+"""From a label to its golds, from a response to the answer it commits to: what follows the thinking, the last box."""
 
+import json
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 Think = Literal["required", "optional"]
 
+_WHOLLY_BOXED = re.compile(r"^\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?$", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # What may stand between two boxes that are one answer, as in `\boxed{3} and \boxed{4}`.
@@ -12,6 +15,32 @@ _JOINT = re.compile(r"(?:[\s$]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|\\q?quad|
 _NEIGHBOURHOOD = 1_000
 _MAX_PARTS = 50
 _BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
+
+
+def golds_of(label: object) -> tuple[str, ...]:
+    """`'["7", "7.0"]'` is two golds, but `'[0, 1]'` is an interval: only a JSON list of texts is a list of golds."""
+    if isinstance(label, str):
+        items: Sequence[object] = _json_texts(label) or [label]
+    elif isinstance(label, list | tuple):
+        items = [item for item in label if _is_answer(item)]
+    else:
+        items = [label] if _is_answer(label) else []
+    golds = (_WHOLLY_BOXED.sub(r"\1", str(item).strip()).strip() for item in items)
+    return tuple(dict.fromkeys(gold for gold in golds if gold))
+
+
+def _is_answer(item: object) -> bool:
+    return isinstance(item, str | int | float) and not isinstance(item, bool)
+
+
+def _json_texts(label: str) -> list[str] | None:
+    if not label.lstrip().startswith("["):
+        return None
+    try:
+        items = json.loads(label)
+    except (ValueError, RecursionError):
+        return None
+    return items if isinstance(items, list) and items and all(isinstance(item, str) for item in items) else None
 
 
 def after_thinking(response: str, think: Think) -> str | None:

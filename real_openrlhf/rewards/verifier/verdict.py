@@ -5,17 +5,15 @@ import math
 import os
 import threading
 import traceback
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from real_openrlhf.rewards.verifier import comparison, disco_rules, extract, leaf, screen
-from real_openrlhf.rewards.verifier.extract import Think
-from real_openrlhf.rewards.verifier.golds import golds_of
-from real_openrlhf.rewards.verifier.normalise import normalise
-from real_openrlhf.rewards.verifier.worker_pool import Limits, NoVerdict, WorkerPool
+from real_openrlhf.rewards.verifier import extract, guard, shape, value
+from real_openrlhf.rewards.verifier.extract import Think, golds_of
+from real_openrlhf.rewards.verifier.pool import Limits, NoVerdict, WorkerPool
+from real_openrlhf.rewards.verifier.text import normalise
 
 logger = logging.getLogger("real_openrlhf.verifier")
 
@@ -26,6 +24,7 @@ WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large"
 # No verdict: the label is "ignored" in training.
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip
+_LONGEST_BOX = 4_000
 
 
 class Verdict(NamedTuple):
@@ -46,16 +45,13 @@ def verify(response: str, label: object, think: Think = "optional", grader: Grad
     response must finish its thinking with `</think>`; where it is optional, thinking that was begun must be finished.
     """
     try:
-        verdict = _disco_verdict(response, label, think) if grader == "disco" else _verdict(response, label, think)
+        return _disco_verdict(response, label, think) if grader == "disco" else _verdict(response, label, think)
     except NoVerdict as failure:
-        verdict = Verdict(math.nan, failure.reason)
         _say("no verdict", str(failure), label, response)
+        return Verdict(math.nan, failure.reason)
     except Exception:
-        verdict = Verdict(math.nan, "verifier_error")
         _say("no verdict, a fault of the verifier", traceback.format_exc(), label, response)
-    with _count_lock:
-        _counts[verdict.reason] += 1
-    return verdict
+        return Verdict(math.nan, "verifier_error")
 
 
 def _say(what: str, why: str, label: object, response: str) -> None:
@@ -72,12 +68,6 @@ def verify_many(
         yield from executor.map(lambda item: verify(item[0], item[1], think, grader), items)
     finally:
         executor.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the rest
-
-
-def counts() -> dict[str, int]:
-    """How many verdicts of this process ended for which reason."""
-    with _count_lock:
-        return dict(_counts)
 
 
 def start_workers() -> None:
@@ -97,26 +87,26 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
         return Verdict(0.0, "no_answer")
     if answer in golds:
         return Verdict(1.0, "exact")
-    if screen.too_long(answer):
+    if len(answer) > guard.MAX_LENGTH:
         return Verdict(0.0, "too_long")
-    if screen.too_deep(answer):
+    if guard.too_deep(answer):
         return Verdict(0.0, "too_deep")
     answer = normalise(answer)
     undecided, unreadable = [], False
     for gold in dict.fromkeys(map(_normal_gold, golds)):
         if answer == gold:
             return Verdict(1.0, "exact")
-        if screen.prose(gold):
+        if guard.prose(gold):
             unreadable = True
             continue
         try:
-            if comparison.same(gold, answer):
+            if shape.same(gold, answer):
                 return Verdict(1.0, "exact")
-        except leaf.Undecided:
+        except value.Undecided:
             undecided.append(gold)
     if not undecided:
         verdict = Verdict(0.0, "different")
-    elif screen.hostile(answer) and not any(map(screen.hostile, undecided)):
+    elif guard.hostile(answer) and not any(map(guard.hostile, undecided)):
         verdict = Verdict(0.0, "too_large")
     else:
         verdict = _ask("robust", tuple(undecided), answer)
@@ -126,23 +116,21 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
 
 
 def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
+    """What DisCO grades: the text between the first `</think>` and the next, there from the last box on."""
     golds = golds_of(label)
     if not golds:
         raise NoVerdict("no_gold")
-    text = disco_rules.final_text(response)
-    if text is None:
-        if think == "required" or "<think>" in response:
-            return Verdict(0.0, "unfinished_thinking")
-        text = response
-    boxed = disco_rules.boxed_text(text)
-    if boxed is None:
-        return Verdict(0.0, "no_answer")
-    return _ask("disco", golds, boxed)
+    parts = response.split("</think>", 2)
+    if len(parts) == 1 and (think == "required" or "<think>" in response):
+        return Verdict(0.0, "unfinished_thinking")
+    text = parts[min(1, len(parts) - 1)]
+    start = text.rfind("\\boxed")
+    return _ask("disco", golds, text[start : start + _LONGEST_BOX]) if start >= 0 else Verdict(0.0, "no_answer")
 
 
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
-    if screen.too_long(gold) or screen.too_deep(gold):
+    if len(gold) > guard.MAX_LENGTH or guard.too_deep(gold):
         raise NoVerdict("gold_unparsed", "too long or nested too deep")
     return normalise(gold)
 
@@ -170,12 +158,10 @@ def _pool() -> WorkerPool:
 
 def _forget_workers() -> None:
     """A forked child must not share its parent's pipes."""
-    global _workers, _pool_lock, _count_lock
-    _workers, _pool_lock, _count_lock = None, threading.Lock(), threading.Lock()
+    global _workers, _pool_lock
+    _workers, _pool_lock = None, threading.Lock()
 
 
-_counts: Counter[str] = Counter()
-_count_lock = threading.Lock()
 _workers: WorkerPool | None = None
 _pool_lock = threading.Lock()
 os.register_at_fork(after_in_child=_forget_workers)

@@ -87,15 +87,9 @@ class Rows:
 
     @classmethod
     def of(cls, plan: Plan) -> "Rows":
-        columns = {
-            "--data.input_key": plan.text("--data.input_key", "input"),
-            "--data.label_key": plan.text("--data.label_key"),
-        }
-        return cls(
-            {flag: column for flag, column in columns.items() if column},
-            "--data.apply_chat_template" in plan.flags,
-            PromptLengths.of(plan),
-        )
+        flags = ("--data.input_key", "--data.label_key")
+        columns = {flag: plan.text(flag) for flag in flags if plan.text(flag)}
+        return cls(columns, "--data.apply_chat_template" in plan.flags, PromptLengths.of(plan))
 
     def see(self, number: int, line: bytes) -> None:
         row = _row(line)

@@ -4,37 +4,23 @@ Standard library only. These are sums over known tensors, rounded up where a cho
 NCCL and fragmentation add is one line of its own. Nobody has held them against a GPU yet.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from real_openrlhf.algorithm.graph_memory import GATHERED_PARAMETERS, LOGITS_AT_ONCE, resident_bytes
+from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE, resident_bytes
 from real_openrlhf.recipes.plan import Plan
 
 GB = 1e9
 RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation
+TRAIN, ROLLOUT = "train", "rollout"
 
 # Published shapes, so that a dry run needs no download; a model on disk is read instead.
+_QWEN = {"num_hidden_layers": 28, "tie_word_embeddings": False, "model_type": "qwen2"}
+_SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
 KNOWN_CONFIGS = {
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": {
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "vocab_size": 151936,
-        "tie_word_embeddings": False,
-        "model_type": "qwen2",
-    },
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": {
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "vocab_size": 152064,
-        "tie_word_embeddings": False,
-        "model_type": "qwen2",
-    },
+    f"deepseek-ai/DeepSeek-R1-Distill-Qwen-{name}": {**_QWEN, **dict(zip(_SIZES, sizes, strict=True))}
+    for name, sizes in {"1.5B": (1536, 8960, 12, 2, 151936), "7B": (3584, 18944, 28, 4, 152064)}.items()
 }
 
 
@@ -65,12 +51,17 @@ class Shape:
         return self.vocabulary * self.hidden
 
     @property
+    def matrices(self) -> list[int]:
+        """Parameters of each weight as vLLM joins them: q k v, attention's output, gate and up, down; embeddings."""
+        attention = [self.hidden * (self.attention_width + 2 * self.kv_width), self.attention_width * self.hidden]
+        mlp = [2 * self.hidden * self.intermediate, self.hidden * self.intermediate]
+        return self.layers * (attention + mlp) + [self.head] * (1 if self.tied else 2)
+
+    @property
     def parameters(self) -> int:
-        attention = 2 * self.hidden * self.attention_width + 2 * self.hidden * self.kv_width
         bias = self.attention_width + 2 * self.kv_width if self.attention_bias else 0
-        layer = attention + bias + 3 * self.hidden * self.intermediate + 2 * self.hidden
-        embeddings = self.head * (1 if self.tied else 2)
-        return embeddings + self.layers * layer + self.hidden
+        norms = 2 * self.hidden
+        return sum(self.matrices) + self.layers * (bias + norms) + self.hidden
 
     def adapter_parameters(self, rank: int) -> int:
         """LoRA on every linear layer but the head: rank x (inputs + outputs)."""
@@ -101,207 +92,138 @@ def _is_size(value: object) -> bool:
     return type(value) is int and value > 0
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What the sums need to know of the flags."""
-
-    ranks: int
-    zero_stage: int
-    micro_tokens: int  # tokens of one micro-batch with gradients
-    rollout_tokens: int  # and of one without
-    longest: int
-    checkpointing: bool
-    flash_attention: bool
-    entropy: bool
-    logit_free: bool
-    lora_rank: int
-    adam_offload: bool
-    gradient_bytes: int  # of the format in which micro-batches are added up
-    reference: bool
-    reference_offload: bool
-    colocated: bool
-    vllm_sleeps: bool
-    policy_sleeps: bool
-    vllm_share: float
-    rollouts: int
-    new_tokens: int
-    updates: int
-    steps: int
-    save_steps: int
-    kept: int
-    save_hf: bool
+def trained_parameters(shape: Shape, plan: Plan) -> int:
+    return shape.adapter_parameters(plan.number("--ds.lora.rank")) or shape.parameters
 
 
-def layout_of(plan: Plan) -> Layout:
-    """Read the flags, with OpenRLHF's defaults where the plan has none."""
-
-    def number(flag: str, default: float) -> float:
-        return float(plan.text(flag, str(default)))
-
-    def count(flag: str, default: int) -> int:
-        return int(number(flag, default))
-
-    longest = count("--data.max_len", 2048)
-    dynamic = "--train.dynamic_batch_enable" in plan.flags
-    micro_tokens, rollout_tokens = (
-        count(f"--{when}.max_tokens_per_gpu", 16192) if dynamic else count(f"--{when}.micro_batch_size", 1) * longest
-        for when in ("train", "rollout")
-    )
-    rollouts = count("--rollout.batch_size", 1024) * count("--rollout.n_samples_per_prompt", 1)
-    batch = count("--train.batch_size", 128)
-    return Layout(
-        ranks=count("--actor.num_nodes", 1) * count("--actor.num_gpus_per_node", 8),
-        zero_stage=count("--ds.zero_stage", 2),
-        micro_tokens=micro_tokens,
-        rollout_tokens=rollout_tokens,
-        longest=longest,
-        checkpointing="--actor.gradient_checkpointing_enable" in plan.flags,
-        flash_attention="flash" in plan.text("--ds.attn_implementation", "flash_attention_2"),
-        entropy="--actor.entropy_coef" in plan.flags,
-        logit_free="--ds.logit_free" in plan.flags,
-        lora_rank=count("--ds.lora.rank", 0),
-        adam_offload="--ds.adam_offload" in plan.flags,
-        gradient_bytes=4 if plan.text("--ds.grad_accum_dtype") == "fp32" else 2,
-        reference=plan.needs_reference,
-        reference_offload="--ref.offload" in plan.flags and count("--ds.zero_stage", 2) >= 3,
-        colocated="--train.colocate_all" in plan.flags,
-        vllm_sleeps="--vllm.enable_sleep" in plan.flags,
-        policy_sleeps="--ds.enable_sleep" in plan.flags,
-        vllm_share=number("--vllm.gpu_memory_utilization", 0.95),
-        rollouts=rollouts,
-        new_tokens=count("--rollout.max_new_tokens", longest),
-        updates=max(rollouts // batch, 1) * count("--train.max_epochs", 1),
-        steps=count("--train.max_steps", 0),
-        save_steps=count("--ckpt.save_steps", -1),
-        kept=count("--ckpt.max_num", 3),
-        save_hf="--ckpt.save_hf" in plan.flags,
-    )
+def gradient_bytes(plan: Plan) -> int:
+    """Of the format in which micro-batches are added up."""
+    return 4 if plan.text("--ds.grad_accum_dtype") == "fp32" else 2
 
 
-def states(shape: Shape, layout: Layout) -> dict[str, float]:
+def offloads_reference(plan: Plan) -> bool:
+    """DeepSpeed moves weights to the host under ZeRO-3 only."""
+    return plan.needs_reference and "--ref.offload" in plan.flags and plan.number("--ds.zero_stage") >= 3
+
+
+def tokens(plan: Plan, when: str) -> int:
+    """Of one micro-batch: with gradients (TRAIN), or without (ROLLOUT)."""
+    if "--train.dynamic_batch_enable" not in plan.flags:
+        return plan.number(f"--{when}.micro_batch_size") * plan.number("--data.max_len")
+    return plan.number(f"--{when}.max_tokens_per_gpu") or plan.number("--train.max_tokens_per_gpu")
+
+
+def rollouts(plan: Plan) -> int:
+    return plan.number("--rollout.batch_size") * plan.number("--rollout.n_samples_per_prompt")
+
+
+def states(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes on one GPU that stay from step to step while the policy trains."""
-    adapters, sharded = shape.adapter_parameters(layout.lora_rank), layout.zero_stage >= 3
-    weights, gradients, adam = resident_bytes(
-        shape.parameters + adapters,
-        adapters or shape.parameters,
-        ranks=layout.ranks,
-        zero_stage=layout.zero_stage,
-        gradient_bytes=layout.gradient_bytes,
-        adam_offload=layout.adam_offload,
+    return resident_bytes(
+        shape.parameters + shape.adapter_parameters(plan.number("--ds.lora.rank")),
+        trained_parameters(shape, plan),
+        gpus=math.prod(plan.layout),
+        zero_stage=plan.number("--ds.zero_stage"),
+        head=shape.head,
+        gradient_bytes=gradient_bytes(plan),
+        adam_offload="--ds.adam_offload" in plan.flags,
+        reference=shape.parameters if plan.needs_reference and not offloads_reference(plan) else 0,
     )
-    memory = {"weights (bf16)": weights}
-    if sharded:  # what is gathered at a time, the head's whole weight among it
-        gathered = min(shape.parameters, max(GATHERED_PARAMETERS, shape.head))
-        memory["gathered for use: the head's weight"] = 2 * shape.head
-        memory["gathered for use: other weights, at most"] = 2 * (gathered - shape.head)
-    memory[f"gradients, added up in {8 * layout.gradient_bytes} bits"] = gradients
-    if adam:
-        memory["Adam: fp32 weights and two moments"] = adam
-    if layout.reference and not layout.reference_offload:
-        memory["reference model (bf16)"] = 2 * shape.parameters / (layout.ranks if sharded else 1)
-    return memory
 
 
-def moments(shape: Shape, layout: Layout) -> dict[str, float]:
+def moments(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes on one GPU that come and go within a step; they never meet, so the largest one counts."""
-    trained = shape.adapter_parameters(layout.lora_rank) or shape.parameters
     a, kv, h, i = shape.attention_width, shape.kv_width, shape.hidden, shape.intermediate
     # bf16: both norms' and blocks' outputs and residuals, q k v before and after rotation, attention's output,
     # gate, up, activation, product; fp32: both norms upcast their input and output
     layer = 2 * (6 * h + 2 * (a + 2 * kv) + a + 4 * i) + 4 * 4 * h
-    if not layout.flash_attention:
-        layer += shape.heads * layout.longest * 6  # scores in fp32 and bf16
-    kept = 2 * h * shape.layers if layout.checkpointing else layer * shape.layers
-    trains_head = 0 if layout.lora_rank else 2 * shape.head
+    if "flash" not in plan.text("--ds.attn_implementation"):
+        layer += shape.heads * plan.number("--data.max_len") * 6  # scores in fp32 and bf16
+    kept = (2 * h if "--actor.gradient_checkpointing_enable" in plan.flags else layer) * shape.layers
+    trains_head = 0 if plan.number("--ds.lora.rank") else 2 * shape.head
+    head = "the head" if "--ds.logit_free" in plan.flags else "the logits"
+    offloaded, gpus = "--ds.adam_offload" in plan.flags, math.prod(plan.layout)
     return {
-        f"activations at their largest: {'the head' if layout.logit_free else 'the logits'}": (
-            layout.micro_tokens * kept + head_work(shape, layout) + trains_head
-        ),
-        "activations at their largest: one layer": layout.micro_tokens * (kept + layer),
-        "log-probabilities of rollouts": rollout_work(shape, layout),
-        "gradients in fp32 during the update": 0 if layout.adam_offload else 4 * trained / layout.ranks,
+        f"activations at their largest: {head}": (tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head),
+        "activations at their largest: one layer": tokens(plan, TRAIN) * (kept + layer),
+        "log-probabilities of rollouts": rollout_work(shape, plan),
+        "gradients in fp32 during the update": 0 if offloaded else 4 * trained_parameters(shape, plan) / gpus,
     }
 
 
-def head_work(shape: Shape, layout: Layout) -> float:
+def head_work(shape: Shape, plan: Plan) -> float:
     """There and back, without the weight and its gradient."""
-    if not layout.logit_free:
+    if "--ds.logit_free" not in plan.flags:
         # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
-        return layout.micro_tokens * shape.vocabulary * (2 + 4 + 4 + (8 if layout.entropy else 0))
+        tables = 2 + 4 + 4 + (8 if "--actor.entropy_coef" in plan.flags else 0)
+        return tokens(plan, TRAIN) * shape.vocabulary * tables
     # A token: what is kept, 8 bytes per hidden number; its gradient in fp32, a block's part of it, and in bf16.
     # A block: logits and their powers in fp32, the bf16 copy of these for the tensor cores, and its rows of the
     # weight's gradient in fp32. The weight itself is read as it is: fp32 sums need no fp32 copy of it on a GPU.
-    return layout.micro_tokens * (8 + 4 + 4 + 2) * shape.hidden + LOGITS_AT_ONCE * (4 + 4 + 2 + 2)
+    return tokens(plan, TRAIN) * (8 + 4 + 4 + 2) * shape.hidden + LOGITS_AT_ONCE * (4 + 4 + 2 + 2)
 
 
-def rollout_work(shape: Shape, layout: Layout) -> float:
+def rollout_work(shape: Shape, plan: Plan) -> float:
     """A forward without gradients: a layer's residual, norm, gate, up and product, or the head, whichever is more."""
-    layer = layout.rollout_tokens * 2 * (2 * shape.hidden + 3 * shape.intermediate)
-    if layout.logit_free:
-        return max(layer, layout.rollout_tokens * 4 * shape.hidden + LOGITS_AT_ONCE * (4 + 4))
-    return max(layer, layout.rollout_tokens * shape.vocabulary * (2 + 4))
+    count = tokens(plan, ROLLOUT)
+    layer = count * 2 * (2 * shape.hidden + 3 * shape.intermediate)
+    if "--ds.logit_free" in plan.flags:
+        return max(layer, count * 4 * shape.hidden + LOGITS_AT_ONCE * (4 + 4))
+    return max(layer, count * shape.vocabulary * (2 + 4))
 
 
-def training_memory(shape: Shape, layout: Layout) -> dict[str, float]:
+def training_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes on one GPU at the peak of a training step."""
-    name, largest = max(moments(shape, layout).items(), key=lambda item: item[1])
-    return {**states(shape, layout), name: largest}
+    name, largest = max(moments(shape, plan).items(), key=lambda item: item[1])
+    return {**states(shape, plan), name: largest}
 
 
-def generation_memory(shape: Shape, layout: Layout, gpu_bytes: float) -> dict[str, float]:
+def generation_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, float]:
     """Bytes on one GPU while vLLM generates; only colocated roles share it."""
-    memory = {f"vLLM, {layout.vllm_share:.0%} of the GPU": layout.vllm_share * gpu_bytes}
-    if layout.colocated:
+    share = float(plan.text("--vllm.gpu_memory_utilization"))
+    memory = {f"vLLM, {share:.0%} of the GPU": share * gpu_bytes}
+    if plan.colocated:
         stays = ("weights (bf16)", "reference model (bf16)")
-        for name, size in states(shape, layout).items():
-            if name in stays or not layout.policy_sleeps:
+        for name, size in states(shape, plan).items():
+            if name in stays or "--ds.enable_sleep" not in plan.flags:
                 memory[f"resident: {name}"] = size
     return memory
 
 
-def checkpoint_bytes(shape: Shape, layout: Layout) -> float:
+def checkpoint_bytes(shape: Shape, plan: Plan) -> float:
     """One DeepSpeed checkpoint: fp32 weights and moments of what is trained, and the bf16 weights."""
-    adapters = shape.adapter_parameters(layout.lora_rank)
+    adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
     return 12 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
 
 
-def disk(shape: Shape, layout: Layout) -> dict[str, float]:
+def disk(shape: Shape, plan: Plan) -> dict[str, float]:
     """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
-    saves = layout.steps // layout.save_steps if layout.save_steps > 0 else 0
-    kept = min(layout.kept + 1, saves)
+    every = plan.number("--ckpt.save_steps")
+    saves = plan.number("--train.max_steps") // every if every > 0 else 0
+    kept = min(plan.number("--ckpt.max_num") + 1, saves)
     sizes = {}
     if kept:
-        sizes[f"{kept} DeepSpeed checkpoints"] = kept * checkpoint_bytes(shape, layout)
-    if layout.save_hf and saves:
+        sizes[f"{kept} DeepSpeed checkpoints"] = kept * checkpoint_bytes(shape, plan)
+    if "--ckpt.save_hf" in plan.flags and saves:
         sizes[f"{saves} HF models beside them (never rotated)"] = saves * 2.0 * shape.parameters
-    adapters = shape.adapter_parameters(layout.lora_rank)
+    adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
     sizes["final adapter" if adapters else "final HF model"] = 4.0 * adapters if adapters else 2.0 * shape.parameters
     return sizes
 
 
-def disk_bytes(shape: Shape, plan: Plan) -> float:
-    return sum(disk(shape, layout_of(plan)).values())
-
-
 def report(shape: Shape, plan: Plan, gpu_gb: float, measured: bool) -> tuple[list[str], list[str]]:
     """(lines to print, warnings); `measured` says that the GPU's size was read, not assumed."""
-    layout = layout_of(plan)
-    training, generation = training_memory(shape, layout), generation_memory(shape, layout, gpu_gb * GB)
-    if layout.colocated and not layout.vllm_sleeps:
+    training, generation = training_memory(shape, plan), generation_memory(shape, plan, gpu_gb * GB)
+    if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
     lines, warnings = [f"model: {shape.parameters / 1e9:.2f} B parameters"], []
-    phases = {"training": training}
-    if layout.colocated:
-        phases["generation"] = generation
-    for phase, memory in phases.items():
+    for phase, memory in {"training": training, **({"generation": generation} if plan.colocated else {})}.items():
         total = sum(memory.values()) / GB + RUNTIME_GB
-        lines.append(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)")
-        lines += [f"    {size / GB:6.1f}  {name}" for name, size in memory.items()]
+        lines += sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
         lines.append(f"    {RUNTIME_GB:6.1f}  CUDA, NCCL, fragmentation")
         if phase == "training":
-            lines.append("    at other moments of a step, in place of the largest:")
-            others = {name: size for name, size in moments(shape, layout).items() if name not in memory}
-            lines += [f"    {size / GB:6.1f}  {name}" for name, size in others.items()]
+            others = {name: size for name, size in moments(shape, plan).items() if name not in memory}
+            lines += sized("    at other moments of a step, in place of the largest:", others)
         if total > gpu_gb:
             kind = "these GPUs have" if measured else "is assumed for each GPU"
             warnings.append(
@@ -309,11 +231,13 @@ def report(shape: Shape, plan: Plan, gpu_gb: float, measured: bool) -> tuple[lis
                 "--ds.adam_offload, --ref.offload, a smaller --train.max_tokens_per_gpu or "
                 "--vllm.gpu_memory_utilization"
             )
-    most = layout.rollouts * layout.new_tokens
-    lines.append(
-        f"per step: {layout.rollouts:,} rollouts, at most {most:,} generated tokens, {layout.updates} updates"
-    )
-    sizes = disk(shape, layout)
-    lines.append(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB")
-    lines += [f"    {size / GB:6.1f}  {name}" for name, size in sizes.items()]
+    most = rollouts(plan) * (plan.number("--rollout.max_new_tokens") or plan.number("--data.max_len"))
+    updates = max(rollouts(plan) // plan.number("--train.batch_size"), 1) * plan.number("--train.max_epochs")
+    lines.append(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")
+    sizes = disk(shape, plan)
+    lines += sized(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB", sizes)
     return lines, warnings
+
+
+def sized(title: str, sizes: Mapping[str, float]) -> list[str]:
+    return [title, *(f"    {size / GB:6.1f}  {name}" for name, size in sizes.items())]

@@ -10,7 +10,6 @@ from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import HUB_ID, Findings
 
 WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
-HEADER_BYTES = 100 << 20  # the format allows no longer header
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -123,23 +122,15 @@ def _weights(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
 
 def tensor_shapes(path: Path) -> dict[str, list]:
     """Names and shapes in a safetensors file whose length is what its header says."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        text = file.read(length) if length <= min(size, HEADER_BYTES) else b""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        header = parsed(text)
-        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
-        shapes = {name: list(entry["shape"]) for name, entry in tensors.items()}
-        whole = 8 + length + end == size
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        raise Broken(f"{path} is not a safetensors file, or cut off in its header. Download it again.") from None
-    if not whole:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_slice(name).get_shape() for name in file.keys()}
+    except SafetensorError as error:
         raise Broken(
-            f"{path} has {size} bytes, and its header says {8 + length + end}: it is cut off. Download it again."
-        )
-    return shapes
+            f"{path} is not a safetensors file, or it is cut off ({last_line(error)}). Download it again."
+        ) from None
 
 
 def _head(shapes: dict[str, list], config: dict) -> Iterator[str]:

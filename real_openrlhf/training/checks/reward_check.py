@@ -1,6 +1,7 @@
 """Whether a reward file is one, by its text: it is not run before the rollout actors run it."""
 
 import ast
+import symtable
 from pathlib import Path
 
 from real_openrlhf.recipes.plan import Plan
@@ -17,13 +18,16 @@ def _problem(path: Path) -> str | None:
     if not path.is_file():
         return "does not exist. Give a Python file with reward_func, or a URL."
     try:
-        tree = ast.parse(path.read_bytes())
+        text = path.read_bytes()
+        tree = ast.parse(text)
+        names = symtable.symtable(text, str(path), "exec").get_symbols()  # type: ignore[arg-type]  # as compile()
     except SyntaxError as error:
         return f"is not Python (line {error.lineno or 1}: {error.msg}). Mend that line."
     except (ValueError, RecursionError, MemoryError, OSError) as error:
         return f"cannot be read as Python ({error}). Give a text file."
-    names = {name for node in tree.body for name in _named(node)}
-    if FUNCTION not in names and "*" not in names:
+    stars = any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
+    bound = {name.get_name() for name in names if name.is_assigned() or name.is_imported()}
+    if FUNCTION not in bound and not stars:
         return f"has no {FUNCTION}. Define `def {FUNCTION}({', '.join(ARGUMENTS)})` in it, at its top."
     for node in tree.body:
         if isinstance(node, ast.AsyncFunctionDef) and node.name == FUNCTION:
@@ -31,25 +35,6 @@ def _problem(path: Path) -> str | None:
         if isinstance(node, ast.FunctionDef) and node.name == FUNCTION and not _takes_three(node.args):
             return f"has a {FUNCTION} that cannot be called with three arguments: {', '.join(ARGUMENTS)}. Take these."
     return None
-
-
-def _named(node: ast.stmt) -> set[str]:
-    """What a statement at a module's top defines, also within an if or a try."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    return {
-        name
-        for part in ast.walk(node)
-        for name in (
-            [part.id]
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-            else [part.name]
-            if isinstance(part, ast.FunctionDef)
-            else [part.asname or part.name]
-            if isinstance(part, ast.alias)
-            else []
-        )
-    }
 
 
 def _takes_three(arguments: ast.arguments) -> bool:

@@ -15,7 +15,7 @@ from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import Recipe
 from real_openrlhf.training import stand_in
 from real_openrlhf.training.checks import preflight
-from real_openrlhf.training.launch import forked_workers
+from real_openrlhf.training.launch import forked_workers, threads
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
@@ -27,7 +27,6 @@ EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
 # What the stack needs on a machine without a GPU, where the user has not said otherwise.
 CPU_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's worker within its process: one import of vLLM less
     "TORCHDYNAMO_DISABLE": "1",  # compiling costs half a minute and gains nothing on a tiny model
@@ -82,6 +81,15 @@ class Place:
             return f"this machine, on CPU with logical GPUs; flash-attn is plain torch ({stand_in.FOLDER})"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
+    def threads(self, plan: Plan) -> str:
+        """What each process computes with, and why, for a dry run."""
+        if not self.on_cpu:
+            return "the libraries' own choice"
+        if own := os.environ.get(threads.VARIABLE):
+            return f"{own} a process, by your {threads.VARIABLE}"
+        count, why = threads.choice(plan)
+        return f"{count} a process: {why}"
+
     def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
         """The process to start here for `python WORDS`."""
         if not self.job_address:
@@ -94,7 +102,9 @@ class Place:
         """The user's own variables win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = dict(CPU_ENVIRONMENT)
+            ours = CPU_ENVIRONMENT | {threads.VARIABLE: str(threads.choice(plan)[0])}
+            if "--rollout.seeded" in plan.flags:
+                ours["REAL_REPEATABLE_ENGINE"] = "1"
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
@@ -112,6 +122,7 @@ class Place:
     def problems(self, plan: Plan) -> list[str]:
         """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
         nodes, needed = plan.layout[0], plan.gpus
+        apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
         wrong = stand_in.problems(self.recipe, self.gpus_here)
         if wrong:
             return wrong
@@ -124,8 +135,8 @@ class Place:
             ]
         if not self.on_cpu and self.gpus_here < needed:
             return [
-                f"{needed} GPUs are needed, this machine has {self.gpus_here}. Ask for less with --gpus, take a "
-                "recipe for fewer (--help lists them; `cpu` needs none), or name a cluster with RAY_ADDRESS."
+                f"{needed} GPUs are needed, this machine has {self.gpus_here}{apart}. Ask for less with --gpus, take "
+                "a recipe for fewer (--help lists them; `cpu` needs none), or name a cluster with RAY_ADDRESS."
             ]
         return []
 

@@ -3,11 +3,13 @@
 import contextlib
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
 
+from real_openrlhf.engine_reason import MARK
 from real_openrlhf.files import parsed
 
 LARGEST = 1 << 53
@@ -130,8 +132,15 @@ def summary(run_dir: Path) -> str:
 
 
 def last_error(log: Path) -> str:
-    """The line of a failed run's log that most likely says why: its last exception."""
+    """The line of a failed run's log that most likely says why: of its engine's process, else its last exception."""
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
+    for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
+        if reasons := [line.partition(MARK) for line in text if MARK in line]:
+            return "".join(reasons[0][1:]).strip()
+        if not any("EngineDeadError" in line for line in text):
+            break
+        time.sleep(0.5)
+        text = log.read_text(errors="replace").splitlines()
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
     told = (line.strip() for line in reversed(text) if line.strip() and not BESIDE_THE_POINT.search(line))
     return named[-1] if named else next(told, "no output")

@@ -11,7 +11,7 @@ from real_openrlhf.signs_of_life import PHASE, collect_stacks
 
 CODE = 124  # the run's exit code, as of timeout(1)
 FOLDER = "stalled"
-FLAG, MINUTES = "--train.hung_minutes", "120"
+FLAG = "--train.hung_minutes"
 ASLEEP = 60.0  # seconds between two looks, after which it was the watcher that stood still
 
 

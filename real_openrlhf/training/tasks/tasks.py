@@ -1,12 +1,11 @@
 """The tasks for machines without a GPU by name, and the recipe, files and reward of each."""
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.tasks.reverse_task import ReverseTask
 from real_openrlhf.training.tasks.sums_task import SumsTask
 from real_openrlhf.training.tasks.tiny_model import TinyTask
 
 TASKS: dict[str, type[TinyTask]] = {"reverse": ReverseTask, "sums": SumsTask}
-RECIPES_OF = {"reverse": "cpu", "sums": "cpu-sums"}
 
 
 def default(name: str) -> TinyTask:
@@ -14,10 +13,6 @@ def default(name: str) -> TinyTask:
     return TASKS[name]()  # type: ignore[call-arg]  # every kind has its own defaults
 
 
-def recipe_of(name: str, task: str | None) -> str:
-    """A task is a recipe for machines without a GPU; its name says it shorter."""
-    if task is None or name == RECIPES_OF[task]:
-        return name
-    if name != "cpu":
-        raise UserError(f"--recipe {name} has its own task. Leave --task {task} out, or --recipe.")
-    return RECIPES_OF[task]
+def recipe_of(task: str) -> str:
+    """The recipe that is this task; its name says it shorter."""
+    return next(recipe.name for recipe in RECIPES.values() if recipe.model == task)

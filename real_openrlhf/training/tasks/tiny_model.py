@@ -8,6 +8,7 @@ groups are mixed. Everything is a pure function of the configuration.
 import hashlib
 import inspect
 import json
+import logging
 import os
 import random
 import shutil
@@ -111,6 +112,8 @@ def make_model(task: type[TinyTask] | TinyTask, tokenizer: "PreTrainedTokenizerB
 
 
 def pretrain(task: TinyTask, folder: Path, progress: bool) -> None:
+    # transformers imports bitsandbytes where that is installed, which warns that `kernels` is not: for 4-bit weights
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     import torch
     from tqdm import tqdm
     from transformers import get_scheduler

@@ -1,0 +1,50 @@
+"""Why a vLLM engine died, in one line for the command's last lines. vLLM loads this as a plugin (setup.py).
+
+vLLM's own last word is "See stack trace (above) for the root cause". The cause is the first exception of the engine's
+process, which vLLM logs, or the signal that killed it. This can go when vLLM's EngineDeadError has the cause.
+"""
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+MARK = "vLLM's engine process "  # what last_error looks for in a run's log
+FILE = "REAL_ENGINE_REASON"  # names a file for the line, where nobody reads the output
+
+
+def tell_reason() -> None:
+    """In each process of vLLM's: an engine's tells its exception, the one that started it tells a signal."""
+    from vllm.v1.engine.utils import CoreEngineProcManager
+
+    logging.getLogger("vllm.v1.engine.core").addFilter(_see)
+    watch = CoreEngineProcManager.monitor_engine_liveness
+
+    def monitor_engine_liveness(self: Any) -> None:
+        watch(self)  # returns when one has ended
+        codes = [process.exitcode for process in self.processes if process.name == self.failed_proc_name]
+        for code in filter(lambda code: code is not None and code < 0, codes):
+            tell(f"was {killed_by(code)}")
+
+    CoreEngineProcManager.monitor_engine_liveness = monitor_engine_liveness
+
+
+def _see(record: logging.LogRecord) -> bool:
+    if record.exc_info and (error := record.exc_info[1]):
+        lines = str(error).strip().splitlines()
+        tell(f"ended with {type(error).__name__}{f': {lines[0]}' if lines else ''}")
+    return True
+
+
+def killed_by(code: int) -> str:
+    """Of a process's exit code, below 0."""
+    memory = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-code).name}{memory}"
+
+
+def tell(what: str) -> None:
+    print(f"{MARK}{what}", file=sys.stderr, flush=True)
+    if (path := os.environ.get(FILE)) and not Path(path).exists():
+        Path(path).write_text(f"{MARK}{what}")

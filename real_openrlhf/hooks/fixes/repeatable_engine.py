@@ -1,0 +1,67 @@
+"""On a CPU, what vLLM samples with a seed is a function of the request: not of what it serves beside it, nor of when.
+
+vLLM loads this as a plugin (setup.py). Two habits of vLLM 0.29 stand against it:
+
+- It cuts a prompt that is longer than what a step has left of its 2,048 tokens. Then it takes back the request's
+  random number, which the generator of a CPU cannot (`CPU Generator does not use offset`): the engine dies. Nor is
+  restoring the generator enough: attention over a part of a prompt adds up in another order than over the whole, and
+  the cut depends on when the requests arrived. So prompts are read whole, as vLLM itself reads those of MLA models.
+- It shares attention among threads by all that is in the step. So attention has one thread, matrix products have all.
+
+It can go when vLLM's CPU attention adds up in an order that is the request's own (as VLLM_BATCH_INVARIANT asks on
+GPUs), and its CPU runner keeps the state of a generator whose number it drops.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+WANTED = "REAL_REPEATABLE_ENGINE"
+
+
+def make_repeatable() -> None:
+    """In each process of vLLM's, before there is an engine."""
+    if os.environ.get(WANTED) != "1":
+        return
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        _read_prompts_whole(type(current_platform))
+        _attend_on_one_thread()
+
+
+def _read_prompts_whole(platform: Any) -> None:
+    check = platform.check_and_update_config
+
+    def check_and_update_config(vllm_config: Any) -> None:
+        check(vllm_config)
+        scheduler = vllm_config.scheduler_config
+        scheduler.enable_chunked_prefill = False
+        scheduler.max_num_batched_tokens = max(
+            scheduler.max_num_batched_tokens, vllm_config.model_config.max_model_len
+        )
+        vllm_config.cache_config.enable_prefix_caching = False  # what was read before is a cut too
+
+    platform.check_and_update_config = staticmethod(check_and_update_config)
+
+
+def _attend_on_one_thread() -> None:
+    """Both where a step's attention is shared among threads, and where it is done by as many as it was shared for."""
+    import torch
+    from vllm import _custom_ops
+
+    set_threads = torch.set_num_threads  # an engine's process soon has one in its place that does nothing
+
+    def on_one_thread(operator: Callable) -> Callable:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            threads = torch.get_num_threads()
+            set_threads(1)
+            try:
+                return operator(*args, **kwargs)
+            finally:
+                set_threads(threads)
+
+        return called
+
+    for name in ("cpu_attn_get_scheduler_metadata", "cpu_attention_with_kv_cache"):
+        setattr(_custom_ops, name, on_one_thread(getattr(_custom_ops, name)))

@@ -1,0 +1,152 @@
+"""A table as data, and its Markdown, LaTeX (booktabs), CSV and HTML forms, for the report and for evaluations."""
+
+import csv
+import html
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from real_openrlhf.report.statistics import Estimate
+from real_openrlhf.report.words import no_formula, no_tags
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry: words, or a number with its standard error."""
+
+    text: str = ""
+    number: Estimate | None = None
+    digits: int = 3
+    bold: bool = False
+
+    def __str__(self) -> str:
+        if self.number is None:
+            return self.text or NONE
+        se = "" if math.isnan(self.number.se) else f" ± {self.number.se:.{self.digits}f}"
+        return f"{self.number.mean:.{self.digits}f}{se}"
+
+
+@dataclass(frozen=True)
+class Row:
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    title: str
+    columns: list[str]
+    blocks: list[tuple[str, list[Row]]]  # heading ("" for none), rows
+    notes: list[str]
+
+
+def words(text: object) -> Cell:
+    return Cell(str(text))
+
+
+def value(mean: float | None, digits: int = 3) -> Cell:
+    """A number that others published, without a standard error."""
+    return Cell() if mean is None else Cell(number=Estimate(mean, math.nan, 1), digits=digits)
+
+
+def to_markdown(table: Table) -> str:
+    lines = [f"**{table.title}**", "", _pipe(table.columns), _pipe(["---", *["---:"] * (len(table.columns) - 1)])]
+    for heading, rows in table.blocks:
+        if heading:
+            lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
+        lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row.cells]) for row in rows]
+    return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in table.notes)]) + "\n"
+
+
+def _pipe(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(no_tags(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "[": "{[}",  # a row that begins with a bracket would be an argument of the line break before it
+    "]": "{]}",
+    "–": "--",
+    "−": "$-$",
+    "“": "``",
+    "”": "''",
+    "±": r"$\pm$",
+    "τ": r"$\tau$",
+    "ε": r"$\varepsilon$",
+    "π": r"$\pi$",
+    **{mark: f"${mark}$" for mark in "<>|"},
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+}
+
+
+def to_latex(table: Table) -> str:
+    """A table environment that needs booktabs and nothing else."""
+    width = len(table.columns)
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(table.title)}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", _ampersand(map(_latex, table.columns))]
+    for heading, rows in table.blocks:
+        lines.append(r"\midrule")
+        if heading:
+            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{_latex(heading)}}}}} \\")
+        for row in rows:
+            entries = [_latex(str(cell)) for cell in row.cells]
+            entries = [rf"\textbf{{{e}}}" if cell.bold else e for e, cell in zip(entries, row.cells, strict=True)]
+            lines.append(_ampersand(entries))
+    lines += [r"\bottomrule", r"\end{tabular}", "", r"\smallskip", rf"\footnotesize {_latex(' '.join(table.notes))}"]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(mark, mark) for mark in text)
+
+
+def _ampersand(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def to_csv(table: Table) -> str:
+    """One column more for each column with errors; full precision, for further computation."""
+    errors = {
+        place
+        for _, rows in table.blocks
+        for row in rows
+        for place, cell in enumerate(row.cells)
+        if cell.number is not None
+    }
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = ["Block"]
+    for place, column in enumerate(table.columns):
+        head += [column, f"{column} SE"] if place in errors else [column]
+    writer.writerow(head)
+    for heading, rows in table.blocks:
+        for row in rows:
+            line: list[object] = [no_formula(heading)]
+            for place, cell in enumerate(row.cells):
+                line.append(cell.number.mean if cell.number else no_formula(cell.text))
+                if place in errors:
+                    line.append(cell.number.se if cell.number and not math.isnan(cell.number.se) else "")
+            writer.writerow(line)
+    return text.getvalue()
+
+
+def to_html(table: Table) -> str:
+    def cells(row: Row) -> str:
+        first, *others = row.cells
+        kinds = ["words" if cell.text else "best" if cell.bold else "number" for cell in others]
+        filled = "".join(f"<td class={kind}>{html.escape(str(c))}</td>" for kind, c in zip(kinds, others, strict=True))
+        return f"<tr><th scope=row>{html.escape(str(first))}</th>{filled}</tr>"
+
+    head = "".join(f"<th scope=col>{html.escape(column)}</th>" for column in table.columns)
+    body = []
+    for heading, rows in table.blocks:
+        title = f"<tr class=block><th colspan={len(table.columns)}><span>{html.escape(heading)}</span></th></tr>"
+        body.append(f"<tbody>{title if heading else ''}{''.join(map(cells, rows))}</tbody>")
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
+    table_body = f"<table><thead><tr>{head}</tr></thead>{''.join(body)}</table>"
+    return f"<div class=scroll>{table_body}</div><ul class=notes>{notes}</ul>"

@@ -1,0 +1,60 @@
+"""Prompts of more than the 2,048 tokens that vLLM reads in a step, in sum and one alone; and an engine that dies.
+
+Their model and reward are those of an engine of their own, which all runs here share.
+"""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.reverse_task import DIGIT_SET, ReverseTask
+
+LENGTHS = (2400, 900, 700, 600, 500, 400, 300, 200)  # tokens; read twice each, as there are two responses
+
+
+class LongTask(ReverseTask):
+    positions = 2432
+
+
+@pytest.fixture(scope="module")
+def train_long(new_session, tmp_path_factory):
+    """train_long(name, flags...) -> Run."""
+    folder = tmp_path_factory.mktemp("long")
+    tokenizer = tiny_model.make_tokenizer(LongTask)
+    model = tiny_model.make_model(LongTask, tokenizer, seed=0)
+    model.bfloat16().save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    draw = random.Random(0)
+    prompts = ["".join(draw.choices(DIGIT_SET, k=length)) for length in LENGTHS]
+    for label in ("same", "kill"):
+        rows = ({"prompt": prompt, "label": label, "datasource": "long"} for prompt in prompts)
+        (folder / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    layout = (
+        *("--model", str(folder / "model"), "--data.max_len", str(LongTask.positions)),
+        *("--reward.remote_url", str(Path(__file__).parent / "killing_reward.py")),
+        *("--rollout.batch_size", "8", "--rollout.n_samples_per_prompt", "2", "--train.batch_size", "8"),
+        *("--train.micro_batch_size", "1", "--rollout.micro_batch_size", "1", "--rollout.max_new_tokens", "8"),
+        *("--no-eval.at_start", "--no-eval.at_end", "--max-steps", "1", "--seed", "1"),
+    )
+    shared = new_session(folder, layout)
+    with shared.stack:
+        yield lambda name, label, code=0: shared.train(name, "--data", str(folder / f"{label}.jsonl"), code=code)
+
+
+def test_two_seeded_runs_are_equal_bit_for_bit(train_long):
+    one, other = (train_long(f"long-{number}", "same") for number in (1, 2))
+    assert one.finite and one.numbers() == other.numbers()
+    assert 0 < one.values("rollout/pass_rate")[0] < 1
+    assert 0 < one.values("actor_grad_norm")[0]
+
+
+def test_a_dead_engines_signal_is_the_runs_last_word(train_long):
+    """In a session, as `compare` trains; `train` hears of it in the same way."""
+    run = train_long("killed-engine", "kill", code=1)
+    assert json.loads((run.folder / "run.json").read_text())["reason"].startswith(
+        "vLLM's engine process was killed by SIGKILL"
+    )
+    assert "failed (vLLM's engine process was killed by SIGKILL" in run.output
