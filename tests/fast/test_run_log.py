@@ -296,6 +296,22 @@ def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
     assert over_steps(steps[:1]) == steps[0]
 
 
+def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_none():
+    """In what is of trained tokens and rollouts; losses, shares and weights are of all rollouts."""
+    of_all = {"real/loss": 2.0, "policy_loss": 2.0, "real/mixed_groups": 2.0, "real/weight_pos": 2.0}
+    of_all |= {"update/clipped_share": 2.0, "actor_lr": 3.0}
+    names = ("entropy_loss", "mismatch/mean", "ratio/pos/low/share", "real/score_pos", "real/score_pos_min")
+    steps = [
+        {**dict.fromkeys(of_all, 1.0), **dict.fromkeys(names, 0.5)},
+        {**dict.fromkeys(of_all, 2.0), **dict.fromkeys(names, 0.0)},
+        {**dict.fromkeys(of_all, 3.0), **dict.fromkeys(names, 1.0)},
+    ]
+    merged = over_steps(steps, [30.0, 0.0, 10.0])
+    assert {name: merged[name] for name in of_all} == of_all
+    assert [merged[name] for name in names] == [(0.5 * 30 + 10) / 40] * 4 + [0.5]
+    assert over_steps(steps[1:2], [0.0])["real/score_pos"] == 0
+
+
 def test_a_reward_function_cannot_rename_a_step(tmp_path):
     """Its `extra_logs` may have any keys."""
     run_log(tmp_path).log_train(3, {"phase": 9.0, "step": 7.0, "time": -1.0, "reward/x": 2.0})
