@@ -28,6 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_settings_of_some(real)
     group = parser.add_argument_group("the run", "for every algorithm")
     _add_run(group)
+    _add_deal(group)
     _add_rollouts(group)
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
@@ -203,6 +204,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         help="with --ds.logit_free: logits in fp32, or rounded to the model's format as its own head and vLLM's round "
         "them, which agrees better with what was sampled (default: model)",
     )
+
+
+def _add_deal(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--train.deal",
         default="upstream",
