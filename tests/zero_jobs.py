@@ -409,6 +409,14 @@ def fill(policy, case: Case) -> None:
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
 
 
+def logged(**case) -> dict[str, float]:
+    """What a rollout batch logs."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    return policy.trainer.ppo_train(0.0)
+
+
 def logged_ratios(**case) -> dict:
     """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
     case = Case(**case)
