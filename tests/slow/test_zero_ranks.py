@@ -93,7 +93,7 @@ def test_losses_and_gradient_norms_are_those_of_all_rollouts_without_what_has_no
 
 
 def test_entropy_is_the_mean_over_trained_tokens_in_every_layout_and_no_number_without_any(two_ranks, random_model):
-    """Two methods that train the same rollouts log the same, of updates of unlike length; at a rate of next to nothing."""
+    """Two methods that train the same rollouts log the same, of updates of unlike length; the rate is tiny."""
     case = {"model": random_model, "entropy_coef": 0.0, "skip": True, "learning_rate": 1e-12, "groups_per_step": 1}
 
     def entropy(**changes) -> float | None:
