@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
+from naive import naive_group_loss
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights, weightless
@@ -300,53 +301,6 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
         if case.disco_kl_coef and settings.name.startswith("disco"):
             objective = objective + max(case.disco_kl_coef * (float(kl.detach()) - 1e-4), 0.0) * kl
     return loss.detach(), list(torch.autograd.grad(objective, parameters))
-
-
-def naive_group_loss(settings: ObjectiveSettings, scores: list, labels: list[int]) -> tuple[torch.Tensor, int]:
-    """One prompt's loss straight from the formula, and how many of its rollouts count."""
-    zero = sum(scores) * 0
-    if settings.name != "trpa":
-        labels = [0 if label == -2 else label for label in labels]
-    seen = {label for label in labels if label != -1}
-    if len(seen) < 2 and settings.uniform_groups == "drop":
-        return zero, 0
-    tau, exp, log = settings.tau, torch.exp, torch.log
-    positive = [s for s, label in zip(scores, labels, strict=True) if label == 1]
-    negative = [s for s, label in zip(scores, labels, strict=True) if label in (0, -2)]
-    p, n = len(positive), len(negative)
-    if settings.name == "real":
-        loss = log(1 + sum((exp(-s / tau) for s in positive), zero))
-        loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero))
-    elif settings.name == "balanced":
-        loss = log(1 + sum((exp(-s / tau) for s in positive), zero) / max(p, 1))
-        loss = loss + log(1 + sum((exp(s / tau) for s in negative), zero) / max(n, 1))
-    elif settings.name == "no_anchor":
-        loss = log(1 + sum((exp(s / tau) for s in negative), zero) * sum((exp(-s / tau) for s in positive), zero))
-    elif settings.name == "bce":
-        loss = zero
-        for s in positive:
-            loss = loss + log(1 + exp(-s / tau))  # -log sigmoid, in the form that overflows last
-        for s in negative:
-            loss = loss + log(1 + exp(s / tau))
-    elif settings.name == "constant":
-        loss = zero + math.log(1 + p) + math.log(1 + n)
-        loss = loss - sum((s / tau / (1 + p) for s in positive), zero)
-        loss = loss + sum((s / tau / (1 + n) for s in negative), zero)
-    elif settings.name == "trpa":
-        terms = []
-        for winner, high in zip(scores, labels, strict=True):
-            for loser, low in zip(scores, labels, strict=True):
-                if -1 not in (high, low) and high > low:
-                    gain = 2.5 if high == 1 else 1.0
-                    terms.append(-log(1 / (1 + exp(-gain * settings.trpa_beta * (winner - loser)))))
-        loss = sum(terms, zero) / max(len(terms), 1)
-    else:
-        loss = zero
-        if positive:
-            loss = loss - sum(positive) / p
-        if negative:
-            loss = loss + tau * log(sum(exp(s / tau) for s in negative) / n)
-    return loss, p + n
 
 
 def assert_exact(case: Case, records_of_ranks: list[list[dict]]) -> None:

@@ -2,10 +2,10 @@
 
     upstream_numbers.py OUT.pt [--lend]
 
-Saves a dictionary per part, {name: tensor or value}: losses and gradients, advantages, training from batches to
-weights, what the controller pushes and vLLM is asked for, the final arguments, DeepSpeed's configuration; all from
-seeded tensors. `--lend` gives the release, from outside and without a change to its files, what it lacks on a machine
-without CUDA; the patched one needs none of it.
+Saves a dictionary per part, {name: tensor or value}: training from batches to weights, what the controller pushes and
+vLLM is asked for, the final arguments, DeepSpeed's configuration; all from seeded tensors. Losses and advantages by
+themselves are in files that no patch touches. `--lend` gives the release, from outside and without a change to its
+files, what it lacks on a machine without CUDA; the patched one needs none of it.
 """
 
 import argparse
@@ -69,74 +69,7 @@ def seeded(name: str) -> torch.Generator:
     return torch.Generator().manual_seed(SEED + sum(map(ord, name)))
 
 
-# 1. The loss.
-
-
-def loss_cases():
-    """Every combination that `PolicyLoss` accepts."""
-    corrections = [
-        dict(is_correction_level=level, is_correction_mode=mode, is_correction_gating=gating)
-        | ({} if gating == "ratio" else dict(is_correction_threshold=(0.0, 0.3)))
-        for level, mode, gating in itertools.product(
-            ("off", "token", "seq"), ("mask", "clip"), ("ratio", "binary_kl", "tv")
-        )
-        if mode == "mask" or (level, gating) == ("token", "ratio")
-    ]
-    for kind, clip, dual, by_token, correction, normalised, dtype in itertools.product(
-        ("ppo", "gspo"),
-        ((0.2, 0.2), (0.2, 0.28), (3e-4, 4e-4)),
-        (None, 3.0),
-        (True, False),
-        corrections,
-        (False, True),
-        (torch.float32, torch.bfloat16),
-    ):
-        settings = dict(
-            policy_loss_type=kind,
-            clip_eps_low=clip[0],
-            clip_eps_high=clip[1],
-            dual_clip=dual,
-            token_level_loss=by_token,
-            **correction,
-        )
-        totals = dict(dp_size=2, batch_num_tokens=77.0, global_batch_size=13.0) if normalised else {}
-        yield settings, totals, dtype
-
-
-def losses() -> dict:
-    from openrlhf.models import PolicyLoss, aggregate_loss
-    from openrlhf.models.utils import compute_approx_kl
-
-    draw = seeded("loss")
-    rows, length = 6, 9
-    mask = torch.arange(length) < torch.tensor([9, 1, 5, 0, 7, 3])[:, None]
-    old = -3 * torch.rand(rows, length, generator=draw)
-    new = old + 0.5 * torch.randn(rows, length, generator=draw)
-    rollout = old + 0.1 * torch.randn(rows, length, generator=draw)
-    advantages = torch.randn(rows, length, generator=draw)
-    found = {}
-    for number, (settings, totals, dtype) in enumerate(loss_cases()):
-        log_probs = new.to(dtype, copy=True).requires_grad_()
-        results = PolicyLoss(**settings)(
-            log_probs, old.to(dtype), advantages, mask, rollout_log_probs=rollout.to(dtype), **totals
-        )
-        results[0].backward()
-        for part, value in zip(("loss", "clip_ratio", "kl", "vllm_kl", "filtered"), results, strict=True):
-            found[f"policy_loss/{number}/{part}"] = None if value is None else value.detach()
-        found[f"policy_loss/{number}/gradient"] = log_probs.grad
-    for by_token, totals in itertools.product(
-        (True, False), ({}, dict(dp_size=4, batch_num_tokens=31.0, global_batch_size=5.0))
-    ):
-        found[f"aggregate/{by_token}/{len(totals)}"] = aggregate_loss(new, mask, token_level_loss=by_token, **totals)
-    for kind, unbiased in itertools.product(("k1", "k2", "k3"), (False, True)):
-        log_probs = (8 * new).requires_grad_()  # wide enough for the clamps
-        kl = compute_approx_kl(log_probs, old, rollout, kl_estimator=kind, unbiased_gradient=unbiased)
-        kl.sum().backward()
-        found[f"kl/{kind}/{unbiased}"], found[f"kl/{kind}/{unbiased}/gradient"] = kl.detach(), log_probs.grad
-    return found
-
-
-# 2. Advantages and returns.
+# 1. Rollouts.
 
 
 def rollouts(count: int, name: str):
@@ -197,58 +130,22 @@ def tensors_of(experience, name: str) -> dict:
     return found | {f"{name}/info/{key}": value for key, value in experience.info.items()}
 
 
-def advantages() -> dict:
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-    from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+# 2. Training, with the real DeepSpeed engine.
 
-    penalties = {
-        "none": [],
-        "overlong": ["--reward.overlong_buffer_len", "4"],
-        "stop": ["--reward.stop_properly_penalty_coef", "0.5"],
-    }
-    found = {}
-    for estimator, kl, (penalty, flags) in itertools.product(
-        ("group_norm", "rloo", "reinforce_baseline", "dr_grpo", "reinforce", "gae"), (0.0, 0.3), penalties.items()
-    ):
-        args = arguments(
-            *(
-                "--algo.advantage.estimator",
-                estimator,
-                "--algo.advantage.gamma",
-                "0.9",
-                "--algo.advantage.lambd",
-                "0.8",
-            ),
-            *("--rollout.max_new_tokens", "7", "--rollout.n_samples_per_prompt", "4", "--rollout.batch_size", "6"),
-            *("--reward.clip_range", "-0.8", "0.9", *flags),
-        )
-        maker = RemoteExperienceMaker(
-            None, None, None, None, FixedKLController(kl), types.SimpleNamespace(args=args), None
-        )
-        for number, batch in enumerate(maker.compute_advantages_and_returns(batches(24, 5, "advantages"))):
-            found |= tensors_of(batch, f"{estimator}/kl {kl}/{penalty}/{number}")
-    return found
-
-
-# 3. Training, with the real DeepSpeed engine.
-
-BATCHES = ("--rollout.batch_size", "6", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "12")
-STATIC = (*BATCHES, "--train.micro_batch_size", "4")
+BATCHES = "--rollout.batch_size 6 --rollout.n_samples_per_prompt 4 --train.batch_size 12"
+STATIC = f"{BATCHES} --train.micro_batch_size 4"
 DYNAMIC = (
-    *(*BATCHES, "--train.dynamic_batch_enable", "--train.max_tokens_per_gpu", "40", "--train.max_epochs", "2"),
-    *("--vllm.num_engines", "1"),
+    f"{BATCHES} --train.dynamic_batch_enable --train.max_tokens_per_gpu 40 --train.max_epochs 2 --vllm.num_engines 1"
 )
-KL_LOSS = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
+KL_LOSS = "--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef 0.2"
+CORRECTED = "--algo.advantage.is_correction_level token --actor.dual_clip 3.0 --actor.eps_clip_low_high 0.2 0.28"
 RUNS = {
     "ppo": STATIC,
-    "ppo, ZeRO-3, KL loss, entropy": (*STATIC, *KL_LOSS, "--ds.zero_stage", "3", "--actor.entropy_coef", "0.01"),
-    "ppo, IS correction, dual clip": (
-        *(*STATIC, "--algo.advantage.is_correction_level", "token", "--actor.dual_clip", "3.0"),
-        *("--actor.eps_clip_low_high", "0.2", "0.28", "--actor.loss_agg_mode", "seq-mean-token-mean"),
-    ),
+    "ppo, ZeRO-3, KL loss, entropy": f"{STATIC} {KL_LOSS} --ds.zero_stage 3 --actor.entropy_coef 0.01",
+    "ppo, IS correction, dual clip": f"{STATIC} {CORRECTED} --actor.loss_agg_mode seq-mean-token-mean",
     "ppo, dynamic batches": DYNAMIC,
-    "gspo": (*STATIC, "--actor.policy_loss_type", "gspo", "--actor.eps_clip_low_high", "3e-4", "4e-4"),
-    "gspo, ZeRO-3, dynamic batches": (*DYNAMIC, "--actor.policy_loss_type", "gspo", "--ds.zero_stage", "3"),
+    "gspo": f"{STATIC} --actor.policy_loss_type gspo --actor.eps_clip_low_high 3e-4 4e-4",
+    "gspo, ZeRO-3, dynamic batches": f"{DYNAMIC} --actor.policy_loss_type gspo --ds.zero_stage 3",
 }
 
 
@@ -263,16 +160,14 @@ def trainer_class(args) -> type:
     return actor_trainer_class(args)
 
 
-def train(name: str, flags: tuple[str, ...], model: Path, run_dir: str | None = None) -> dict:
+def train(name: str, flags: str, model: Path, run_dir: str | None = None) -> dict:
     """Two rollout batches through upstream's own actor trainer: every loss, gradient and weight on the way."""
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
     from openrlhf.models import Actor
     from openrlhf.trainer.ppo_utils.experience import balance_experiences
     from openrlhf.utils import get_strategy
 
-    args = arguments(
-        *flags, "--actor.num_gpus_per_node", "1", "--ref.num_gpus_per_node", "1", "--actor.adam.lr", "1e-3"
-    )
+    args = arguments(f"{flags} --actor.num_gpus_per_node 1 --ref.num_gpus_per_node 1 --actor.adam.lr 1e-3")
     args.ds.packing_samples, args.ds.attn_implementation = False, "eager"  # dynamic batching sets flash-attn's
     args.ds.param_dtype = "bf16"
     if run_dir:
@@ -380,7 +275,7 @@ def training() -> dict:
     return found
 
 
-# 4. The controller: what is pushed to the ranks, and what is logged of a step.
+# 3. The controller: what is pushed to the ranks, and what is logged of a step.
 
 
 def controller() -> dict:
@@ -421,10 +316,8 @@ def controller() -> dict:
     found = {}
     for kind, (batching, flags) in itertools.product(("ppo", "gspo"), (("static", STATIC), ("dynamic", DYNAMIC))):
         pushed: list = []
-        args = arguments(
-            *("--actor.policy_loss_type", kind, "--algo.advantage.estimator", "group_norm", *flags),
-            *("--actor.num_gpus_per_node", "2", "--rollout.micro_batch_size", "5"),
-        )
+        group = "--algo.advantage.estimator group_norm --actor.num_gpus_per_node 2 --rollout.micro_batch_size 5"
+        args = arguments(f"--actor.policy_loss_type {kind} {flags} {group}")
         status, step = Trainer(args).train_step(rollouts(24, "controller"), 3)
         name = f"{kind}/{batching}"
         for number, experience in enumerate(pushed):
@@ -434,7 +327,7 @@ def controller() -> dict:
     return found
 
 
-# 5. What vLLM is asked for.
+# 4. What vLLM is asked for.
 
 
 def requests() -> dict:
@@ -450,7 +343,7 @@ def requests() -> dict:
     prompts = types.SimpleNamespace(serve=lambda generator: None)  # which the patched one asks for
     found = {}
     for correction in ("off", "seq"):
-        args = arguments("--algo.advantage.is_correction_level", correction, "--rollout.n_samples_per_prompt", "4")
+        args = arguments(f"--algo.advantage.is_correction_level {correction} --rollout.n_samples_per_prompt 4")
         generator = samples_generator.SamplesGenerator(
             types.SimpleNamespace(args=args), prompts, None, None, [Engine(), Engine()]
         )
@@ -464,63 +357,42 @@ def requests() -> dict:
     return found
 
 
-# 6. The command line.
+# 5. The command line.
 
-REQUIRED = ("--actor.model_name_or_path", "model", "--reward.remote_url", "http://reward:5000/a,http://reward:5000/b")
+REQUIRED = "--actor.model_name_or_path model --reward.remote_url http://reward:5000/a,http://reward:5000/b"
+# Beside what is required. Refused are: a group of one, what needs --train.async_enable, images with a critic, fewer
+# rollouts than actors, and flags and losses that there are not.
+OPTIONS = f"""
+--actor.policy_loss_type gspo --actor.eps_clip 0.1
+--algo.advantage.estimator group_norm --rollout.n_samples_per_prompt 8 {KL_LOSS}
+--algo.advantage.estimator group_norm
+--algo.advantage.estimator rloo --rollout.n_samples_per_prompt 4 --algo.kl.init_coef 0
+--algo.kl.init_coef 1e-3 --algo.kl.target 6 --algo.kl.estimator k2
+--algo.advantage.is_correction_level seq --algo.advantage.is_correction_threshold 2.0
+{DYNAMIC} --algo.advantage.estimator reinforce_baseline
+{DYNAMIC} --rollout.max_tokens_per_gpu 512
+--train.async_enable --train.partial_rollout_enable --rollout.vllm_generate_batch_size 2048
+--train.partial_rollout_enable
+--rollout.vllm_generate_batch_size 2048
+--train.colocate_all --vllm.enable_sleep --ds.enable_sleep
+--vllm.enable_sleep
+--algo.dynamic_filtering_enable --rollout.n_samples_per_prompt 8
+--algo.dynamic_filtering_enable
+--train.agent_func_path agent.py --eval.dataset held_out --eval.steps 5
+--ds.ring_attn_size 2 --ds.packing_samples
+--data.input_template without_braces
+--data.max_images_per_prompt 1
+--critic.model_name_or_path critic --critic.save_value_network --train.enable_ema
+--actor.dual_clip 3 --ds.lora.dropout 0.1 --ds.zero_stage 0 --train.batch_size 7
+--rollout.batch_size 4 --rollout.micro_batch_size 1
+--actor.policy_loss_type policy_gradient
+--no.such_flag 1
+--train.micro 2 --algo.kl.init 0.5"""
 COMMANDS = [
-    (),
-    REQUIRED,
-    ("--actor.model_name_or_path", "model", "--reward.model_name_or_path", "judge,other"),
-    (*REQUIRED, "--actor.policy_loss_type", "gspo", "--actor.eps_clip", "0.1"),
-    (*REQUIRED, "--algo.advantage.estimator", "group_norm", "--rollout.n_samples_per_prompt", "8", *KL_LOSS),
-    (*REQUIRED, "--algo.advantage.estimator", "group_norm"),  # refused: one rollout a prompt
-    (
-        *REQUIRED,
-        "--algo.advantage.estimator",
-        "rloo",
-        "--rollout.n_samples_per_prompt",
-        "4",
-        "--algo.kl.init_coef",
-        "0",
-    ),
-    (*REQUIRED, "--algo.kl.init_coef", "1e-3", "--algo.kl.target", "6", "--algo.kl.estimator", "k2"),
-    (*REQUIRED, "--algo.advantage.is_correction_level", "seq", "--algo.advantage.is_correction_threshold", "2.0"),
-    (*REQUIRED, *DYNAMIC, "--algo.advantage.estimator", "reinforce_baseline"),
-    (*REQUIRED, *DYNAMIC, "--rollout.max_tokens_per_gpu", "512"),
-    (
-        *REQUIRED,
-        "--train.async_enable",
-        "--train.partial_rollout_enable",
-        "--rollout.vllm_generate_batch_size",
-        "2048",
-    ),
-    (*REQUIRED, "--train.partial_rollout_enable"),  # refused: not asynchronous
-    (*REQUIRED, "--rollout.vllm_generate_batch_size", "2048"),  # refused: not asynchronous
-    (*REQUIRED, "--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"),
-    (*REQUIRED, "--vllm.enable_sleep"),
-    (*REQUIRED, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "8"),
-    (*REQUIRED, "--algo.dynamic_filtering_enable"),  # refused: one rollout a prompt
-    (*REQUIRED, "--train.agent_func_path", "agent.py", "--eval.dataset", "held_out", "--eval.steps", "5"),
-    ("--actor.model_name_or_path", "model", "--eval.dataset", "held_out", "--reward.model_name_or_path", "judge"),
-    (*REQUIRED, "--ds.ring_attn_size", "2", "--ds.packing_samples"),
-    (*REQUIRED, "--data.input_template", "no braces"),
-    (*REQUIRED, "--data.max_images_per_prompt", "1"),  # refused: a critic
-    (*REQUIRED, "--critic.model_name_or_path", "critic", "--critic.save_value_network", "--train.enable_ema"),
-    (
-        *REQUIRED,
-        "--actor.dual_clip",
-        "3",
-        "--ds.lora.dropout",
-        "0.1",
-        "--ds.zero_stage",
-        "0",
-        "--train.batch_size",
-        "7",
-    ),
-    (*REQUIRED, "--rollout.batch_size", "4", "--rollout.micro_batch_size", "1"),  # refused: fewer than actors
-    (*REQUIRED, "--actor.policy_loss_type", "policy_gradient"),  # refused: no such loss
-    (*REQUIRED, "--no.such_flag", "1"),
-    (*REQUIRED, "--train.micro", "2", "--algo.kl.init", "0.5"),  # abbreviated
+    "",
+    *(f"{REQUIRED} {options}" for options in OPTIONS.split("\n")),
+    "--actor.model_name_or_path model --reward.model_name_or_path judge,other",
+    "--actor.model_name_or_path model --eval.dataset held_out --reward.model_name_or_path judge",
 ]
 
 
@@ -532,12 +404,12 @@ def main_block() -> tuple[types.ModuleType, list[ast.stmt]]:
     return train_ppo_ray, tree.body[-1].body
 
 
-def call(*flags: str) -> dict:
+def call(flags: str) -> dict:
     """Runs the script with these flags up to its call of `train`: {"args": ..., "parser": ...}, as far as it came."""
     module, statements = main_block()
     seen: dict = {}
     space = vars(module) | {"train": lambda args: seen.update(args=args)}
-    argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags]
+    argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags.split()]
     try:
         exec(compile(ast.Module(statements, []), module.__file__, "exec"), space)
     finally:
@@ -546,9 +418,9 @@ def call(*flags: str) -> dict:
     return seen
 
 
-def arguments(*flags: str) -> types.SimpleNamespace:
+def arguments(flags: str) -> types.SimpleNamespace:
     with contextlib.redirect_stdout(io.StringIO()):  # it warns of what the tests mean to ask for
-        return call(*("--actor.model_name_or_path", "model", "--reward.remote_url", "http://reward"), *flags)["args"]
+        return call(f"--actor.model_name_or_path model --reward.remote_url http://reward {flags}")["args"]
 
 
 def flat(value, name: str = "") -> dict:
@@ -567,7 +439,7 @@ def command_lines() -> dict:
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-                values = flat(call(*flags)["args"])
+                values = flat(call(flags)["args"])
         except (Exception, SystemExit) as refusal:
             values = {"refused": f"{type(refusal).__name__}: {refusal}"}
         found[flags] = values | {"printed": printed.getvalue()}
@@ -577,11 +449,11 @@ def command_lines() -> dict:
 def options() -> dict:
     """{option: its help} of the script's parser."""
     with contextlib.redirect_stdout(io.StringIO()):
-        parser = call(*REQUIRED)["parser"]
+        parser = call(REQUIRED)["parser"]
     return {option: action.help for action in parser._actions for option in action.option_strings}
 
 
-# 7. DeepSpeed's configuration where CUDA is.
+# 6. DeepSpeed's configuration where CUDA is.
 
 
 def deepspeed_settings() -> dict:
@@ -612,7 +484,7 @@ def main() -> None:
         import openrlhf.models
 
     compile_less()  # what others of the tests have compiled
-    parts = (losses, advantages, training, controller, requests, command_lines, options, deepspeed_settings)
+    parts = (training, controller, requests, command_lines, options, deepspeed_settings)
     found = {part.__name__: part() for part in parts}
     torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, chosen.out)
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
 from host_waits import Waits, on_the_host
+from naive import naive_group_loss
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -317,16 +318,14 @@ class NaiveReal:
         groups: dict[int, list[int]] = {}
         for position in items:
             groups.setdefault(groups_of(self.case)[position], []).append(position)
-        tau, loss = 0.5, torch.zeros((), dtype=torch.float64)
-        for members in groups.values():
-            labels = [labels_of(self.case)[position] for position in members]
-            if self.case.uniform_groups == "drop" and not {POSITIVE, NEGATIVE} <= set(labels):
-                continue
-            scores = [gaps[position].mean() for position in members]
-            positives = sum(torch.exp(-s / tau) for s, label in zip(scores, labels, strict=True) if label == POSITIVE)
-            negatives = sum(torch.exp(s / tau) for s, label in zip(scores, labels, strict=True) if label == NEGATIVE)
-            loss = loss + torch.log(1 + torch.as_tensor(positives)) + torch.log(1 + torch.as_tensor(negatives))
-        loss = loss / len(groups)
+        settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups)
+        losses = [
+            naive_group_loss(settings, [gaps[p].mean() for p in members], [labels_of(self.case)[p] for p in members])[
+                0
+            ]
+            for members in groups.values()
+        ]
+        loss = sum(losses) / len(groups)
         every = torch.cat(list(gaps.values()))
         objective = loss + self.case.kl_old_coef * (torch.exp(-every) - 1 + every).mean()
         gradients = torch.autograd.grad(objective, [own[name] for name in names], allow_unused=True)

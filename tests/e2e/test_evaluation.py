@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from every import every
+from letters import letters
 
 from real_openrlhf.runs.provenance import CODE
 
@@ -24,28 +25,14 @@ BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 def folder(tmp_path_factory):
     """A small random model whose every sixth word is a boxed digit, and twelve problems with digits as golds."""
     import torch
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen2Config, Qwen2ForCausalLM
 
     folder = tmp_path_factory.mktemp("evaluation")
-    words = ["<unk>", "<eos>", "<bos>", "<user>", "<bot>", "</think>", *(f"x\\boxed{{{d}}}" for d in range(6))]
-    words += list("abcdefghij 0123456789+?")
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    # brings a BOS of its own, as R1-Distill's tokenizer does: with the template's it would be doubled
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 2)])
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="<unk>",
-        bos_token="<bos>",
-        eos_token="<eos>",
-        extra_special_tokens=["<user>", "<bot>"],
-        chat_template="{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}<bot>",
-    ).save_pretrained(folder / "model")
+    tokenizer = letters(["</think>", *(f"x\\boxed{{{digit}}}" for digit in range(6)), *"abcdefghij 0123456789+?"])
+    tokenizer.save_pretrained(folder / "model")
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=len(words),
+        vocab_size=len(tokenizer),
         hidden_size=64,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -53,8 +40,8 @@ def folder(tmp_path_factory):
         num_key_value_heads=2,
         max_position_embeddings=8192,
         tie_word_embeddings=False,
-        bos_token_id=2,
-        eos_token_id=1,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
         initializer_range=0.3,
     )
     Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder / "model")

@@ -9,7 +9,6 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.errors import UserError
-from real_openrlhf.rewards.verifier.verdict import verify
 
 ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 needs_originals = pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")
@@ -66,15 +65,6 @@ def test_minerva_has_the_several_golds_of_the_baselines():
 
 
 @needs_originals
-@pytest.mark.parametrize("name", ["aime24", "aime25", "amc23"])
-def test_number_formats_are_understood_by_the_verifier(prepared, name):
-    for before, after in zip(originals(name), records(prepared / f"{name}.jsonl"), strict=True):
-        number = int(float(before["reward_model"]["ground_truth"]))
-        assert verify(f"\\boxed{{{number}}}", after["label"]).score == 1.0
-        assert verify(f"\\boxed{{{number + 1}}}", after["label"]).score == 0.0
-
-
-@needs_originals
 @pytest.mark.parametrize("name", ROWS)
 def test_prepared_files_prepare_to_themselves(prepared, name, tmp_path):
     for source in (prepared, prepared / f"{name}.jsonl"):
@@ -111,12 +101,6 @@ def test_the_folder_option_wants_a_folder(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["data", "benchmarks", "--source", str(tmp_path), "--out", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_no_hub_is_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert main(["data", "aime24", "--out", str(tmp_path / "o.jsonl")]) == 2
-    assert "cannot load HuggingFaceH4/aime_2024 from the hub" in capsys.readouterr().err
 
 
 def test_choosing():

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import unicodedata
 from collections import Counter
 
 import pyarrow
@@ -10,6 +9,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from letters import letters
 
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning
@@ -300,35 +300,17 @@ def test_epochs_are_reshuffled_and_repeatable(tmp_path):
 
 @pytest.fixture
 def tokenizer_folder(tmp_path):
-    """Characters as tokens, and a chat template that brings its own BOS as R1-Distill's does."""
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {token: i for i, token in enumerate(["<unk>", "<bos>", "<user>", "<bot>", *map(chr, range(32, 127))])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="<unk>",
-        bos_token="<bos>",
-        extra_special_tokens=["<user>", "<bot>"],
-        chat_template="{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}<bot>",
-    )
-    fast.save_pretrained(tmp_path / "tokenizer")
+    letters().save_pretrained(tmp_path / "tokenizer")
     return tmp_path / "tokenizer"
 
 
-def test_prompts_as_token_ids_have_one_bos(tokenizer_folder):
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
-    letters = [tokenizer.convert_tokens_to_ids(letter) for letter in "ab"]
-    prompt = [{"role": "user", "content": "ab"}]
-    assert token_ids(tokenizer, prompt) == [1, 2, *letters, 3]
-    assert token_ids(tokenizer, "ab") == [1, *letters]
+def test_prompts_as_token_ids_have_one_bos():
+    tokenizer, prompt = letters(), [{"role": "user", "content": "ab"}]
+    a_and_b = tokenizer.convert_tokens_to_ids(["a", "b"])
+    assert token_ids(tokenizer, prompt) == [1, 2, *a_and_b, 3]
+    assert token_ids(tokenizer, "ab") == [1, *a_and_b]
     tokenizer.chat_template = None
-    assert token_ids(tokenizer, prompt) == [1, *letters]
+    assert token_ids(tokenizer, prompt) == [1, *a_and_b]
 
 
 def test_long_prompts_are_dropped_not_cut(tmp_path, tokenizer_folder):
@@ -416,7 +398,3 @@ def test_no_tokenizer_is_one_line(tmp_path, capsys):
     source = write_rows(tmp_path / "x.jsonl", ROWS)
     assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), "--tokenizer", str(tmp_path / "no")]) == 2
     assert "cannot load a tokenizer" in capsys.readouterr().err
-
-
-def test_nfc_key_is_unicode_composition_only():
-    assert Problem(0, unicodedata.normalize("NFD", "é"), ()).key == Problem(0, "é", ()).key != Problem(0, "e", ()).key

@@ -49,11 +49,11 @@ def test_it_ends_with_a_parent_that_was_killed(tmp_path, words, ends):
         os.close(engine)
 
 
-def test_a_process_that_nobody_spawned_is_left_alone(monkeypatch):
-    monkeypatch.setenv(engine_process.WANTED, "1")
-    monkeypatch.setattr(engine_process.threading, "Thread", lambda **_: pytest.fail("watches nobody"))
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: None)  # pytest's own may be a fork
-    engine_process.end_with_parent()
+def test_a_process_that_nobody_spawned_is_left_alone():
+    program = "from real_openrlhf.hooks import engine_process as e; import threading as t; e.end_with_parent()\n"
+    command = [sys.executable, "-c", program + "print(t.active_count())"]
+    environment = {**os.environ, engine_process.WANTED: "1"}
+    assert subprocess.check_output(command, env=environment, text=True) == "1\n"
 
 
 def test_vllm_finds_it():

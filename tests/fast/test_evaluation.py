@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from letters import letters
 
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
@@ -21,22 +22,6 @@ from real_openrlhf.report.table_forms import to_latex, to_markdown
 ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
 
-class Letters:
-    """A tokenizer in its smallest form: a letter is its code, 1 begins a text, 2 and 3 stand around a turn."""
-
-    chat_template = "as in apply_chat_template"
-
-    def __call__(self, text):
-        return {"input_ids": [1, *map(ord, text)]}
-
-    def apply_chat_template(self, chat, add_generation_prompt, tokenize, return_dict):
-        assert add_generation_prompt and tokenize and not return_dict
-        return [1, 2, *map(ord, chat[0]["content"]), 3]
-
-    def decode(self, tokens):
-        return "".join({1: "<bos>", 2: "<user>", 3: "<bot>"}.get(token) or chr(token) for token in tokens)
-
-
 def write_jsonl(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -48,10 +33,11 @@ def write_jsonl(path, rows):
 def test_a_file_is_asked_as_it_stands(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": "ab"}], "label": "1", "id": "x"}, {"prompt": "ab", "label": "2"}]
     file = write_jsonl(tmp_path / "mine.jsonl", rows)
-    assert read_tasks(str(file), None, Letters()) == {
+    a, b = letters().convert_tokens_to_ids(["a", "b"])
+    assert read_tasks(str(file), None, letters()) == {
         "mine": [
-            Task("mine", "x", "<bos><user>ab<bot>", (1, 2, 97, 98, 3), "1"),
-            Task("mine", "mine-1", "<bos>ab", (1, 97, 98), "2"),
+            Task("mine", "x", "<bos><user>ab<bot>", (1, 2, a, b, 3), "1"),
+            Task("mine", "mine-1", "<bos>ab", (1, a, b), "2"),
         ]
     }
 
@@ -59,7 +45,7 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
 @pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")
 def test_all_is_the_six_in_the_order_of_the_paper(tmp_path):
     mine = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "ab", "label": "1"}])
-    groups = read_tasks(f"{mine},all", ORIGINALS, Letters())
+    groups = read_tasks(f"{mine},all", ORIGINALS, letters())
     assert list(groups) == ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench", "mine"]
     assert [len(group) for group in groups.values()] == [30, 30, 500, 83, 272, 675, 1]
     first = groups["aime24"][0]
@@ -80,7 +66,7 @@ def test_all_is_the_six_in_the_order_of_the_paper(tmp_path):
 )
 def test_files_that_cannot_be_asked(tmp_path, rows, message):
     with pytest.raises(UserError, match=message):
-        read_tasks(str(write_jsonl(tmp_path / "mine.jsonl", rows)), None, Letters())
+        read_tasks(str(write_jsonl(tmp_path / "mine.jsonl", rows)), None, letters())
 
 
 # --- samples on disk
@@ -251,13 +237,8 @@ def test_latex_in_the_layout_of_the_paper(paper_results):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A tokenizer and a configuration: all that is read of a model when nothing is left to sample."""
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = Tokenizer(models.WordLevel({"?": 0, "a": 1}, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(folder)
+    letters().save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "qwen2", "max_position_embeddings": 64}')
     return folder
 
@@ -310,7 +291,7 @@ def test_a_reward_file_grades_as_in_training(sampled, evaluate, tmp_path):
     reward = tmp_path / "reward.py"
     reward.write_text(
         "def reward_func(queries, prompts, labels):\n"
-        "    right = queries[0] == prompts[0] + '</think>\\\\boxed{' + str(len(prompts[0])) + '}'\n"
+        "    right = queries[0] == prompts[0] + '</think>\\\\boxed{' + str(prompts[0].count('a')) + '}'\n"
         "    return {'rewards': float(right), 'scores': float(right), 'extra_logs': {}}\n"
     )
     assert evaluate("--grader", reward) == 0
@@ -342,7 +323,7 @@ def test_another_model_does_not_continue(sampled, evaluate, model, capsys):
         (["--benchmarks", ","], "no benchmark in ','"),
         (["--benchmarks", "/no/such.jsonl"], "no file or folder /no/such.jsonl"),
         (["--benchmarks", "aime24", "--data-dir", "/no/folder"], "no file or folder /no/folder"),
-        (["--max-new-tokens", "62"], "the model's context is 64. Use --max-new-tokens 61 or less"),
+        (["--max-new-tokens", "62"], "the model's context is 64. Use --max-new-tokens 60 or less"),
         (["--top-p", "0"], "--top-p must lie above 0"),
         (["--grader", "guess"], "unknown grader guess"),
         (["--seed", "43"], "was sampled with seed = 42, now it is 43"),

@@ -1,5 +1,6 @@
 """Loss and gradient are the paper's in any layout: one rank in this process, two real gloo ranks."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 import toy_trainer as lab
 from hypothesis import HealthCheck, given, settings
 
+from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.schedule import Wave
 from real_openrlhf.algorithm.step_plan import plan_rollouts
 
@@ -45,6 +47,19 @@ def test_weights_are_the_same_without_rollouts_that_have_no_gradient(two_ranks, 
 
 
 CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3), {"name": "real"}, size=1, epochs=2)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_with_an_ignored_rollout(name):
+    case = replace(CASE, labels=(1, 1, 0, -1) * 2, settings={"name": name, "bce_reduction": "mean"})
+    lab.assert_exact(case, [lab.train(case)])
+
+
+@pytest.mark.parametrize(("kept_tokens", "score_first"), [(math.inf, False), (0, True)])
+def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_first):
+    case = replace(CASE, depth=1000, kept_tokens=kept_tokens)
+    _, later = plan_rollouts(lab.rollouts_of(case), lab.plan_settings(case, 1)).steps
+    assert [wave.score_first for wave in later.waves] == [score_first]
 
 
 def test_a_group_torn_over_two_waves_is_caught():

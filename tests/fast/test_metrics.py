@@ -9,9 +9,12 @@ from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     RATIO_METRICS,
+    clipped_share,
     group_metrics,
+    over_steps,
     ratio_metrics,
     ratio_table,
+    scored_ratio_table,
     token_gradients,
 )
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
@@ -186,6 +189,15 @@ def test_tables_of_micro_batches_add_up(tokens):
     assert whole[..., 0].sum() == 18 and parts[2].abs().sum() == 0
 
 
+@pytest.mark.parametrize(("scores", "threshold"), [([1.0, 0.0, math.nan], 0.5), ([0.4, 0.3, math.nan], 0.3)])
+def test_without_labels_the_classes_come_from_scores(tokens, scores, threshold):
+    """Of upstream's own losses: right above the threshold, on neither side where there is no score."""
+    *columns, labels = tokens
+    expected = ratio_table(*columns, labels, token_gradients("gspo", *tokens, clip=(0.1, 0.3)))
+    found = scored_ratio_table("gspo", *columns, torch.tensor(scores), (0.1, 0.3), threshold)
+    assert torch.equal(found, expected) and found[1, :, 1].any()
+
+
 def test_an_empty_table_is_all_zeros():
     metrics = ratio_metrics(torch.zeros(2, 4, 2, dtype=torch.float64))
     assert set(metrics.values()) == {0.0} and list(metrics) == list(RATIO_METRICS)
@@ -194,3 +206,39 @@ def test_an_empty_table_is_all_zeros():
 def test_unknown_family_is_refused(tokens):
     with pytest.raises(ValueError, match="unknown family 'ppo'"):
         token_gradients("ppo", *tokens)
+
+
+def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
+    names = (
+        "policy_loss",
+        "actor_lr",
+        "actor_grad_norm",
+        "real/score_abs_max",
+        "real/score_neg_min",
+        "real/score_drift",
+    )
+    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 5, 0.5, -3, 0.1), (3, 8, 7, 0.25, -1, 0.3)]]
+    assert over_steps(steps) == dict(zip(names, (2, 8, 7, 0.5, -3, 0.3), strict=True))
+    assert over_steps(steps[:1]) == steps[0]
+
+
+def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_none():
+    """In what is of trained tokens and rollouts; losses, shares and weights are of all rollouts."""
+    of_all = {"real/loss": 2.0, "policy_loss": 2.0, "real/mixed_groups": 2.0, "real/weight_pos": 2.0}
+    of_all |= {"update/clipped_share": 2.0, "actor_lr": 3.0}
+    names = ("entropy_loss", "mismatch/mean", "ratio/pos/low/share", "real/score_pos", "real/score_pos_min")
+    steps = [
+        {**dict.fromkeys(of_all, 1.0), **dict.fromkeys(names, 0.5)},
+        {**dict.fromkeys(of_all, 2.0), **dict.fromkeys(names, 0.0)},
+        {**dict.fromkeys(of_all, 3.0), **dict.fromkeys(names, 1.0)},
+    ]
+    merged = over_steps(steps, [30.0, 0.0, 10.0])
+    assert {name: merged[name] for name in of_all} == of_all
+    assert [merged[name] for name in names] == [(0.5 * 30 + 10) / 40] * 4 + [0.5]
+    assert over_steps(steps[1:2], [0.0])["real/score_pos"] == 0
+
+
+def test_the_share_of_updates_that_were_clipped():
+    assert clipped_share([0.5, 1.0, 1.5, 9.0], 1.0) == 0.5
+    assert clipped_share([0.5, 9.0], 0.0) == 0.0  # DeepSpeed's bound of 0 is none
+    assert clipped_share([], 1.0) == 0.0

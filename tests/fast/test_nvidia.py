@@ -54,10 +54,10 @@ def test_the_toolkit_is_the_one_at_cuda_home_before_that_on_path(program, tmp_pa
     "toolkit, built_for, fits",
     [("13.1", "13.0", True), ("13.0", "13.0", True), ("12.8", "13.0", False), ("", "13.0", False), ("", None, False)],
 )
-def test_a_toolkit_fits_a_pytorch_of_the_same_major_version(monkeypatch, toolkit, built_for, fits):
+def test_a_toolkit_fits_a_pytorch_of_the_same_major_version(program, monkeypatch, toolkit, built_for, fits):
     import torch
 
-    monkeypatch.setattr(nvidia, "toolkit_version", lambda: toolkit)  # there is none here
+    program("nvcc", f"echo 'Cuda compilation tools, release {toolkit}, V{toolkit}.88'" if toolkit else "exit 1")
     monkeypatch.setattr(torch.version, "cuda", built_for)
     assert nvidia.toolkit_fits() == fits
 

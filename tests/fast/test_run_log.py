@@ -1,4 +1,4 @@
-"""metrics.jsonl, the numbers of a rollout batch in it, and the paper's Table 1 for upstream's own losses."""
+"""metrics.jsonl, and the numbers of a rollout batch in it."""
 
 import json
 import math
@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from real_openrlhf.algorithm.metrics import RATIO_METRICS, over_steps, ratio_metrics, scored_ratio_table
 from real_openrlhf.hooks.controller.hopeless import HopelessRunError
 from real_openrlhf.hooks.controller.run_log import RunLog
 
@@ -100,12 +99,6 @@ def test_it_stands_where_tensorboard_does_and_hands_everything_on(tmp_path):
     run_log(tmp_path).close()  # without TensorBoard nothing is left open
 
 
-def test_a_resumed_run_adds_to_its_file(tmp_path):
-    run_log(tmp_path).log_train(1, {"policy_loss": 1.0})
-    run_log(tmp_path).log_train(2, {"policy_loss": 0.5})
-    assert [line["step"] for line in lines(tmp_path)] == [1, 2]
-
-
 def written(folder, *steps: tuple[str, int]) -> RunLog:
     log = run_log(folder)
     for phase, step in steps:
@@ -147,6 +140,13 @@ def test_a_line_that_a_kill_tore_leaves_and_one_that_was_torn_before_does_not_ta
         file.write('{"phase": "tra')
     assert resumed(tmp_path, 4) == list(EIGHT[:5])
     assert (tmp_path / "metrics.discarded.jsonl").read_text() == '{"phase": "tra\n'
+
+
+def test_a_line_that_lacks_only_its_end_leaves_too(tmp_path):
+    """The next one would be written behind it."""
+    with written(tmp_path, *EIGHT[:4]).path.open("a") as file:
+        file.write('{"phase": "train", "step": 4, "time": 1.0}')
+    assert resumed(tmp_path, 4) == list(EIGHT[:4])
 
 
 def test_twice_resumed_is_still_one_line_a_step(tmp_path):
@@ -222,94 +222,6 @@ def test_the_same_prompts_have_the_same_number_in_any_order(tmp_path):
     log, a, b = run_log(tmp_path, 1), sampled(1, prompt="a"), sampled(0, prompt="b")
     number = log.group_stats(a + b)["rollout/prompts_crc"]
     assert number == log.group_stats(b + a)["rollout/prompts_crc"] != log.group_stats(a + a)["rollout/prompts_crc"]
-
-
-# Micro-batches of different sizes, as upstream hands them over: (ratios pi/pi_old by token, mask, scores).
-MICRO_BATCHES = [
-    ([[0.5, 0.9, 1.1, 1.3], [0.7, 1.0, 1.25, 9.0]], [[1, 1, 1, 1], [1, 1, 1, 0]], [1.0, 0.0]),
-    ([[1.1, 1.15, 7.0, 7.0]], [[1, 1, 0, 0]], [1.0]),
-    ([[0.1, 0.1, 0.1, 0.1]], [[1, 1, 1, 1]], [math.nan]),
-]
-
-
-def table(family: str, ratios, mask, scores, threshold=0.5) -> torch.Tensor:
-    ratios, mask = torch.tensor(ratios, dtype=torch.float64), torch.tensor(mask)
-    old = torch.full_like(ratios, -2.0)
-    return scored_ratio_table(family, old + ratios.log(), old, mask, torch.tensor(scores), (0.2, 0.2), threshold)
-
-
-def logged(family: str) -> dict:
-    """The tables of micro-batches add up."""
-    return ratio_metrics(sum(table(family, *micro) for micro in MICRO_BATCHES))
-
-
-def test_table_1_by_hand():
-    """Positive tokens 0.5 0.9 1.1 1.3 1.1 1.15, negative 0.7 1.0 1.25; the ignored rollout is on neither side."""
-    values = logged("grpo")
-    share = {"pos/below": 100 / 6, "pos/low": 100 / 6, "pos/high": 50, "pos/above": 100 / 6}
-    share |= {"neg/below": 100 / 3, "neg/low": 0, "neg/high": 100 / 3, "neg/above": 100 / 3}
-    # GRPO's gradient magnitude is the ratio, and 0 where clipped: above 1.2 for positives, below 0.8 for negatives
-    grad = {"pos/below": 0.5, "pos/low": 0.9, "pos/high": (1.1 + 1.1 + 1.15) / 3, "pos/above": 0}
-    grad |= {"neg/below": 0, "neg/low": 0, "neg/high": 1.0, "neg/above": 1.25}
-    assert values == pytest.approx(
-        {f"ratio/{where}/share": value for where, value in share.items()}
-        | {f"ratio/{where}/grad": value for where, value in grad.items()}
-    )
-    assert values.keys() == RATIO_METRICS.keys()
-
-
-def test_gspo_has_its_sequences_ratio_as_gradient():
-    values = logged("gspo")
-    first = (0.5 * 0.9 * 1.1 * 1.3) ** (1 / 4)
-    assert values["ratio/pos/below/grad"] == pytest.approx(first)
-    assert values["ratio/pos/high/grad"] == pytest.approx((first + 2 * (1.1 * 1.15) ** (1 / 2)) / 3)
-
-
-def test_table_1_tells_the_classes_apart_at_the_label_threshold():
-    (ratios, mask, _), *_ = MICRO_BATCHES
-    as_1_and_0 = table("grpo", ratios, mask, [1.0, 0.0])
-    assert torch.equal(table("grpo", ratios, mask, [0.4, 0.2], threshold=0.3), as_1_and_0)
-    assert not torch.equal(table("grpo", ratios, mask, [0.4, 0.2]), as_1_and_0)
-
-
-def test_a_rare_class_keeps_its_share():
-    """One negative token beside a hundred thousand positive ones is still 100 percent of its own class."""
-    old, mask = torch.zeros(2, 100_000), torch.ones(2, 100_000)
-    mask[1, 1:] = 0
-    log_probs = torch.tensor([0.0, math.log(0.5)])[:, None].expand_as(old)
-    values = ratio_metrics(scored_ratio_table("grpo", log_probs, old, mask, torch.tensor([1.0, 0.0]), (0.2, 0.2)))
-    assert values["ratio/neg/below/share"] == 100 and values["ratio/neg/below/grad"] == 0
-    assert values["ratio/pos/high/share"] == 100 and values["ratio/pos/high/grad"] == 1
-
-
-def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
-    names = (
-        "policy_loss",
-        "actor_lr",
-        "actor_grad_norm",
-        "real/score_abs_max",
-        "real/score_neg_min",
-        "real/score_drift",
-    )
-    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 5, 0.5, -3, 0.1), (3, 8, 7, 0.25, -1, 0.3)]]
-    assert over_steps(steps) == dict(zip(names, (2, 8, 7, 0.5, -3, 0.3), strict=True))
-    assert over_steps(steps[:1]) == steps[0]
-
-
-def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_none():
-    """In what is of trained tokens and rollouts; losses, shares and weights are of all rollouts."""
-    of_all = {"real/loss": 2.0, "policy_loss": 2.0, "real/mixed_groups": 2.0, "real/weight_pos": 2.0}
-    of_all |= {"update/clipped_share": 2.0, "actor_lr": 3.0}
-    names = ("entropy_loss", "mismatch/mean", "ratio/pos/low/share", "real/score_pos", "real/score_pos_min")
-    steps = [
-        {**dict.fromkeys(of_all, 1.0), **dict.fromkeys(names, 0.5)},
-        {**dict.fromkeys(of_all, 2.0), **dict.fromkeys(names, 0.0)},
-        {**dict.fromkeys(of_all, 3.0), **dict.fromkeys(names, 1.0)},
-    ]
-    merged = over_steps(steps, [30.0, 0.0, 10.0])
-    assert {name: merged[name] for name in of_all} == of_all
-    assert [merged[name] for name in names] == [(0.5 * 30 + 10) / 40] * 4 + [0.5]
-    assert over_steps(steps[1:2], [0.0])["real/score_pos"] == 0
 
 
 def test_a_reward_function_cannot_rename_a_step(tmp_path):

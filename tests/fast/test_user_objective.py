@@ -1,7 +1,5 @@
 """An objective in the user's own file: loaded, tried, refused with a reason, and kept track of."""
 
-import argparse
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +16,6 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.hooks.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
-from real_openrlhf.runs import provenance
-from real_openrlhf.training import command, run_inputs
-from real_openrlhf.training.checks import preflight
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
@@ -147,57 +142,6 @@ def test_any_trainer_takes_an_objective_by_file_or_as_it_is():
         assert torch.autograd.grad(found, log_probs)[0].tolist() == [[-0.5, -0.5], [0.5, 0.5]]
     with pytest.raises(ValueError, match=r"the objective's loss has shape \(2,\), not \(1,\): one a group"):
         loss(objective=Objective(lambda scores, groups, settings: scores))
-
-
-# ------------------------------------------------------------------------------------------- in a run
-
-
-@pytest.fixture
-def request_for(tmp_path, monkeypatch):
-    """A request from a folder with the user's data and objective."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "1", "label": "1"}) + "\n")
-    (tmp_path / "mine.py").write_text(EXAMPLE.read_text())
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-
-    def make(*words: str) -> command.Request:
-        files = ["--data", "rows.jsonl", "--eval.dataset", str(tmp_path / "rows.jsonl")]
-        return command.Request.of(parser.parse_args([*files, *words]))
-
-    return make
-
-
-def test_the_plan_names_the_file_by_its_absolute_path(request_for, tmp_path):
-    plan = request_for("--algo.real.objective", "mine.py:hinge").plan()
-    assert plan.text("--algo.real.objective") == f"{tmp_path}/mine.py:hinge"
-    assert list(run_inputs.objective_files(plan.flags)) == [tmp_path / "mine.py"]
-    assert list(run_inputs.objective_files(request_for().plan().flags)) == []
-
-
-def test_a_run_goes_on_with_the_objective_that_it_began_with(request_for, tmp_path):
-    folder = tmp_path / "runs" / "mine"
-    folder.mkdir(parents=True)
-    words = ("--run-name", "mine", "--resume", "--algo.real.objective")
-
-    def problems(objective: str) -> list[str]:
-        findings = preflight.Findings()
-        request = request_for(*words, objective)
-        command._check_resumed(request, request.resumed, findings)
-        return findings.problems
-
-    plan = request_for(*words, "mine.py:hinge").plan()
-    record = {"recipe": "cpu", "algo": "real", "seed": 42, "flags": command.recorded_flags(plan)}
-    record |= provenance.provenance([], run_inputs.objective_files(plan.flags))
-    (folder / "run.json").write_text(json.dumps({"status": "failed", **record}))
-    assert problems("mine.py:hinge") == []
-    (tmp_path / "moved.py").write_text(EXAMPLE.read_text())
-    assert problems("moved.py:hinge") == []  # the same file, elsewhere
-    (changed,) = problems("real")
-    assert "began with another objective of your own" in changed and "now none" in changed
-    (tmp_path / "mine.py").write_text(EXAMPLE.read_text() + "# another\n")
-    (changed,) = problems("mine.py:hinge")
-    assert record["objective"][f"{tmp_path}/mine.py"][:12] in changed and "another --run-name" in changed
 
 
 def test_a_report_calls_a_run_by_its_objective(tmp_path):

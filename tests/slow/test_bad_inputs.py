@@ -1,51 +1,275 @@
-"""Each bad input is one line and exit code 2, and changes nothing: the table is tests/bad_inputs.py."""
+"""Each bad input is one line and exit code 2, and changes nothing.
 
+The table says what is done to a folder in which a run would start, the command line, and the line that is expected.
+Nothing stands in for training: an input that is accepted starts it, and fails the test.
+"""
+
+import contextlib
 import json
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from bad_input_check import ask, check, good_model, prepare, words_of
-from bad_inputs import CASES, DATA, GOOD, ROWS, Case
+from safetensors.torch import load_file, save_file
 
-from real_openrlhf.training import command
+from real_openrlhf.cli import main
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.reverse_task import ReverseTask
+
+ROWS = 64
+GOOD = {"prompt": "12=", "label": "21"}
+RUN = {"recipe": "cpu", "algo": "real", "seed": 42, "status": "failed", "flags": {}, "objective": {}, "name": "mine"}
+Spoil = Callable[[Path], object]  # a folder with rows.jsonl and model/
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    spoil: Spoil
+    expected: str  # in the line that is told
+    words: str = ""
+    nobody: bool = False  # asked by a user who may not do everything
+
+
+def _row(**changes: object) -> str:
+    return json.dumps(GOOD | changes)
+
+
+def _rows(last: bytes | str) -> Spoil:
+    """Good rows, and then this one."""
+    text = last.encode() if isinstance(last, str) else last
+    return _file("rows.jsonl", (json.dumps(GOOD).encode() + b"\n") * ROWS + text + b"\n")
+
+
+def _file(name: str, content: bytes | str) -> Spoil:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def _gone(name: str) -> Spoil:
+    return lambda folder: (folder / name).unlink()
+
+
+def _folder(name: str, mode: int = 0o755) -> Spoil:
+    def make(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir(parents=True)
+        (folder / name).chmod(mode)
+
+    return make
+
+
+def _json_of(name: str, **changes: object) -> Spoil:
+    """Keys of a JSON object set, or taken out where None is given."""
+
+    def change(folder: Path) -> None:
+        value = json.loads((folder / name).read_text()) | changes
+        (folder / name).write_text(json.dumps({key: item for key, item in value.items() if item is not None}))
+
+    return change
+
+
+def _cut(name: str, keep: int) -> Spoil:
+    """A file's first bytes, or without its last ones."""
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:keep])
+
+
+def _sharded(**index: object) -> Spoil:
+    def shard(folder: Path) -> None:
+        (folder / WEIGHTS).rename(folder / "model/model-1.safetensors")
+        (folder / "model/model.safetensors.index.json").write_text(json.dumps(index))
+
+    return shard
+
+
+def _without_head(folder: Path) -> None:
+    """As a model with a tied head is saved."""
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / WEIGHTS)
+
+
+def _run(text: str = "", **changes: object) -> Spoil:
+    def make(folder: Path) -> None:
+        _folder("runs/mine")(folder)
+        (folder / "runs/mine/run.json").write_text(text or json.dumps(RUN | changes))
+
+    return make
+
+
+def _nothing(folder: Path) -> None:
+    pass
+
+
+DATA = [
+    Case("data missing", _gone("rows.jsonl"), "rows.jsonl does not exist. Name a file that does"),
+    Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Prepare it again"),
+    Case("data is a folder", _folder("rows.jsonl"), "rows.jsonl is a folder. Name a file in it"),
+    Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 rows of training data do not fill one"),
+    Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "cannot be read", nobody=True),
+    Case("a table that is missing", _nothing, "rows.parquet does not exist", "--data rows.parquet"),
+    Case("a set that nobody knows", _nothing, "dapo17 does not exist. Name a file that does", "--data dapo17"),
+    Case("a line cut off", _rows('{"prompt": "1=", "lab'), "line 65 is not JSON"),
+    Case("a list for a row", _rows('["12=", "21"]'), "line 65 is not a JSON object"),
+    Case("a million brackets", _rows("[" * 1_000_000), "line 65 is not JSON (it is nested too deep)"),
+    Case("a number of 5,000 digits", _rows(f'{{"prompt": "1=", "label": {"9" * 5000}}}'), "line 65 is not JSON"),
+    Case("broken UTF-8", _rows(b'{"prompt": "1=\xff", "label": "1"}'), "line 65 is not UTF-8 (byte 15). Save the"),
+    Case("a byte order mark", _file("rows.jsonl", "\ufeff" + _row() + "\n"), "line 1 begins with a byte order mark"),
+    Case("half a character", _rows(_row(prompt="1\ud800=")), "line 65 has half a character"),
+    Case("a number that JSON lacks", _rows('{"prompt": "1=", "label": NaN}'), "line 65 has NaN, which JSON does not"),
+    Case("a column twice", _rows('{"prompt": "1=", "prompt": "2=", "label": "1"}'), "line 65 has a column twice"),
+    Case("no label column", _rows('{"prompt": "1="}'), "line 65 has no column 'label', it has prompt. Name"),
+    Case("a prompt that is a number", _file("rows.jsonl", _row(prompt=1) + "\n"), "has a number for a prompt"),
+    Case("a prompt that is empty", _rows(_row(prompt="")), "line 65 has nothing for a prompt"),
+    Case("a chat without a template", _file("rows.jsonl", _row(prompt=[{"role": "user", "content": "1="}]) + "\n"),
+         "line 1 has a chat in column 'prompt'. Add --data.apply_chat_template"),
+    Case("labels of two kinds", _rows(_row(label=21)), "line 65 has a number in column 'label', line 1 has text"),
+    Case("no label at all", _file("rows.jsonl", (_row(label="") + "\n") * ROWS), "no row has a label in 'label'"),
+    Case("more than the context", _rows(_row(prompt="1" * 40)), "line 65 has a prompt of 40 tokens, and"),
+    Case("a line of 10 MB", _rows(_row(prompt="1" * 10_000_000)), "line 65 has a prompt of 10000000 bytes"),
+]  # fmt: skip
+
+CONFIG, WEIGHTS, TOKENIZER = "model/config.json", "model/model.safetensors", "model/tokenizer_config.json"
+MODELS = [
+    Case("model missing", _nothing, "model nowhere does not exist", "--model nowhere"),
+    Case("model is a file", _nothing, "model rows.jsonl does not exist. Give a folder", "--model rows.jsonl"),
+    Case("a hub id out of reach", _nothing, "which is not in the cache", "--model no/such-model"),
+    Case("no configuration", _gone(CONFIG), "is a folder without config.json"),
+    Case("a broken configuration", _file(CONFIG, "{"), "config.json is not JSON"),
+    Case("a configuration that is a list", _file(CONFIG, "[]"), "config.json is not a JSON object"),
+    Case("no weights", _gone(WEIGHTS), "has neither model.safetensors nor model.safetensors.index.json"),
+    Case("pickled weights", lambda folder: (folder / WEIGHTS).rename(folder / "model/pytorch_model.bin"),
+         "weights are Python pickles (pytorch_model.bin), which can run code"),
+    Case("a model of another owner", lambda folder: (folder / "model").chmod(0o700),
+         "model/config.json: Permission denied", nobody=True),
+    Case("weights cut off", _cut(WEIGHTS, -1000), "or it is cut off ("),
+    Case("a header cut off", _cut(WEIGHTS, 100), "is not a safetensors file, or it is cut off"),
+    Case("a header longer than the file", _file(WEIGHTS, b"\xff" * 64), "is not a safetensors file"),
+    Case("offsets that are none", _file(WEIGHTS, struct.pack("<Q", 8) + b'{"a": 1}'), "is not a safetensors file"),
+    Case("a missing shard", _sharded(weight_map={"a": "model-1.safetensors", "b": "model-2.safetensors"}),
+         "model-2.safetensors, which model.safetensors.index.json names, is missing"),
+    Case("a shard elsewhere", _sharded(weight_map={"a": "../rows.jsonl"}), "../rows.jsonl, which"),
+    Case("an index without a map", _sharded(metadata={}), "has no weight_map. Download the model again"),
+    Case("a tied head that is not", _without_head, "no file has lm_head.weight: the head would be random"),
+    Case("weights of another model", _json_of(CONFIG, vocab_size=999), "and config.json says vocab_size 999"),
+    Case("no tokenizer", _gone("model/tokenizer.json"), "it has no tokenizer (tokenizer.json"),
+    Case("a tokenizer that does not fit", _json_of("model/tokenizer.json", added_tokens=[{"id": 5000}]),
+         "its tokenizer has token 5000, and config.json says vocab_size"),
+    Case("nothing to pad with", _json_of(TOKENIZER, pad_token=None, eos_token=None), "has no pad_token and no eos"),
+    Case("a context too short", _json_of(CONFIG, max_position_embeddings=16), "it was made for 16 tokens"),
+    Case("no chat template", _gone("model/chat_template.jinja"), "it has no chat template, which --data.apply_chat",
+         "--recipe qwen1.5b-1gpu"),
+]  # fmt: skip
+
+NAMED, RESUMED = "--run-name mine", "--run-name mine --resume"
+FOLDERS = [
+    Case("runs in a file", _file("runs", ""), "runs is not a folder. Name another --runs-dir"),
+    Case("runs below a file", _nothing, "rows.jsonl is not a folder", "--runs-dir rows.jsonl/runs"),
+    Case("runs of another owner", _folder("runs"), "nothing can be written to", nobody=True),
+    Case("a name out of the folder", _nothing, "--run-name '..': use letters", "--run-name .."),
+    Case("a name of 300 letters", _nothing, "--run-name has 300 letters: use 200 at most", f"--run-name {'x' * 300}"),
+    Case("a name that is taken", _folder("runs/mine"), "runs/mine exists already. Continue it with --resume", NAMED),
+    Case("a run without a record", _folder("runs/mine"), "has no run.json, so it is not a run", RESUMED),
+    Case("a record that is no JSON", _run("{"), "run.json is not JSON", RESUMED),
+    Case("a record that is a list", _run("[]"), "run.json lacks recipe", RESUMED),
+    Case("a record with a list for a seed", _run(seed=[1]), "run.json lacks seed", RESUMED),
+    Case("a record of another method", _run(algo="grpo"), "is a run of cpu-grpo-s42, not of", RESUMED),
+    Case("an objective that is gone", _run(objective={"mine.py": "0" * 64}), "began with another objective",
+         RESUMED),
+]  # fmt: skip
+
+
+def _reward(what: str, text: bytes | str, expected: str) -> Case:
+    return Case(f"reward {what}", _file("reward.py", text), expected, "--reward.remote_url reward.py")
+
+
+REWARDS = [
+    Case("reward missing", _nothing, "reward.py does not exist", "--reward.remote_url reward.py"),
+    _reward("broken", "def reward_func(:\n", "is not Python (line 1"),
+    _reward("binary", b"\x00\xff" * 99, "reward.py "),
+    _reward("of another name", "def reward(queries, prompts, labels): ...", "has no reward_func"),
+    _reward("of two arguments", "def reward_func(a, b): ...", "that cannot be called with three arguments"),
+    _reward("that is async", "async def reward_func(a, b, c): ...", "has an async reward_func"),
+    _reward("nested too deep", "(" * 100_000, "reward.py is not Python"),
+]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return good_model(tmp_path_factory.mktemp("model"))
+def good_model(tmp_path_factory) -> Path:
+    """Small, whole and random."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = tiny_model.make_tokenizer(ReverseTask)
+    tiny_model.make_model(ReverseTask, tokenizer, seed=0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture
-def world(tmp_path, model, monkeypatch):
-    prepare(tmp_path, model, monkeypatch)
-    return tmp_path
+def world(good_model, monkeypatch):
+    """A folder with good files, open to other users as pytest's own are not; no hub, no cluster, no cache."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        monkeypatch.chdir(folder)
+        for variable, where in {"REAL_CACHE": "cache", "HF_HUB_CACHE": "hub"}.items():
+            monkeypatch.setenv(variable, str(folder / where))
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        shutil.copytree(good_model, folder / "model")
+        for path in (folder, folder / "model", *(folder / "model").iterdir()):
+            path.chmod(0o755)
+        (folder / "rows.jsonl").write_text((json.dumps(GOOD) + "\n") * ROWS)
+        yield folder
 
 
-def test_the_table_is_as_long_as_it_should_be():
-    assert len(CASES) >= 60 and len({case.id for case in CASES}) == len(CASES)
+@contextlib.contextmanager
+def as_nobody(wanted: bool):
+    """The superuser may read and write what is forbidden."""
+    privileged = wanted and os.geteuid() == 0
+    if privileged:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if privileged:
+            os.seteuid(0)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.dry], ids=lambda case: case.id)
-def test_bad_input_is_one_line(case, world, monkeypatch, capsys):
-    check(case, world, monkeypatch, capsys)
+def train(words: str) -> int:
+    given = words.split()
+    files = {"--data": "rows.jsonl", "--model": "model"}
+    files = [word for flag, name in files.items() if flag not in given for word in (flag, name)]
+    return main(["train", "--max-steps", "1", *files, *given])
 
 
-def test_what_is_not_spoiled_is_accepted(world, monkeypatch, capsys):
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file and folder below, as it is."""
+    return {str(path): path.read_bytes() if path.is_file() else b"folder" for path in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize("case", [*DATA, *MODELS, *FOLDERS, *REWARDS], ids=lambda case: case.name.replace(" ", "_"))
+def test_bad_input_is_one_line(case, world, capsys):
+    case.spoil(world)
+    before = contents(world)
+    with as_nobody(case.nobody):
+        code = train(case.words)
+    printed = capsys.readouterr()
+    assert code == 2, printed.out + printed.err
+    told = [line for line in printed.err.splitlines() if case.expected in line]
+    assert len(told) == 1 and told[0].startswith(("  - ", "real-openrlhf train: error: ")), printed.err
+    assert "Traceback" not in printed.out + printed.err and len(told[0]) < 2500
+    assert contents(world) == before
+
+
+def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     """Otherwise the table would prove nothing."""
-    started = []
-    monkeypatch.setattr(command, "_train", lambda *_: started.append(1) or 0)
-    monkeypatch.setattr(command, "_prepare", lambda *_: None)
-    monkeypatch.setattr(command, "_check_data", command._check_data)
-    case = Case("good", lambda folder: None, "")
-    words = words_of(case)
-    assert ask(words) == 0, capsys.readouterr().err
-    assert started
-
-
-def test_rows_that_repeat_or_lack_a_label_are_told(world, monkeypatch, capsys):
-    monkeypatch.setattr(command, "_train", lambda *_: 0)
-    monkeypatch.setattr(command, "_prepare", lambda *_: None)
+    assert train("--dry-run") == 0, capsys.readouterr().err
     rows = [GOOD | {"prompt": f"{number}="} for number in range(ROWS)] + [GOOD | {"prompt": "1=", "label": None}]
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert ask(words_of(DATA[0])) == 0
+    assert train("--dry-run") == 0
     said = capsys.readouterr().out
     assert "rows.jsonl: 1 of 65 rows have no label" in said and "rows.jsonl: 1 of 65 rows repeat a prompt" in said

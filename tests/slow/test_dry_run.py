@@ -3,6 +3,7 @@
 One process: importing OpenRLHF takes longer than all the checks.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -158,6 +159,26 @@ def test_a_users_own_objective_is_loaded_and_tried(capsys, tmp_path):
     assert f"{mine} cannot be read (No such file or directory)" in problem
 
 
+def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
+    text = "def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n"
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "runs/begun").mkdir(parents=True)
+    record = {"recipe": "qwen7b", "algo": "real", "seed": 42, "status": "failed", "flags": {}}
+    record["objective"] = {"elsewhere.py": hashlib.sha256(text.encode()).hexdigest()}  # the file may have moved
+    (tmp_path / "runs/begun/run.json").write_text(json.dumps(record))
+
+    def problems(objective: str) -> list[str]:
+        resumed = ("--recipe", "qwen7b", "--run-name", "begun", "--resume")
+        return dry_run(capsys, *resumed, "--algo.real.objective", objective)[2]
+
+    assert problems("mine.py:mine") == []
+    (changed,) = problems("real")
+    assert "began with another objective of your own" in changed and "now none" in changed
+    (tmp_path / "mine.py").write_text(text + "# another\n")
+    (changed,) = problems("mine.py:mine")
+    assert record["objective"]["elsewhere.py"][:12] in changed and "another --run-name" in changed
+
+
 def test_upstreams_own_checks_are_heard(capsys):
     _, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", "grpo", "--train.partial_rollout_enable")
     assert problems == [
@@ -192,12 +213,16 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
     "words, expected",
     [
         ("--vllm.tensor_parallel_size 0", "Give 1 or more."),
-        ("--rollout.n_samples_per_prompt 0", "Give 1 or more."),
-        ("--train.batch_size 0", "Give 1 or more."),
         ("--rollout.batch_size -4", "Give 1 or more."),
-        ("--actor.num_gpus_per_node 0", "Give 1 or more."),
+        ("--data.max_samples 0", "--data.max_samples 0: nothing can be done with that"),
         ("--ckpt.save_steps 0", "or -1 for never"),
         ("--train.seed", "--train.seed : expected one argument. Give it a whole number."),
+        ("--train.seed -1", "--train.seed -1: give 0 or more"),
+        ("--actor.adam.lr nan", "--actor.adam.lr nan: give more than 0"),
+        ("--actor.adam.lr inf", "--actor.adam.lr inf: give more than 0"),
+        ("--actor.adam.betas 0.9 1.5", "--actor.adam.betas 0.9 1.5: give 0 or more, and 1 at most"),
+        ("--rollout.top_p 0", "--rollout.top_p 0: give more than 0, and 1 at most"),
+        ("--actor.max_norm -1", "--actor.max_norm -1: give 0 or more"),
         ("--algo.kl.init_coef -1e-3", "push the policy away"),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
         ("--run-name a/b", "use letters, digits"),
@@ -212,23 +237,6 @@ def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
 def test_steps_that_the_data_cannot_give_are_refused(capsys):
     _, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", "--train.num_episodes", "1")
     assert "end after 314 steps, not after 1000" in problem  # 40,315 rows of 128 prompts
-
-
-def test_users_data_is_checked_line_by_line(capsys, tmp_path):
-    def problem(text):
-        (tmp_path / "mine.jsonl").write_text(text)
-        _, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--data", "mine.jsonl", "--max-steps", "1")
-        return problems[0]
-
-    good = json.dumps({"prompt": "1+1", "label": "2"})
-    assert "mine.jsonl is empty" in problem("")
-    assert "line 2 is not JSON" in problem(f"{good}\nnot json\n")
-    assert "line 2 has no column 'label', it has prompt, answer" in problem(
-        f'{good}\n{{"prompt": "x", "answer": 1}}\n'
-    )
-    assert "1 rows of training data do not fill one --rollout.batch_size 128" in problem(f"{good}\n")
-    (tmp_path / "mine.jsonl").write_text(f"{good}\n" * 128)
-    assert dry_run(capsys, "--recipe", "qwen7b", "--data", "mine.jsonl", "--max-steps", "3")[2] == []
 
 
 def test_a_model_folder_is_read_for_the_estimate(capsys, tmp_path):

@@ -3,80 +3,44 @@
 Not among the fast tests only because importing OpenRLHF takes its time.
 """
 
+import copy
 import itertools
 import math
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
-from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_of, label_rollouts
+from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, PlannedExperience
 
 PAD = 0
 
 
+@cache
+def defaults() -> SimpleNamespace:
+    words = "--actor.model_name_or_path model --reward.remote_url reward.py --actor.policy_loss_type real"
+    return parse_args([*words.split(), "--rollout.n_samples_per_prompt", "4", "--train.seed", "7"])
+
+
 def arguments(
-    group=4,
-    prompts=8,
-    batch=16,
-    micro=2,
-    ranks=2,
-    epochs=1,
-    max_tokens=None,
-    depth="auto",
-    old="auto",
-    truncated="negative",
-    threshold=None,
-    limit=None,
-    skip=False,
-):
-    return SimpleNamespace(
-        actor=SimpleNamespace(
-            num_nodes=1, num_gpus_per_node=ranks, policy_loss_type="real", entropy_coef=None, aux_loss_coef=0
-        ),
-        ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1, zero_stage=2),
-        data=SimpleNamespace(max_len=12),
-        algo=SimpleNamespace(
-            advantage=SimpleNamespace(estimator="group_norm"),
-            kl=SimpleNamespace(init_coef=0.0),
-            real=SimpleNamespace(
-                scoring="auto",
-                wave_depth=depth,
-                old_log_probs=old,
-                objective="real",
-                tau=None,
-                uniform_groups="drop",
-                bce_reduction="sum",
-                trpa_beta=0.1,
-                truncated=truncated,
-                label_threshold=threshold,
-                mismatch_limit=limit,
-                disco_kl_coef=0.0,
-                kl_old_coef=0.0,
-            ),
-        ),
-        rollout=SimpleNamespace(
-            n_samples_per_prompt=group, batch_size=prompts, micro_batch_size=3, max_tokens_per_gpu=max_tokens
-        ),
-        train=SimpleNamespace(
-            run_dir=None,
-            skip_weightless=skip,
-            batch_size=batch,
-            micro_batch_size=micro,
-            max_epochs=epochs,
-            max_tokens_per_gpu=max_tokens,
-            dynamic_batch_enable=max_tokens is not None,
-            seed=7,
-            colocate_all=True,
-            colocate_actor_ref=False,
-        ),
-    )
+    group=4, prompts=8, batch=16, micro=2, ranks=2, epochs=1, max_tokens=None, skip=False, **real
+) -> SimpleNamespace:
+    """OpenRLHF's own, with a layout of few rollouts, and settings of --algo.real."""
+    args = copy.deepcopy(defaults())
+    args.actor.num_gpus_per_node, args.train.max_epochs = ranks, epochs
+    args.rollout.n_samples_per_prompt, args.rollout.batch_size, args.rollout.micro_batch_size = group, prompts, 3
+    args.train.batch_size, args.train.micro_batch_size = batch, micro
+    args.train.dynamic_batch_enable = max_tokens is not None
+    args.train.max_tokens_per_gpu = args.rollout.max_tokens_per_gpu = max_tokens
+    args.train.skip_weightless = skip
+    vars(args.algo.real).update(real)
+    return args
 
 
 def rollout(prompt="1+1", score=1.0, reward=1.0, length=3, truncated=False, **info) -> Experience:
@@ -102,54 +66,49 @@ def rollout(prompt="1+1", score=1.0, reward=1.0, length=3, truncated=False, **in
 # Labels.
 
 
-def one(score=1.0, **changes) -> int:
-    said = dict(empty=False, truncated=False, parsable=True, threshold=None, ignore_truncated=False, name="rollout 0")
-    return label_of(score, **(said | changes))
+def labels_of(samples, **changes) -> list[int]:
+    return label_rollouts(samples, arguments(**{"group": len(samples), **changes})).tolist()
+
+
+NO_BOX, IGNORE = {NO_ANSWER: 1.0}, {"truncated": "ignore"}
 
 
 @pytest.mark.parametrize(
-    "label, score, changes",
+    "label, score, sample, settings",
     [
-        (POSITIVE, 1.0, {}),
-        (NEGATIVE, 0.0, {}),
-        (IGNORED, math.nan, {}),  # the verifier failed or timed out
-        (IGNORED, math.nan, {"threshold": 0.5}),
-        (IGNORED, 1.0, {"empty": True}),
-        (IGNORED, 0.0, {"empty": True}),
-        (NEGATIVE, 0.0, {"truncated": True}),
-        (IGNORED, 0.0, {"truncated": True, "ignore_truncated": True}),
-        (POSITIVE, 1.0, {"truncated": True, "ignore_truncated": True}),  # right, though cut
-        (UNPARSABLE, 0.0, {"parsable": False}),
-        (POSITIVE, 1.0, {"parsable": False}),
-        (IGNORED, 0.0, {"parsable": False, "truncated": True, "ignore_truncated": True}),
-        (POSITIVE, 0.51, {"threshold": 0.5}),
-        (NEGATIVE, 0.5, {"threshold": 0.5}),  # above, not at
-        (NEGATIVE, -3.0, {"threshold": -3.0}),
-        (POSITIVE, -2.0, {"threshold": -3.0}),
-        (NEGATIVE, 1.0, {"threshold": 2.0}),
-        (POSITIVE, math.inf, {"threshold": 2.0}),
+        (POSITIVE, 1.0, {}, {}),
+        (NEGATIVE, 0.0, {}, {}),
+        (POSITIVE, 1.0, {"reward": -0.7}, {}),  # a reward that something else has shaped says nothing
+        (NEGATIVE, 0.0, {"reward": 3.0}, {}),
+        (IGNORED, math.nan, {}, {}),  # the verifier failed or timed out
+        (IGNORED, math.nan, {}, {"label_threshold": 0.5}),
+        (IGNORED, 1.0, {"length": 0}, {}),
+        (IGNORED, 0.0, {"length": 0}, {}),
+        (NEGATIVE, 0.0, {"truncated": True}, {}),
+        (IGNORED, 0.0, {"truncated": True}, IGNORE),
+        (POSITIVE, 1.0, {"truncated": True}, IGNORE),  # right, though cut
+        (UNPARSABLE, 0.0, NO_BOX, {}),
+        (NEGATIVE, 0.0, {NO_ANSWER: 0.0}, {}),
+        (POSITIVE, 1.0, NO_BOX, {}),
+        (IGNORED, 0.0, NO_BOX | {"truncated": True}, IGNORE),
+        (POSITIVE, 0.51, {}, {"label_threshold": 0.5}),
+        (NEGATIVE, 0.5, {}, {"label_threshold": 0.5}),  # above, not at
+        (NEGATIVE, -3.0, {}, {"label_threshold": -3.0}),
+        (NEGATIVE, 1.0, {}, {"label_threshold": 2.0}),
+        (POSITIVE, math.inf, {}, {"label_threshold": 2.0}),
     ],
 )
-def test_the_class_of_a_rollout(label, score, changes):
-    assert one(score, **changes) == label
+def test_the_class_of_a_rollout(label, score, sample, settings):
+    assert labels_of([rollout(score=score, **sample)], **settings) == [label]
 
 
 @pytest.mark.parametrize("score", [0.5, -1.0, 2.0, 1.0 - 1e-6, math.inf])
 def test_a_score_that_is_no_label_is_refused_with_the_sample_named(score):
     with pytest.raises(ValueError) as refused:
-        one(score, name="rollout 17 of prompt '1+1'")
+        labels_of([rollout(), rollout(score=score)])
     message = str(refused.value)
-    assert message.startswith(f"rollout 17 of prompt '1+1' has score {score:g}: REAL's labels are 0 or 1.")
+    assert message.startswith(f"rollout 1 of prompt '1+1' has score {score:g}: REAL's labels are 0 or 1.")
     assert "--algo.real.label_threshold" in message
-
-
-def labels_of(samples, **changes) -> list[int]:
-    return label_rollouts(samples, arguments(**{"group": len(samples), **changes})).tolist()
-
-
-def test_labels_are_the_verifiers_not_the_rewards():
-    """A reward that something else has shaped says nothing."""
-    assert labels_of([rollout(score=1.0, reward=-0.7), rollout(score=0.0, reward=3.0)]) == [POSITIVE, NEGATIVE]
 
 
 def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
@@ -163,33 +122,10 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
     split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
 
 
-def test_what_is_empty_truncated_or_without_an_answer():
-    def samples():
-        return [
-            rollout(score=0.0, length=0),
-            rollout(score=0.0, truncated=True),
-            rollout(score=0.0, **{NO_ANSWER: 1.0}),
-            rollout(score=0.0, **{NO_ANSWER: 0.0}),
-        ]
-
-    assert labels_of(samples()) == [IGNORED, NEGATIVE, UNPARSABLE, NEGATIVE]
-    assert labels_of(samples(), truncated="ignore") == [IGNORED, IGNORED, UNPARSABLE, NEGATIVE]
-
-
 def test_a_logged_metric_decides_no_label():
     samples = [rollout(score=0.0, **{"verifier/no_answer": 1.0, NO_ANSWER: 0.0}), rollout(score=0.0)]
     assert labels_of(samples) == [NEGATIVE, NEGATIVE]
     assert all("verifier/no_answer" in sample.info and NO_ANSWER not in sample.info for sample in samples)
-
-
-def test_a_threshold_takes_any_score():
-    samples = [rollout(score=score) for score in (0.2, 0.9, 0.5)]
-    assert labels_of(samples, threshold=0.5) == [NEGATIVE, POSITIVE, NEGATIVE]
-
-
-def test_half_a_score_is_refused_with_its_rollout_and_prompt():
-    with pytest.raises(ValueError, match=r"rollout 1 of prompt '1\+1' has score 0.5"):
-        labels_of([rollout(), rollout(score=0.5)])
 
 
 def test_neighbours_of_another_prompt_are_refused():
@@ -244,11 +180,12 @@ def numbers(experience: PlannedExperience) -> list[int]:
 
 def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group_is_counted():
     """Prompt 0 has one rollout beyond the limit, prompt 1 all that are right; a token's log-probability is -its id."""
-    args = arguments(prompts=2, batch=8, ranks=1, limit=0.25)
+    args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25)
     samples, made = batch_of_rollouts(8, 4), Maker(args)
     for i, sample in enumerate(samples):
         policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
-        sample.rollout_log_probs = policy + sample.action_mask * (0.2 if i not in (0, 5, 7) else -0.3)
+        sample.rollout_log_probs = policy + sample.action_mask * (-0.3 if i in (0, 5) else 0.2)
+    samples[7].rollout_log_probs[0, -1] = math.nan  # nobody knows how far that is
     (rank,) = made.make_experience_batch(samples)
     (step,) = rank.plan.steps
     order = [numbers(rank)[item] for wave in step.waves for batch in wave.micro_batches for item in batch.items]
@@ -270,7 +207,7 @@ def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group
 
 def test_a_limit_without_the_samplers_log_probabilities_is_told():
     with pytest.raises(ValueError, match="the agent returned rollouts without them"):
-        dealt(arguments(limit=0.25), 32)
+        dealt(arguments(mismatch_limit=0.25), 32)
 
 
 def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
@@ -321,8 +258,8 @@ LAYOUTS = {
     "tokens": dict(max_tokens=30),
     "tokens, all too long": dict(max_tokens=1),
     "whole groups": dict(micro=4),
-    "depth one": dict(micro=1, depth="1"),
-    "deep": dict(micro=1, depth="1000"),
+    "depth one": dict(micro=1, wave_depth="1"),
+    "deep": dict(micro=1, wave_depth="1000"),
 }
 
 
@@ -333,34 +270,9 @@ def test_every_rollout_has_its_place_in_every_epoch(name, count):
     assert_sound(args, dealt(args, count), count)
 
 
-@given(
-    st.integers(2, 5),
-    st.integers(1, 6),
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.integers(1, 2),
-    st.booleans(),
-    st.data(),
-)
-@settings(max_examples=60, deadline=None)
-def test_any_layout(group, groups, ranks, per_step, epochs, dynamic, data):
-    args = arguments(
-        group=group,
-        prompts=groups,
-        batch=per_step * group,
-        ranks=ranks,
-        epochs=epochs,
-        micro=data.draw(st.integers(1, 2 * group)),
-        max_tokens=data.draw(st.integers(1, 60)) if dynamic else None,
-        depth=data.draw(st.sampled_from(["auto", "1", "3"])),
-    )
-    count = group * groups
-    assert_sound(args, dealt(args, count), count)
-
-
 def test_a_rollouts_tokens_and_log_probabilities_stay_together():
     """Through batching, reordering by length, splitting and dealing, there and back."""
-    for args in (arguments(), arguments(max_tokens=30, ranks=3), arguments(old="always", micro=1)):
+    for args in (arguments(), arguments(max_tokens=30, ranks=3), arguments(old_log_probs="always", micro=1)):
         samples = batch_of_rollouts(32, 4)
         tokens = [sample.sequences[0].clone() for sample in samples]
         made = Maker(args, reference=True)
@@ -384,12 +296,13 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
 
 
 @pytest.mark.parametrize(
-    ("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75), ({"old": "always"}, 1.0)]
+    ("changes", "share"), [({}, 0.5), ({"batch": 32}, 0.0), ({"batch": 8}, 0.75), ({"old_log_probs": "always"}, 1.0)]
 )
 def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     made = Maker(arguments(**changes))
     ranks = dealt(made.args, 32, made)
     assert all(rank.plan.metrics["real/old_forward_share"] == share for rank in ranks)
+    assert all(rank.plan.steps[0].makes_old_log_probs == (share < 1) for rank in ranks)
     assert sum(len(batch) for forward in made.forwards for batch in forward) >= 32 * share
     assert bool(made.forwards) == bool(share)
 
@@ -497,7 +410,7 @@ def test_a_batch_without_a_gradient_is_dealt_as_dummies():
 
 def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_left_out():
     """So that the gap of ignored rollouts is still logged, and a sampler of other weights still stops the run."""
-    args = arguments(prompts=2, batch=8, ranks=1, limit=0.25, skip=True)
+    args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25, skip=True)
     samples, made = batch_of_rollouts(8, 4), Maker(args)
     for i, sample in enumerate(samples):
         policy = -(sample.sequences[:, 1:] * sample.action_mask).float()

@@ -75,11 +75,6 @@ def test_each_epoch_is_another_order_of_all_prompts_and_rollouts_keep_it(process
     assert rollouts == [prompt for prompt in kept for _ in range(2)]  # two samples of each, side by side
 
 
-def test_a_resumed_run_goes_on_in_the_same_order(processes):
-    for process in processes:
-        assert process["seeded"]["resumed"] == process["seeded"]["prompts"][5:]
-
-
 @pytest.mark.parametrize("run", ["all samples", "drawn ahead"])
 def test_a_run_that_goes_on_from_any_step_draws_what_it_would_have_drawn(processes, run):
     """Batches and the seeds of their samples: in the middle and at the end of an episode, with rollouts ahead."""
@@ -123,13 +118,6 @@ def run(flags: tuple[str, ...], data: str) -> dict:
     strategy = get_strategy(args)
     whole = loader()
     found = {"prompts": prompts(whole) + prompts(whole)}
-
-    halfway, resumed = loader(), loader()
-    batches = iter(halfway)
-    for _ in range(5):
-        next(batches)
-    resumed.load_state_dict(halfway.state_dict())
-    found["resumed"] = prompts(resumed) + prompts(resumed)
 
     def drawn(state: bytes | None = None) -> tuple[list, list]:
         """Two episodes as a trainer goes through them, or their rest: each batch's prompts, and what was left to ask

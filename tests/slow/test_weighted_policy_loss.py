@@ -98,20 +98,3 @@ def test_whoever_deals_the_trainer_has_the_loss(name, deal):
     flags += ["--reward.remote_url", "reward.py", "--actor.model_name_or_path", "model", "--algo.kl.init_coef", "0"]
     args = parse_args([*flags, "--rollout.n_samples_per_prompt", "8", "--rollout.batch_size", "64"])
     assert issubclass(trainer_classes.actor_trainer_class(args), LoggedActorTrainer)
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--actor.dual_clip", "3"], "--actor.dual_clip clips PPO's surrogate"),
-        (["--algo.advantage.is_correction_level", "token"], "--algo.advantage.is_correction_level token is not made"),
-    ],
-)
-def test_parts_of_upstreams_loss_that_are_not_made_are_refused(flags, said):
-    from openrlhf.cli.train_ppo_ray import parse_args
-
-    from real_openrlhf.errors import UserError
-
-    words = ["--actor.policy_loss_type", "cispo", "--reward.remote_url", "r.py", "--actor.model_name_or_path", "model"]
-    with pytest.raises(UserError, match=said):
-        parse_args([*words, *flags])
