@@ -6,10 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-VERSION, OPENRLHF = (
-    re.search(rf'^{name} = "(.+)"$', (ROOT / "real_openrlhf" / "__init__.py").read_text(), re.M).group(1)
-    for name in ("__version__", "OPENRLHF_VERSION")
-)
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "real_openrlhf/__init__.py").read_text(), re.M).group(1)
 VERIFIER = "math-verify==0.9.0"
 
 setup(
@@ -27,8 +24,7 @@ setup(
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name
     install_requires=["numpy", "torch>=2.4", "tqdm"],
     extras_require={
-        # the whole training stack on a GPU machine; on CPU: examples/scripts/setup_env.sh cpu
-        "train": [f"openrlhf[vllm]=={OPENRLHF}", VERIFIER, "matplotlib"],
+        # none for training: OpenRLHF asks for flash-attn, which pip would compile. examples/scripts/setup_env.sh
         "eval": ["vllm", VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", VERIFIER],
         "grade": [VERIFIER],

@@ -5,7 +5,7 @@ the recipe's limit). Each method runs in a process of its own: a step to warm up
 counts where the host waits for the GPU.
 
     python benchmarks/gpu_step.py                                        # qwen1.5b-1gpu on a GPU: real and grpo
-    python benchmarks/gpu_step.py --recipe cpu-like-gpu --prompts 8      # small, on CPU, with the tests' flash-attn
+    python benchmarks/gpu_step.py --recipe cpu-like-gpu --prompts 8      # small, on CPU
 """
 
 import argparse
@@ -49,13 +49,12 @@ def main() -> None:
 
 def run(args: argparse.Namespace, algo: str) -> dict:
     from real_openrlhf.recipes.recipes import RECIPES
-    from real_openrlhf.training import stand_in
 
     environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "HF_HUB_OFFLINE": "1"}
     environment |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     environment["TORCH_EXTENSIONS_DIR"] = str(Path(sys.prefix) / "torch_extensions")
     if RECIPES[args.recipe].on_cpu:
-        environment |= CPU | stand_in.environment(RECIPES[args.recipe], os.environ)
+        environment |= CPU
     words = ["--recipe", args.recipe, "--prompts", str(args.prompts), "--steps", str(args.steps)]
     command = [sys.executable, __file__, *words, "--algo", algo, "--folder", args.folder]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, on one GPU within about 20 minutes: bash benchmarks/on_a_gpu.sh [PART ...]
-#   exact   REAL's gradient through flash-attn, packing and bf16, beside float64; with logits and without
+# Everything that only a GPU can show, on one GPU: bash benchmarks/on_a_gpu.sh [PART ...]
+#   kernel  attention over packed sequences beside float64, and beside flash-attn if it is there: error and time
+#   exact   REAL's gradient through that kernel, packing and bf16, beside float64; with logits and without
 #   head    memory and time of the head without logits, 4,096 tokens x 152,064 words at the width of 7B
 #   step    the actor's step at 1.5B shape with real and grpo: seconds, memory beside the estimate, waits of the host
 #   train   three steps of qwen1.5b-1gpu on random weights, vLLM and all
+#   setup   a new environment by setup_env.sh: its time and size; downloads it all, so it is made only when named
 # A part whose packages are missing says so and is skipped. SMALL=1 runs the same parts on CPU, in small.
 # Uses the Python of .venv, or else the one on PATH. Send us what it prints.
 set -uo pipefail
@@ -11,18 +13,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-.venv/bin/python}
 [ -x "$python" ] || python=python3
 parts=("$@")
-[ $# -gt 0 ] || parts=(exact head step train)
+[ $# -gt 0 ] || parts=(kernel exact head step train)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 if [ -n "${SMALL:-}" ]; then
     export DS_ACCELERATOR=cpu
-    exact=(--device cpu) head=(--tokens 256 --vocabulary 20000 --rounds 1)
+    kernel=(--device cpu) exact=(--device cpu) setup=cpu head=(--tokens 256 --vocabulary 20000 --rounds 1)
     step=(--recipe cpu-like-gpu --prompts 8) train=(--recipe cpu-like-gpu --max-steps 3)
     packages=(torch transformers deepspeed openrlhf)
 else
-    exact=() head=(--device cuda --width 3584) step=(--recipe qwen1.5b-1gpu) train=()
-    packages=(torch transformers deepspeed openrlhf flash_attn)
+    kernel=() exact=() setup=gpu head=(--device cuda --width 3584) step=(--recipe qwen1.5b-1gpu) train=()
+    packages=(torch transformers deepspeed openrlhf)
 fi
 
 has() { # has PACKAGE...: names those that are missing
@@ -49,6 +51,10 @@ PYTHON
 
 run_part() {
     case $1 in
+    kernel) "$python" benchmarks/attention_kernel.py "${kernel[@]}" ;;
+    setup)
+        REAL_VENV="$folder/venv" bash examples/scripts/setup_env.sh "$setup" && du -sh "$folder/venv"
+        ;;
     exact)
         "$python" benchmarks/packed_exactness.py "${exact[@]}" &&
             "$python" benchmarks/packed_exactness.py "${exact[@]}" --logit-free
@@ -74,6 +80,7 @@ for part in "${parts[@]}"; do
     echo "== $part"
     needed=("${packages[@]}")
     [ "$part" != head ] || needed=(torch)
+    [ "$part" != setup ] || needed=()
     [ "$part" != train ] || needed+=(vllm)
     if ! missing=$(has "${needed[@]}"); then
         echo "skipped: not installed: $missing"

@@ -25,8 +25,9 @@ COMMANDS = {
 }
 
 
-# Extras of setup.py, where they do not have the subcommand's name; two subcommands need none.
-EXTRAS = {"compare": "train", "patch": None, "doctor": None}
+# What to do where a subcommand lacks a package: an extra of setup.py has its name; training is more than an extra can.
+SET_UP = "In a checkout `bash examples/scripts/setup_env.sh cpu`, or `gpu`, installs all that training needs."
+TO_DO = {"train": SET_UP, "compare": SET_UP, "patch": None, "doctor": None}
 
 
 # What a subcommand cannot do without, asked for before it begins.
@@ -40,13 +41,12 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
             raise ModuleNotFoundError(name=needed)
         return implementation.run(args)
     except ModuleNotFoundError as error:
-        missing, extra = (error.name or "").partition(".")[0], EXTRAS.get(command, command)
-        if not extra or missing == "real_openrlhf":
+        missing = (error.name or "").partition(".")[0]
+        by_extra = f"Do `pip install 'real-openrlhf[{command}]'`; in a checkout, setup_env.sh installs everything."
+        to_do = TO_DO.get(command, by_extra)
+        if not to_do or missing == "real_openrlhf":
             raise
-        raise UserError(
-            f"{missing} is not installed. Do `pip install 'real-openrlhf[{extra}]'`; in a checkout, "
-            "examples/scripts/setup_env.sh installs everything."
-        ) from error
+        raise UserError(f"{missing} is not installed. {to_do}") from error
 
 
 def main(argv: list[str] | None = None) -> int:

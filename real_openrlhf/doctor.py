@@ -12,6 +12,7 @@ import re
 import resource
 import shutil
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,12 +72,13 @@ def _release(version: str) -> str:
     return version.partition("+")[0]
 
 
-# It packs samples, which token budgets need.
-WITHOUT_FLASH_ATTN = "--no-train.dynamic_batch_enable --no-ds.packing_samples --ds.attn_implementation sdpa"
+NOT_NEEDED = ("flash-attn",)  # OpenRLHF asks for it, and nothing here imports it
 
 
 def check_packages() -> Iterator[Check]:
     for package, wanted in pins().items():
+        if package in NOT_NEEDED:
+            continue
         found = installed_version(package)
         install = f"pip install --no-deps {package}=={wanted}, or setup_env.sh for all of them"
         if found and _release(found) == _release(wanted):
@@ -84,10 +86,6 @@ def check_packages() -> Iterator[Check]:
         elif found:
             level = FAIL if package == "openrlhf" else WARN
             yield Check(package, level, f"{found}, tested with {wanted}", install)
-        elif package == "flash-attn" and not nvidia.gpu_count():
-            yield Check(package, OK, "not installed, and not needed without a GPU")
-        elif package == "flash-attn":
-            yield Check(package, WARN, "not installed", f"setup_env.sh gpu, or train with {WITHOUT_FLASH_ATTN}")
         else:
             yield Check(package, FAIL, "not installed", install)
 
@@ -122,7 +120,7 @@ def check_devices() -> Iterator[Check]:
     cuda, built_for = answer["cuda"], answer["built for"]
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
-        yield _toolkit(built_for)
+        yield _compiler()
     elif not nvidia.gpu_count():
         yield Check("devices", OK, f"no GPU: CPU training on {len(os.sched_getaffinity(0))} cores")
     elif built_for:
@@ -137,13 +135,15 @@ def check_devices() -> Iterator[Check]:
     yield Check("deepspeed device", level, answer["accelerator"], todo)
 
 
-def _toolkit(built_for: str) -> Check:
-    """DeepSpeed compiles its Adam where a run begins for the first time."""
-    toolkit, wanted = nvidia.toolkit_version(), nvidia.major(built_for)
-    if nvidia.major(toolkit) == wanted:
-        return Check("CUDA toolkit", OK, f"{toolkit}, PyTorch's CUDA is {built_for}")
-    todo = f"install the toolkit of CUDA {wanted}, and set CUDA_HOME to it"
-    return Check("CUDA toolkit", FAIL, f"nvcc {toolkit}" if toolkit else "no nvcc at CUDA_HOME or on PATH", todo)
+def _compiler() -> Check:
+    """Triton compiles what starts its kernels when they are first used, in training and in vLLM."""
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "cc", "clang")), "")
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if not shutil.which(compiler):
+        return Check("C compiler", FAIL, "none", "install gcc")
+    if not header.exists():
+        return Check("C compiler", FAIL, f"{compiler}, without {header}", "install Python's headers (python3-dev)")
+    return Check("C compiler", OK, f"{compiler}, and Python's headers")
 
 
 def available_memory() -> int:

@@ -1,12 +1,9 @@
-"""NVIDIA GPUs as the driver, PyTorch and the compiler see them; they can disagree.
+"""NVIDIA GPUs as the driver and PyTorch see them; they can disagree.
 
 `python -m real_openrlhf.nvidia` exits with 0 if PyTorch can use the GPUs, else it says in a line why not.
 """
 
 import contextlib
-import os
-import re
-import shutil
 import subprocess
 import sys
 
@@ -32,24 +29,9 @@ def driver_version() -> str:
     return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
 
 
-def toolkit_version() -> str:
-    """Of the compiler that PyTorch's extensions are built with, such as 13.0; DeepSpeed builds some at run time."""
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = f"{home}/bin/nvcc" if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    found = re.search(r"release (\d+\.\d+)", _answer(nvcc, "--version"))
-    return found[1] if found else ""
-
-
 def major(version: str) -> int:
     """0 where there is no version."""
     return int(version.partition(".")[0] or 0)
-
-
-def toolkit_fits() -> bool:
-    """Can extensions be compiled? Minor versions of one CUDA are compatible."""
-    import torch
-
-    return 0 < major(toolkit_version()) == major(torch.version.cuda or "")
 
 
 def memory_sizes() -> list[int]:

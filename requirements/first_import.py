@@ -1,17 +1,16 @@
-"""Imports what training imports: `python requirements/first_import.py cpu|gpu`, once, by setup_env.sh.
+"""Imports what training imports: `python requirements/first_import.py`, once, by setup_env.sh.
 
 What fails here is not ready. And what is imported is compiled, so that the first run does not wait for it.
 """
 
 import importlib
 import os
-import sys
 
 MODULES = ("openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")
 ENGINE = ("vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.model_executor.models.qwen2")  # imported on demand
 
 if __name__ == "__main__":
     os.environ["HF_HUB_OFFLINE"] = "1"
-    for name in (*MODULES, *ENGINE, *(["flash_attn"] if sys.argv[1] == "gpu" else [])):
+    for name in (*MODULES, *ENGINE):
         importlib.import_module(name)
     from vllm import LLM  # noqa: F401

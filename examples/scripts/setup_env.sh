@@ -5,6 +5,7 @@
 #   REAL_PYTHON           which Python 3.11 or 3.12 (default: the first of these on PATH)
 #   REAL_TORCH_INDEX      for cpu: an index that has PyTorch's builds for CPU, which are smaller
 #   REAL_GPU_ELSEWHERE=1  for gpu: this machine has no GPU, but those that will train have (a login node)
+# It asks all that it needs of the machine before it downloads anything.
 # Run it again after a pull, a crash or a Ctrl-C: it does what is missing, which is mostly nothing.
 set -euo pipefail
 unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PIP_TARGET PIP_PREFIX
@@ -80,14 +81,63 @@ choose_python() {
         "Install Python 3.11, or name one: REAL_PYTHON=/path/to/python3.11."
 }
 
-check_room() { # GB that the environment takes while it is made
+no_room() { # GB that the environment takes while it is made; says so where they are not there
     local used free missing
     used=$(du -sk "$VENV" | cut -f1)
     free=$(df -Pk "$VENV" | awk 'NR == 2 { print $4 }')
     missing=$(($1 * 1048576 - used))
-    [ "$free" -ge "$missing" ] ||
-        die "$VENV needs $((missing / 1048576 + 1)) GB of free space, and there is $((free / 1048576)) GB." \
+    [ "$free" -lt "$missing" ] &&
+        echo "$VENV needs $(((missing + 1048575) / 1048576)) GB of free space, and there is $((free / 1048576)) GB." \
             "Free some, or name another place with REAL_VENV."
+}
+
+LACKS=()
+lacks() { LACKS+=("$*"); } # what is wrong. What to do.
+
+ask_for_gpus() { # what NVIDIA's GPUs and the pinned wheels need; $1: the Python, if there is one
+    local glibc driver cuda least
+    glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || true
+    printf '%s\n' "glibc 2.28" "${glibc:-none}" | sort -CV ||
+        lacks "The wheels need glibc 2.28, and here is ${glibc:-none}. Use a newer system, or the container."
+    [ -z "${REAL_GPU_ELSEWHERE:-}" ] || return 0
+    if has_gpu; then
+        driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1) || true
+        cuda=$(nvidia-smi | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p' | head -n 1) || true
+        [ "${driver%%.*}" -ge 580 ] || [ "${cuda:-0}" -ge 13 ] || # a compat package raises the second
+            lacks "The driver is $driver, and CUDA 13 needs 580. Update it, or on a data-centre GPU install" \
+                "cuda-compat-13-0 and put its folder on LD_LIBRARY_PATH."
+        least=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -V | head -n 1) || true
+        [[ $least != [0-9]* ]] || [ "${least%%.*}" -ge 8 ] || # an old driver does not know the question
+            lacks "A GPU has compute capability $least, and bf16 needs 8.0. Use an A100 or newer."
+    else
+        lacks "nvidia-smi finds no GPU. To train without one: setup_env.sh cpu. On a login node of machines that have" \
+            "them: set REAL_GPU_ELSEWHERE=1."
+    fi
+    command -v ${CC:-gcc cc clang} >/dev/null || # Triton compiles what starts its kernels
+        lacks "There is no C compiler${CC:+ $CC}. Install gcc (on Debian: apt install gcc)."
+    [ -z "$1" ] || [ -e "$("$1" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
+        lacks "$1 has no Python.h, which Triton compiles with. Install its headers (on Debian: apt install" \
+            "python$(version_of "$1")-dev)."
+}
+
+ask_all() {
+    local found room
+    found=$(choose_python 2>&1) || { lacks "${found#setup_env: error: }" && found=; }
+    [ "$MODE" = cpu ] || ask_for_gpus "$found"
+    if mkdir -p "$VENV" 2>/dev/null && [ -w "$VENV" ]; then
+        ! room=$(no_room "$ROOM_GB") || lacks "$room"
+    else
+        lacks "cannot write to $VENV. Name another place with REAL_VENV."
+    fi
+    python=$found
+    [ ${#LACKS[@]} -gt 0 ] || return 0
+    rmdir "$VENV" 2>/dev/null || true
+    [ ${#LACKS[@]} -gt 1 ] || die "${LACKS[0]%%. *}." "${LACKS[0]#*. }"
+    printf 'setup_env: error: %d things are missing, and nothing was downloaded.\n' ${#LACKS[@]} >&2
+    printf '  - %s\n' "${LACKS[@]}" >&2
+    [ "$MODE" = cpu ] || echo "  The Dockerfile makes an image that has all but GPUs and driver, from" \
+        "nvidia/cuda:13.0.0-base-ubuntu24.04: docs/gpu.md." >&2
+    exit 1
 }
 
 step() {
@@ -129,7 +179,7 @@ has() { "$PYTHON" -c 'import sys; from importlib.metadata import version; versio
 
 install_uv() { # pip brings it and lends it its settings
     local wanted pip
-    wanted=$(grep '^uv==' "$REQUIREMENTS")
+    wanted=$(grep -o '^uv==[^ ]*' "$REQUIREMENTS")
     step "uv, which installs the rest"
     pip=$("$PYTHON" "$ROOT/requirements/bundled_pip.py" 2>>"$LOG") || explain "looking for pip"
     UV_FLAGS=(--index-strategy unsafe-best-match) # as pip chooses
@@ -140,13 +190,13 @@ install_uv() { # pip brings it and lends it its settings
 }
 
 install_cpu() {
-    local torch index=()
+    local torch room index=()
     torch=$(grep '^torch==' "$REQUIREMENTS")
     [ -z "${REAL_TORCH_INDEX:-}" ] || index=(--index "$REAL_TORCH_INDEX")
     step "$torch+cpu"
     if ! uv --no-deps "${index[@]}" "$torch+cpu"; then
         logged -q 'No solution found' && [ -z "${REAL_TORCH_INDEX:-}" ] || explain "installing $torch+cpu"
-        check_room 10
+        ! room=$(no_room 10) || die "${room%%. *}." "${room#*. }"
         step "$torch, which brings CUDA, 3 GB more: your package index has no build for CPU (or set REAL_TORCH_INDEX)"
         uv --override "$REQUIREMENTS" "$torch" || explain "installing $torch"
     fi
@@ -155,27 +205,13 @@ install_cpu() {
 }
 
 install_gpu() {
-    local flash cuda reason
-    flash=$(grep '^flash-attn' "$REQUIREMENTS")
-    grep -v -e '^openrlhf' -e '^flash-attn' "$REQUIREMENTS" >"$TMPDIR/first.txt"
-    step "vLLM, and the PyTorch that it pins"
-    uv -r "$TMPDIR/first.txt" || explain "installing vLLM"
-    cuda=$("$PYTHON" -c 'import torch; print(torch.version.cuda or "")' 2>>"$LOG") || explain "importing torch"
-    if [ -z "$cuda" ]; then
-        "$VENV/bin/uv" pip uninstall --python "$PYTHON" torch >>"$LOG" 2>&1
-        die "pip's settings give a PyTorch without CUDA." "Take its CPU wheels out of them (pip config list)."
-    fi
+    local reason
+    step "the packages of requirements/gpu.txt: $(sed -n 's/^# Download: //p' "$REQUIREMENTS") to download"
+    # DeepSpeed alone has no wheel; it is plain Python
+    uv --no-deps --require-hashes --only-binary :all: --no-binary deepspeed -r "$REQUIREMENTS" ||
+        explain "installing the packages"
     [ -n "${REAL_GPU_ELSEWHERE:-}" ] ||
         reason=$(cd "$ROOT" && "$PYTHON" -m real_openrlhf.nvidia 2>>"$LOG") || die "${reason%%. *}." "${reason#*. }"
-    step "$flash: compiling it can take an hour; MAX_JOBS limits the memory, FLASH_ATTN_CUDA_ARCHS=90 the work (Hopper)"
-    if ! uv --only-binary :all: --no-deps "$flash"; then
-        "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" --version 2>/dev/null | grep -q "release ${cuda%%.*}\." ||
-            die "flash-attn must be compiled, and CUDA_HOME has no nvcc of CUDA ${cuda%%.*} (PyTorch's is $cuda)." \
-                "Install that toolkit, or use an image that has it, and run this again."
-        uv --no-build-isolation "$flash" || explain "compiling flash-attn"
-    fi
-    step "OpenRLHF"
-    uv --no-build-isolation-package flash-attn -r "$REQUIREMENTS" || explain "installing OpenRLHF"
 }
 
 [ "$MODE" != any ] || decide_mode
@@ -183,11 +219,7 @@ REQUIREMENTS=$ROOT/requirements/$MODE.txt
 [ "$MODE" = cpu ] && ROOM_GB=6 || ROOM_GB=20 # for gpu an estimate
 finish_if_right
 
-[ "$MODE" = cpu ] || [ -n "${REAL_GPU_ELSEWHERE:-}" ] || has_gpu ||
-    die "nvidia-smi finds no GPU." \
-        "To train without one: setup_env.sh cpu. On a login node of machines that have them: set REAL_GPU_ELSEWHERE=1."
-python=$(choose_python) || exit 1
-mkdir -p "$VENV" 2>/dev/null && [ -w "$VENV" ] || die "cannot write to $VENV." "Name another place with REAL_VENV."
+ask_all
 exec 9<"$VENV"
 if ! flock -n 9; then
     say "another run works on $VENV: waiting for it"
@@ -196,8 +228,6 @@ if ! flock -n 9; then
 fi
 [ -f "$STATE" ] || [ -z "$(ls -A "$VENV")" ] ||
     die "$VENV was not made by this script." "Delete it, or name another place with REAL_VENV."
-check_room "$ROOM_GB"
-
 if supported "$(version_of "$PYTHON")" && [ "$(sed -n 2p "$STATE" 2>/dev/null)" = "$(purpose)" ]; then
     : >"$LOG"
     step "completing $VENV"
@@ -223,7 +253,7 @@ uv --no-deps --no-build-isolation -e "$ROOT" || explain "installing real_openrlh
 patches apply >>"$LOG" 2>&1 || die "cannot patch OpenRLHF: $(tail -n 1 "$LOG")" "Delete $VENV and run this again."
 if [ -z "${REAL_GPU_ELSEWHERE:-}" ]; then
     step "a first import of it all"
-    "$PYTHON" "$ROOT/requirements/first_import.py" "$MODE" >>"$LOG" 2>&1 ||
+    "$PYTHON" "$ROOT/requirements/first_import.py" >>"$LOG" 2>&1 ||
         die "the environment cannot be imported: $(tail -n 1 "$LOG")." "See the log."
 fi
 rm -rf "$TMPDIR"

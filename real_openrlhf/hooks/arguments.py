@@ -284,6 +284,11 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
         )
+    if args.ds.attn_implementation == "flash_attention_torch" and args.ds.ring_attn_size > 1:
+        raise UserError(
+            "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
+            "flash_attention_2, which ring attention needs"
+        )
     if real:
         args.train.deal = "groups"
     args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded

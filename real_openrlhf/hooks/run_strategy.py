@@ -12,6 +12,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf import whole_folders
 from real_openrlhf.files import write_json
+from real_openrlhf.hooks import flash_attention_torch
 from real_openrlhf.hooks.fixes.adam_powers import restore_powers
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
@@ -38,6 +39,7 @@ class RunStrategy(DeepspeedStrategy):
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
         compile_less()
+        flash_attention_torch.register()
         keep_stores_here()
         offer_stacks()
         super().setup_distributed(*args, **named)

@@ -64,7 +64,7 @@ _GPU_MACHINERY = {
     "--vllm.gpu_memory_utilization": own("0.7"),
     "--ds.param_dtype": own("bf16"),
     "--ds.grad_accum_dtype": own("fp32", "gradients of micro-batches: in bf16 their sum is 1 % off or more"),
-    "--ds.attn_implementation": own("flash_attention_2"),
+    "--ds.attn_implementation": own("flash_attention_torch", "PyTorch's own kernels: nothing is compiled"),
     "--ds.packing_samples": own("", "no padding tokens"),
     "--train.dynamic_batch_enable": own("", "micro-batches by tokens, not by samples"),
     "--ds.logit_free": own("", "no table of tokens x vocabulary: by estimate half of a training step's memory"),
@@ -187,8 +187,7 @@ _CPU_SIZES = {
 _CPU_LIKE_GPU = replace(
     _CPU,
     name="cpu-like-gpu",
-    about="what a GPU run does, on two cores: packing, token budgets, sleep, recomputation; in a checkout",
-    flash_attn_in_torch=True,
+    about="what a GPU run does, on two cores: packing, token budgets, sleep, recomputation",
     settings={
         **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag not in _NOT_ON_CPU},
         **_CPU_SIZES,

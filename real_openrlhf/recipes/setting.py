@@ -51,7 +51,6 @@ class Recipe:
     gpus: int = 8
     nodes: int = 1
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray is given logical ones
-    flash_attn_in_torch: bool = False  # with the tests' stand-in for flash-attn (stand_in.py)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import (
     data_check,
     host_memory,
+    kernels,
     memory_estimate,
     model_check,
     preflight,
@@ -224,7 +225,9 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     findings.problems += preflight.batch_problems(plan)
     findings.problems += preflight.length_problems(plan)
     findings.problems += reward_check.reward_problems(plan)
-    machine = place.problems(plan)
+    machine = place.problems(plan) + ([] if place.address else kernels.problems(plan))
+    if dry_run:
+        print("\n".join(kernels.lines(plan)))
     if dry_run and place.address is None:
         findings.notes += machine  # a dry run is for every machine
     else:

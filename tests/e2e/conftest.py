@@ -10,7 +10,6 @@ import importlib.util
 import io
 import json
 import math
-import os
 import subprocess
 import sys
 import threading
@@ -24,8 +23,7 @@ import pytest
 from small_runs import LEARNING, REAL
 
 from real_openrlhf.errors import exit_code
-from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training import command, stand_in
+from real_openrlhf.training import command
 from real_openrlhf.training.launch import shared_ray
 
 HERE = Path(__file__).parent
@@ -33,8 +31,6 @@ STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
 REFUSED = 2  # the exit code of flags that are wrong
 LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
-# What `cpu-like-gpu` needs; for any other recipe it is a package that nobody imports.
-STAND_IN = stand_in.environment(RECIPES["cpu-like-gpu"], os.environ)
 # The verifier fails on these, and failing_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}
 
@@ -151,7 +147,7 @@ class SharedRay:
 
         if self.server is None or self.server.poll() is not None:
             self.stack.close()
-            environment = environment_of(["--algo", "real", *self.layout]) | STAND_IN | self.environment
+            environment = environment_of(["--algo", "real", *self.layout]) | self.environment
             before = psutil.Process().children()
             self.server = self.stack.enter_context(shared_ray.opened(self.socket, environment, self.log))
             (self.forks,) = {*psutil.Process().children()} - {*before, psutil.Process(self.server.pid)}

@@ -20,7 +20,10 @@ ROOMS = {
     TOP: (set(), {TOP, "algorithm", "patch_tool"}),
     "patch_tool": (set(), {TOP}),
     "algorithm": ({"torch"}, set()),
-    "hooks": ({"cpuinfo", "deepspeed", "openrlhf", "peft", "psutil", "ray", "torch"}, {TOP, "algorithm"}),
+    "hooks": (
+        {"cpuinfo", "deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},
+        {TOP, "algorithm"},
+    ),
     "runs": (set(), {TOP}),
     "recipes": (set(), {TOP, "algorithm", "runs"}),
     "report": ({"PIL", "matplotlib", "numpy", "torch"}, {TOP, "algorithm", "recipes", "runs"}),

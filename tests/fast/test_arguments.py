@@ -26,6 +26,7 @@ UPSTREAM = {
     "algo.kl.init_coef": 0.01,
     "algo.kl.use_loss": False,
     "data.max_images_per_prompt": 0,
+    "ds.attn_implementation": "eager",
     "ds.lora.dropout": 0.0,
     "ds.ring_attn_size": 1,
     "ds.tensor_parallel_size": 1,

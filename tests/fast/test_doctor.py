@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from importlib.metadata import requires, version
@@ -72,21 +73,17 @@ def test_another_openrlhf_is_a_failure(site):
     assert of(doctor.check_packages)["openrlhf"].level == "FAIL"
 
 
-@pytest.mark.parametrize("gpus, level", [(0, "ok"), (8, "warn")])
-def test_flash_attn_is_missed_only_where_there_are_gpus(site, monkeypatch, gpus, level):
+def test_what_openrlhf_asks_for_and_nothing_imports_is_not_missed(site):
     site("openrlhf", OPENRLHF_VERSION, "flash-attn==2.8.3")
-    monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)  # that this machine has not
-    found = of(doctor.check_packages)["flash-attn"]
-    assert (found.level, doctor.WITHOUT_FLASH_ATTN in found.todo) == (level, gpus > 0)
+    assert set(of(doctor.check_packages)) == {"openrlhf"}
 
 
 def test_the_installed_stack_is_measured_against_the_pins_of_openrlhf():
     pytest.importorskip("openrlhf")
     exact = [text for text in requires("openrlhf") if "==" in text and "extra" not in text]
-    assert len(exact) >= 4
+    names = {re.match(r"[\w-]+", text)[0] for text in exact} - set(doctor.NOT_NEEDED)
     found = of(doctor.check_packages)
-    for text in exact:
-        assert re.match(r"[\w-]+", text)[0] in found
+    assert len(names) >= 3 and names <= found.keys()
     assert found["ray"].found.startswith(version("ray"))
 
 
@@ -177,7 +174,6 @@ H200 = ["H200", 139 * 2**30]
         ([], None, "cpu", 0, ["ok", "ok"]),
         ([], "13.0", "cpu", 0, ["ok", "ok"]),
         ([H200] * 8, "13.0", "cuda", 8, ["ok", "ok", "ok"]),
-        ([H200] * 8, "12.8", "cuda", 8, ["ok", "FAIL", "ok"]),
         ([], None, "cpu", 8, ["FAIL", "ok"]),
         ([], "13.0", "cpu", 8, ["FAIL", "ok"]),
         ([H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
@@ -189,7 +185,6 @@ def test_devices(monkeypatch, cuda, built_for, accelerator, gpus, levels):
     monkeypatch.setattr(doctor, "probe", lambda program, timeout: answer)
     monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
     monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
-    monkeypatch.setattr(nvidia, "toolkit_version", lambda: "13.1")
     found = list(doctor.check_devices())
     assert [check.level for check in found] == levels
     assert all(bool(check.todo) == (check.level != "ok") for check in found)
@@ -197,6 +192,20 @@ def test_devices(monkeypatch, cuda, built_for, accelerator, gpus, levels):
         assert found[0].found == f"{len(cuda)} x H200, 139 GB each"
     if gpus and not cuda:
         assert ("driver 550.54.15" in found[0].found) == bool(built_for)
+
+
+@pytest.mark.parametrize(
+    "there, header, found",
+    [(("gcc",), True, "gcc, and"), (("clang",), True, "clang"), ((), True, "none"), (("gcc",), False, "without")],
+)
+def test_beside_a_gpu_triton_needs_a_compiler_and_pythons_headers(monkeypatch, tmp_path, there, header, found):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in there else None)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    if header:
+        (tmp_path / "Python.h").touch()
+    check = doctor._compiler()
+    assert found in check.found and (check.level == "ok") == (bool(there) and header) == (not check.todo)
 
 
 @pytest.mark.parametrize("free, level", [(100, "ok"), (5, "warn"), (0.5, "FAIL")])

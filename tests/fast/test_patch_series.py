@@ -63,6 +63,7 @@ SEAMS = {
     "run_controller",
     "run_strategy",
     "trainer_classes",
+    "weight_buckets",
 }
 
 

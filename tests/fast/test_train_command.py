@@ -32,8 +32,7 @@ def parse(*words) -> argparse.Namespace:
 
 
 def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
-    recipe = RECIPES["cpu" if on_cpu else "qwen7b"]
-    return Place(address=address, working_dir=working_dir, gpus_here=gpus, gpu_gb=None, on_cpu=on_cpu, recipe=recipe)
+    return Place(address=address, working_dir=working_dir, gpus_here=gpus, gpu_gb=None, on_cpu=on_cpu)
 
 
 def plan(recipe="qwen7b", algo="real", user=None, removed=()):

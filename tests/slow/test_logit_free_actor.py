@@ -1,11 +1,9 @@
 """OpenRLHF's Actor gives the same with `--ds.logit_free` and without, however it is asked and whatever it is given."""
 
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from einops import rearrange
 from openrlhf.models import Actor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -13,24 +11,6 @@ from real_openrlhf.hooks.logit_free_head import attach
 
 TEMPERATURE = 0.6
 ACTIONS = 6
-
-
-@pytest.fixture
-def flash_attn(monkeypatch):
-    """The padding functions that packing takes from flash-attn, which needs a GPU to be installed."""
-    padding = ModuleType("flash_attn.bert_padding")
-
-    def unpad_input(hidden, mask):
-        indices = mask.flatten().nonzero().flatten()
-        return hidden.flatten(0, 1)[indices], indices, None, None, None
-
-    def pad_input(hidden, indices, batch, seqlen):
-        return hidden.new_zeros(batch * seqlen, 1).index_copy(0, indices, hidden).view(batch, seqlen, 1)
-
-    padding.unpad_input, padding.pad_input, padding.rearrange = unpad_input, pad_input, rearrange
-    padding.index_first_axis = lambda hidden, indices: hidden[indices]
-    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))  # needs a GPU
-    monkeypatch.setitem(sys.modules, "flash_attn.bert_padding", padding)
 
 
 def actors(packing: bool) -> tuple[Actor, Actor, list[str]]:
@@ -65,7 +45,7 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("packing", [False, True])
-def test_log_probs_entropies_and_gradients_of_a_training_step(flash_attn, packing):
+def test_log_probs_entropies_and_gradients_of_a_training_step(packing):
     *pair, lines = actors(packing)
     given, found = batch(), []
     for actor in pair:
@@ -83,7 +63,7 @@ def test_log_probs_entropies_and_gradients_of_a_training_step(flash_attn, packin
 
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("asked", [{}, {"return_output": True}, {"action_mask": None, "return_logprobs": True}])
-def test_the_other_ways_to_ask(flash_attn, packing, asked):
+def test_the_other_ways_to_ask(packing, asked):
     plain, logit_free, _ = actors(packing)
     given = batch() | asked
     with torch.no_grad():

@@ -5,6 +5,7 @@ A new environment takes seconds, so most tests share one and break it in their o
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import small_world
 from every import EVERY, every
 from small_world import REPOSITORY, SITE, World, make_wheel
 
-from real_openrlhf import patching
+from real_openrlhf import OPENRLHF_VERSION, patching
 
 NO_INDEX_ANSWERS = {
     "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
@@ -190,7 +191,7 @@ def test_a_run_that_is_killed_at_any_moment_is_finished_by_the_next(world, tmp_p
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=every)])
 def test_a_stop_reaches_the_compilers_and_frees_the_environment(world, unfinished, stop, tmp_path):
-    """A package that is built for ever stands for flash-attn."""
+    """By a package that is built for ever."""
     source = tmp_path / "endless-1.0"
     source.mkdir()
     (source / "pyproject.toml").write_text(
@@ -272,7 +273,7 @@ def test_no_room(world, tmp_path):
     with world.shim("df", 'echo Filesystem\necho "/dev/x 9000000 7000000 2000000 78% /"'):
         result = world.setup(tmp_path / "venv")
     assert_one_line(result, "needs 6 GB of free space, and there is 1 GB", "REAL_VENV")
-    assert not list((tmp_path / "venv").iterdir())
+    assert not (tmp_path / "venv").exists()
 
 
 @every
@@ -367,40 +368,122 @@ def test_any_is_as_the_machine_is(world, tmp_path, gpus, mode):
     assert ("no GPU here and no environment" in lines[0]) == (mode == "cpu")
 
 
-@every
-def test_gpu(world, tmp_path):
-    """A PyTorch without CUDA, one that the driver is too old for, no compiler for flash-attn, and then it works."""
-    own, venv = tmp_path / "wheels", tmp_path / "venv"
-    own.mkdir()
+def told(result: subprocess.CompletedProcess) -> list[str]:
+    """What is missing, where it is more than one thing."""
+    assert result.returncode == 1 and result.stdout == "", result.stdout
+    first, *rest = result.stderr.splitlines()
+    assert "nothing was downloaded" in first and "docs/gpu.md" in rest[-2] + rest[-1]
+    return [line for line in rest if line.startswith("  - ")]
+
+
+def test_all_that_a_gpu_machine_lacks_is_told_at_once(world, tmp_path):
+    small = 'echo Filesystem\necho "/dev/x 9000000 7000000 2000000 78% /"'
+    with (
+        world.gpus(2, driver="550.54.15", capability="7.5", cuda="12.4"),
+        world.shim("df", small),
+        world.shim("getconf", "echo glibc 2.17"),
+    ):
+        python = fake_python(tmp_path, "3.10")
+        lines = told(world.setup(tmp_path / "venv", "gpu", REAL_PYTHON=python, CC="/no/gcc", **NO_INDEX_ANSWERS))
+    expected = [
+        ("Python 3.11 or 3.12", "REAL_PYTHON="),
+        ("glibc 2.28", "glibc 2.17"),
+        ("The driver is 550.54.15, and CUDA 13 needs 580", "cuda-compat-13-0"),
+        ("compute capability 7.5", "A100"),
+        ("no C compiler /no/gcc", "Install gcc"),
+        ("needs 20 GB of free space, and there is 1 GB", "REAL_VENV"),
+    ]
+    for line, parts in zip(lines, expected, strict=True):
+        assert all(part in line for part in parts), line
+    assert not (tmp_path / "venv").exists()
+
+
+def python_without_headers(folder: Path) -> str:
+    path = folder / "python-without-headers"
+    path.write_text(f'#!/bin/sh\ncase "$2" in *include*) echo /nowhere ;; *) exec {sys.executable} "$@" ;; esac\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compat_package_stands_in_for_the_driver(world, tmp_path):
+    words = {"REAL_PYTHON": python_without_headers(tmp_path)}
+    with world.gpus(1, driver="550.54.15", cuda="12.4"):
+        assert len(told(world.setup(tmp_path / "venv", "gpu", **words))) == 2
+    with world.gpus(1, driver="550.54.15", cuda="13.0"):
+        result = world.setup(tmp_path / "venv", "gpu", **words)
+    assert_one_line(result, "has no Python.h", "apt install", "-dev")
+
+
+def wheels_for_gpus(world: World, folder: Path) -> Path:
+    """And the lock file that asks for them."""
+    folder.mkdir()
     for name in ("openrlhf", "uv"):
         (wheel,) = world.wheels.glob(f"{name}-*")
-        shutil.copy(wheel, own)
-    make_wheel(own, "vllm", "0.29.0", {"vllm/part299.py": b""})
-    make_wheel(own, "torch", "2.13.0", small_world.GPU_TORCH)
+        shutil.copy(wheel, folder)
+    make_wheel(folder, "vllm", "0.29.0", {"vllm/part299.py": b""})
+    make_wheel(folder, "torch", "2.13.0", small_world.GPU_TORCH)
+    world.lock_gpu(folder)
+    return folder
+
+
+def test_the_containers_steps(world, tmp_path):
+    """Its own command makes the environment where no GPU is; system packages are only read."""
+    text = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
+    steps = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
+    assert [name for name, _ in steps] == ["FROM", "RUN", "COPY", "RUN", "ENV", "WORKDIR"]
+    system, command = (rest for name, rest in steps if name == "RUN")
+    assert subprocess.run(["bash", "-n", "-c", system]).returncode == 0
+    assert {"gcc", "python3.12-dev", "python3.12-venv"} <= set(system.split())
+    assert steps[2][1].split() == [".", "/opt/real-openrlhf"] and steps[4][1] == "PATH=/opt/venv/bin:$PATH"
+    own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
+    for theirs, ours in (("/opt/real-openrlhf", "$HERE"), ("/opt/venv", str(venv)), ("python3.12", sys.executable)):
+        assert theirs in command
+        command = command.replace(theirs, f'"{ours}"')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "REAL_", "UV_"))}
+    environment |= {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": own.as_uri()}
+    environment |= {"HERE": str(world.repository), "PATH": f"{world.shims}:{os.environ['PATH']}"}
+    with world.gpus(0):
+        done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    world.assert_right(venv, "gpu")
+
+
+def test_gpu(world, tmp_path):
+    """From a lock with hashes; a PyTorch that sees no GPU, a file that is another, and then it works."""
+    own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
 
     def setup(*words: str, **variables: str) -> subprocess.CompletedProcess:
-        return world.setup(venv, *words, PIP_FIND_LINKS=own.as_uri(), CUDA_HOME="/nowhere", **variables)
+        return world.setup(venv, *words, PIP_FIND_LINKS=own.as_uri(), FAKE_CUDA="13.0", **variables)
 
-    with world.gpus(2, driver="550.54.15"):
-        assert_one_line(setup("gpu"), "a PyTorch without CUDA", "pip config list")
-        blind = setup("gpu", FAKE_CUDA="13.0")
-        assert_one_line(
-            blind,
-            "torch sees no GPU, nvidia-smi sees 2: driver 550.54.15, torch built for CUDA 13.0 needs driver 580",
-            "Update the driver",
-        )
-        usable = {"FAKE_CUDA": "13.0", "FAKE_GPUS": "usable"}
-        assert_one_line(setup("gpu", **usable), "no nvcc of CUDA 13 ", "Install that toolkit")
-        make_wheel(own, "flash_attn", "2.8.3", {"flash_attn.py": b""})
-        result = setup("gpu", **usable)
+    with world.gpus(2):
+        blind = setup("gpu")
+        assert "0.1 GB to download" in blind.stdout
+        assert_one_line(blind, "torch sees no GPU, nvidia-smi sees 2", "Look at CUDA_VISIBLE_DEVICES")
+        result = setup("gpu", FAKE_GPUS="usable")
         assert result.returncode == 0, result.stderr
         world.assert_right(venv, "gpu")
+        make_wheel(own, "vllm", "0.29.0", {"vllm/part299.py": b"# another"})
+        shutil.rmtree(venv)
+        assert_one_line(setup("gpu", FAKE_GPUS="usable"), "installing the packages failed", "vllm")
+        world.lock_gpu(own)
+        assert setup("gpu", FAKE_GPUS="usable").returncode == 0
     with world.gpus(0):
         assert setup("gpu", PIP_NO_INDEX="1").stdout.count("\n") == 1
         assert setup("any").stdout.count("\n") == 1
         mark_incomplete(venv)
-        assert_one_line(setup("gpu", FAKE_CUDA="13.0"), "nvidia-smi finds no GPU")
-        assert setup("gpu", FAKE_CUDA="13.0", REAL_GPU_ELSEWHERE="1").returncode == 0
+        assert_one_line(setup("gpu"), "nvidia-smi finds no GPU")
+        assert setup("gpu", REAL_GPU_ELSEWHERE="1").returncode == 0
         process = world.start(venv, "cpu")
         assert "making" in lines_until(process, "(cpu, Python")[0]
         kill(process)
+
+
+def test_the_lock_for_gpus_is_whole():
+    """Of all that gpu.in asks for, with hashes, and without what would be compiled."""
+    text = (REPOSITORY / "requirements/gpu.txt").read_text()
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.M))
+    assert len(pins) == len(re.findall(r"^\w", text, re.M)) > 200
+    asked = re.findall(r"^([\w-]+)(?:\[\w+\])?(?:==(\S+))?$", (REPOSITORY / "requirements/gpu.in").read_text(), re.M)
+    assert len(asked) > 10 and all(pins[name] == (version or pins[name]) for name, version in asked)
+    assert "flash-attn" not in pins and pins["openrlhf"] == OPENRLHF_VERSION
+    assert float(re.search(r"^# Download: ([\d.]+) GB$", text, re.M)[1]) > 1

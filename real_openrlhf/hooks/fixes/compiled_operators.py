@@ -1,7 +1,8 @@
-"""What DeepSpeed compiles on CPU when a run first needs it, and what it asks before: as little as training takes.
+"""What DeepSpeed compiles when a run first needs it, and what it asks before: as little as training takes.
 
-Its AdamW for GPUs would be compiled for a minute, and does on a CPU what PyTorch's does, which takes its place. Only
-the one for offloaded states is compiled (--ds.adam_offload).
+Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's does the same and takes its place: fused on GPUs,
+plain on CPU, so that committed runs can be made again. Only the one for offloaded states is compiled
+(--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough for it.
 """
 
 import functools
@@ -13,6 +14,7 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 from deepspeed.ops.adam import cpu_adam, fused_adam
+from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
 from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
@@ -25,7 +27,7 @@ class AdamW(torch.optim.AdamW):
     def __init__(self, params: object, adam_w_mode: bool = True, **settings: object) -> None:
         if not adam_w_mode:
             raise ValueError("this is AdamW: OpenRLHF asks for nothing else")
-        super().__init__(params, **settings)  # type: ignore[arg-type]
+        super().__init__(params, fused=get_accelerator().device_name() != "cpu", **settings)  # type: ignore[arg-type]
 
 
 def compile_less() -> None:
@@ -34,7 +36,8 @@ def compile_less() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     CPUOpBuilder.cxx_args = lambda self: [word for word in _arguments(self) if word != "-g"]
     cpuinfo.get_cpu_info = cpu_adam.get_cpu_info = cpu_info
-    if get_accelerator().device_name() == "cpu" and AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
+    cpu_adam.CPUAdamBuilder = CPUAdamBuilder  # beside a GPU DeepSpeed links CUDA to it, which it does not use
+    if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
         deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
 

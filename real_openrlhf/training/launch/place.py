@@ -10,10 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf import nvidia
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import Recipe
-from real_openrlhf.training import stand_in
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import forked_workers, threads
 
@@ -51,7 +49,6 @@ class Place:
     gpus_here: int
     gpu_gb: float | None
     on_cpu: bool
-    recipe: Recipe
 
     @classmethod
     def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
@@ -63,7 +60,6 @@ class Place:
             gpus_here=count,
             gpu_gb=gpu_gb,
             on_cpu=recipe.on_cpu and not count,
-            recipe=recipe,
         )
 
     @property
@@ -77,8 +73,6 @@ class Place:
             return f"a job on the Ray cluster {self.job_address}"
         if self.address:
             return f"the Ray cluster {self.address} (RAY_ADDRESS)"
-        if self.recipe.flash_attn_in_torch:
-            return f"this machine, on CPU with logical GPUs; flash-attn is plain torch ({stand_in.FOLDER})"
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
     def threads(self, plan: Plan) -> str:
@@ -109,7 +103,7 @@ class Place:
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
             ours = _compiler_environment()
-        environment = {**ours, **os.environ, **stand_in.environment(self.recipe, os.environ)}
+        environment = {**ours, **os.environ}
         if self.address is None:
             environment = {**LOOPBACK, **environment}
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
@@ -123,9 +117,6 @@ class Place:
         """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
         nodes, needed = plan.layout[0], plan.gpus
         apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
-        wrong = stand_in.problems(self.recipe, self.gpus_here)
-        if wrong:
-            return wrong
         if self.address:
             return self._ask_cluster(self.address, nodes, needed)
         if nodes > 1:
@@ -164,13 +155,11 @@ class Place:
 
 
 def _compiler_environment() -> dict[str, str]:
-    """What DeepSpeed needs to compile for GPUs. A place of this machine's own: only here are stale locks told from
-    those of others that share the environment."""
+    """Where DeepSpeed compiles its Adam for offloaded states. A place of this machine's own: only here are stale locks
+    told from those of others that share the environment."""
     ours = {}
     if os.access(sys.prefix, os.W_OK):
         ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
-    if nvidia.toolkit_fits():
-        ours["DS_SKIP_CUDA_CHECK"] = "1"  # DeepSpeed's own table of what goes together ends at CUDA 12
     return ours
 
 

@@ -1,13 +1,10 @@
-"""The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes, who may take its stand-in."""
-
-import os
+"""The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes."""
 
 import pytest
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training import stand_in
 
 LIKE_GPU = RECIPES["cpu-like-gpu"]
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
@@ -45,22 +42,3 @@ def test_the_list_has_nothing_that_could_be_tried():
             flag in recipe.settings and (flag not in here or recipe.settings[flag].words != here[flag].words)
             for recipe in (RECIPES[name] for name in ON_GPUS)
         )
-
-
-def test_nobody_else_may_take_the_stand_in(monkeypatch):
-    for recipe in RECIPES.values():
-        assert stand_in.problems(recipe, gpus=0) == []
-        assert (stand_in.environment(recipe, {}) != {}) == (recipe is LIKE_GPU)
-    assert "without a GPU" in stand_in.problems(LIKE_GPU, gpus=1)[0]
-    monkeypatch.syspath_prepend(str(stand_in.FOLDER))
-    assert stand_in.problems(LIKE_GPU, gpus=0) == []
-    assert "PYTHONPATH" in stand_in.problems(RECIPES["cpu"], gpus=0)[0]
-
-
-def test_without_a_checkout_the_recipe_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(stand_in, "FOLDER", tmp_path / "none")  # as in a wheel
-    assert "checkout" in stand_in.problems(LIKE_GPU, gpus=0)[0]
-
-
-def test_a_path_of_the_users_own_stays():
-    assert stand_in.environment(LIKE_GPU, {"PYTHONPATH": "/x"})["PYTHONPATH"].split(os.pathsep)[1:] == ["/x"]

@@ -1,0 +1,156 @@
+"""`--ds.attn_implementation flash_attention_torch`: attention by kernels that PyTorch itself ships, with a backward.
+
+transformers calls `attention` in every layer. Sequences are packed one behind another: on CUDA one call of
+`varlen_attn` takes them all, on CPU each is computed by itself.
+"""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from real_openrlhf.errors import UserError
+
+NAME = "flash_attention_torch"
+REMEDY = (
+    "Give --ds.attn_implementation flash_attention_2 if flash-attn is installed; without it --ds.attn_implementation "
+    "eager --no-ds.packing_samples --no-train.dynamic_batch_enable"
+)
+_choose = PreTrainedModel._check_and_adjust_attn_implementation
+
+
+class Sequences(NamedTuple):
+    """Where the packed sequences lie."""
+
+    bounds: Tensor  # int32: where each one begins, then the end of the last
+    longest: int
+    places: Tensor | None = None  # of the packed tokens in a padded batch
+
+    @classmethod
+    def from_lengths(cls, lengths: Tensor, places: Tensor | None = None) -> "Sequences":
+        lengths = lengths[lengths > 0]
+        return cls(F.pad(lengths.cumsum(0), (1, 0)).int(), int(lengths.max()), places)
+
+    @classmethod
+    def from_mask(cls, mask: Tensor) -> "Sequences":
+        return cls.from_lengths(mask.sum(-1), mask.flatten().nonzero().squeeze(1))
+
+    @classmethod
+    def from_positions(cls, positions: Tensor) -> "Sequences":
+        """A sequence begins where positions do not go on, and in each row."""
+        begins = F.pad(positions.diff() != 1, (1, 0), value=True).flatten().nonzero().squeeze(1)
+        return cls.from_lengths(F.pad(begins, (0, 1), value=positions.numel()).diff())
+
+
+def register() -> None:
+    """In every process that loads a model for training or log-probabilities, before it does."""
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, keep_mask)
+    PreTrainedModel._check_and_adjust_attn_implementation = choose
+
+
+def choose(model: PreTrainedModel, name: str | None, *rest, **named) -> str:
+    """transformers would look on the hub for a kernel of our name, or take another one without an error."""
+    if name != NAME:
+        return _choose(model, name, *rest, **named)
+    refuse_unknown(model)
+    return NAME
+
+
+def refuse_unknown(model: PreTrainedModel) -> None:
+    """A model whose attention is more than causal softmax attention with a window."""
+    config = model.config.get_text_config()
+    compatible = getattr(model, "_compatible_flash_implementations", None)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if compatible:
+        found = f"names its own attention kernels ({', '.join(compatible)})"
+    elif not model._supports_flash_attn:
+        found = "supports no flash attention in transformers"
+    elif getattr(config, "attn_logit_softcapping", None):
+        found = f"caps its attention scores (attn_logit_softcapping {config.attn_logit_softcapping})"
+    elif "chunked_attention" in (getattr(config, "layer_types", None) or ()):
+        found = "attends in chunks (layer_types chunked_attention)"
+    elif width % 8 or width > 256:
+        found = f"has heads of width {width}, and the kernel takes multiples of 8 up to 256"
+    else:
+        return
+    refuse(f"{type(model).__name__} {found}")
+
+
+def refuse(what: str) -> None:
+    raise UserError(f"{NAME}: {what}. {REMEDY}")
+
+
+def keep_mask(batch_size: int, *, attention_mask: Tensor | None = None, use_vmap: bool = False, **_) -> Tensor | None:
+    """The mask of padding as it is. Causality and windows need none."""
+    if use_vmap:
+        refuse("this model adds a mask of its own to the causal one")
+    return attention_mask
+
+
+def attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    position_ids: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Of (batch, heads, tokens, width); what comes back is (batch, tokens, heads, width)."""
+    if dropout or any(others.get(name) is not None for name in ("softcap", "s_aux")):
+        refuse("this model asks for dropout, a cap of its scores or attention sinks")
+    if others.get("is_causal") is False or not getattr(module, "is_causal", True) or query.shape[2] != key.shape[2]:
+        refuse("attention that is not causal over whole sequences, or with a cache of keys")
+    if query.shape[3] != value.shape[3]:
+        refuse(f"keys of width {query.shape[3]} and values of width {value.shape[3]}")
+    batch, _, length, _ = query.shape
+    found = sequences(attention_mask, position_ids, batch)
+    q, k, v = (one.transpose(1, 2).flatten(0, 1) for one in (query, key, value))
+    if found.places is not None:
+        q, k, v = (one[found.places] for one in (q, k, v))
+    way = by_kernel if query.is_cuda else one_by_one
+    result = way(q, k, v, found, scaling, sliding_window)
+    if found.places is not None:
+        result = result.new_zeros(batch * length, *result.shape[1:]).index_copy(0, found.places, result)
+    return result.view(batch, length, *result.shape[1:]), None
+
+
+def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequences:
+    """Found in a forward's first layer, and kept with the tensor that all its layers are given."""
+    given: Any = positions if mask is None else mask
+    if given is None or given.ndim != 2:
+        refuse("this model hands attention neither positions nor a mask of padding, of (batch, tokens)")
+    if not hasattr(given, "_sequences"):
+        by_mask = mask is not None
+        given._sequences = Sequences.from_mask(given) if by_mask else Sequences.from_positions(given.expand(batch, -1))
+    return given._sequences
+
+
+def by_kernel(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | None, window: int | None) -> Tensor:
+    """The kernel counts a window without the token itself; -1 is none."""
+    if q.dtype not in (torch.bfloat16, torch.float16):
+        refuse(f"the kernel takes bf16 and fp16, not {q.dtype}")
+    sides, shared = (window - 1 if window else -1, 0), q.shape[1] != k.shape[1]
+    ends = of.bounds, of.bounds, of.longest, of.longest
+    found: Any = varlen_attn(q, k, v, *ends, scale=scale, window_size=sides, enable_gqa=shared)
+    return found
+
+
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | None, window: int | None) -> Tensor:
+    parts, shared = [], q.shape[1] != k.shape[1]
+    for begin, end in pairwise(of.bounds.tolist()):
+        seen, length = None, end - begin
+        if window and length > window:
+            seen = q.new_ones(length, length, dtype=torch.bool).tril().triu(1 - window)
+        x, y, z = (one[begin:end].transpose(0, 1)[None] for one in (q, k, v))
+        part = F.scaled_dot_product_attention(x, y, z, seen, 0.0, seen is None, scale=scale, enable_gqa=shared)
+        parts.append(part[0].transpose(0, 1))
+    return torch.cat(parts)

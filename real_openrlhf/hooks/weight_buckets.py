@@ -1,0 +1,66 @@
+"""What vLLM is handed at once: about 1 GB of weights instead of one tensor.
+
+For each tensor that it hands over OpenRLHF calls every engine, gathers a handle from every rank and waits for all. A
+bucket goes that way as if it were one flat tensor, and the engine's end takes it apart again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BUCKET_BYTES = 1 << 30
+
+
+class Parts:
+    """Travels as the bucket's name. No dataclass: vLLM would send it to its engine as a dictionary."""
+
+    def __init__(self, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> None:
+        self.names, self.shapes = names, shapes
+
+    def __str__(self) -> str:
+        return f"{self.names[0]} and {len(self.names) - 1} more"
+
+    def split(self, flat: Tensor) -> list[tuple[str, Tensor]]:
+        sizes = [prod(shape) for shape in self.shapes]
+        return [
+            (name, part.view(shape))
+            for name, part, shape in zip(self.names, flat.split(sizes), self.shapes, strict=True)
+        ]
+
+
+class Buckets:
+    """(Parts, flat tensor) for (name, parameter); `gathered(parameter)` makes a ZeRO-3 parameter whole for a while."""
+
+    def __init__(self, weights: Any, gathered: Callable[[Any], AbstractContextManager]) -> None:
+        self.weights, self.gathered = weights, gathered
+        self.sizes: list[int] = []  # how many tensors each bucket has
+        room, kind = 0, None
+        for _, one in getattr(weights, "parameters", weights):  # merged ones (lora_weights.py) are made when they go
+            size = getattr(one, "ds_numel", one.numel()) * one.element_size()
+            if size > room or one.dtype != kind:
+                self.sizes.append(0)
+                room, kind = BUCKET_BYTES, one.dtype
+            self.sizes[-1] += 1
+            room -= size
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[tuple[Parts, Tensor]]:
+        weights = iter(self.weights)
+        for size in self.sizes:
+            yield self._bucket([next(weights) for _ in range(size)])
+
+    def _bucket(self, weights: Sequence[tuple[str, Any]]) -> tuple[Parts, Tensor]:
+        shapes = [tuple(getattr(one, "ds_shape", one.shape)) for _, one in weights]
+        flat = torch.empty(sum(map(prod, shapes)), dtype=weights[0][1].dtype, device=weights[0][1].device)
+        parts = Parts([name for name, _ in weights], shapes)
+        for (_, place), (_, one) in zip(parts.split(flat), weights, strict=True):
+            with self.gathered(one):
+                place.copy_(one.data)
+        setattr(flat, "ds_shape", flat.shape)  # noqa: B010  what OpenRLHF asks a ZeRO-3 parameter for
+        return parts, flat

@@ -1,0 +1,76 @@
+"""Resolves gpu.in to gpu.txt: every package with the hashes of the files that Python 3.11 and 3.12 take on Linux.
+
+python requirements/lock.py        the environment's uv asks the package index; what is in gpu.txt stays if it can
+"""
+
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import tomllib
+
+HERE = Path(__file__).resolve().parent
+PYTHONS = ("3.11", "3.12")
+GLIBC = "2_28"  # the oldest that PyTorch's and vLLM's wheels run with
+# Asked for by openrlhf and imported by nothing here. flash-attn would be compiled.
+LEFT_OUT = ("flash-attn", "transformers-stream-generator")
+HEADER = """\
+# The whole training stack on a machine with NVIDIA GPUs, for Python 3.11 and 3.12 on Linux x86_64, glibc {glibc} or
+# later. Made of gpu.in by lock.py; examples/scripts/setup_env.sh gpu installs it.
+# Left out on purpose, and nothing here imports it: {left_out} (asked for by openrlhf).
+# Download: {gb:.1f} GB
+"""
+
+
+def resolve(python: str, folder: Path) -> list[dict]:
+    overrides, lock = folder / "overrides.txt", folder / f"pylock.py{python.replace('.', '')}.toml"
+    overrides.write_text("".join(f'{name}; sys_platform == "never"\n' for name in LEFT_OUT))
+    held = folder / "held.txt"
+    lines = (HERE / "gpu.txt").read_text().splitlines() if (HERE / "gpu.txt").exists() else []
+    held.write_text("\n".join(line.removesuffix(" \\") for line in lines if line[:1].isalnum()))
+    subprocess.run(
+        [
+            *(Path(sys.executable).with_name("uv"), "pip", "compile", HERE / "gpu.in", "-q", "-o", lock),
+            *("--override", overrides, "--constraint", held, "--format", "pylock.toml"),
+            *("--python-version", python, "--python-platform", f"x86_64-manylinux_{GLIBC}"),
+        ],
+        check=True,
+    )
+    return tomllib.loads(lock.read_text())["packages"]
+
+
+def files(package: dict) -> list[dict]:
+    """Its wheels; of what has none, which is plain Python, the source."""
+    return package.get("wheels") or [package["sdist"]]
+
+
+def size(package: dict) -> int:
+    """Of its file for one Python. Some indexes leave it out, and the file's own server tells."""
+    file = files(package)[-1]
+    if "size" not in file:
+        with urllib.request.urlopen(urllib.request.Request(file["url"], method="HEAD"), timeout=60) as answer:
+            file["size"] = int(answer.headers["Content-Length"])
+    return file["size"]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        locks = [resolve(python, Path(folder)) for python in PYTHONS]
+    found: dict[str, set[str]] = {}
+    for package in (package for lock in locks for package in lock):
+        hashes = found.setdefault(f"{package['name']}=={package['version']}", set())
+        hashes |= {file["hashes"]["sha256"] for file in files(package)}
+    with ThreadPoolExecutor(8) as ask:
+        gb = sum(ask.map(size, locks[0])) / 1e9
+    lines = [HEADER.format(glibc=GLIBC.replace("_", "."), left_out=" and ".join(LEFT_OUT), gb=gb).rstrip()]
+    for name, hashes in sorted(found.items()):
+        lines.append(" \\\n    ".join([name, *(f"--hash=sha256:{one}" for one in sorted(hashes))]))
+    (HERE / "gpu.txt").write_text("\n".join(lines) + "\n")
+    print(f"{len(found)} packages, {gb:.1f} GB")
+
+
+if __name__ == "__main__":
+    main()
