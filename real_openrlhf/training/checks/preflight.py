@@ -77,16 +77,19 @@ def openrlhf_checks(argv: list[str]) -> SimpleNamespace:
     return train_ppo_ray.parse_args(argv)
 
 
-def about_weightless(plan: Plan) -> str:
-    """For the dry run of a plan that the checks accept."""
+def about_weightless(plan: Plan) -> list[str]:
+    """A line for a dry run, if the checks accept the plan."""
     from real_openrlhf.hooks.skipping import said
 
-    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-        args = openrlhf_checks(plan.argv())
-    return (
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            args = openrlhf_checks(plan.argv())
+    except (Exception, SystemExit):  # `combination_problems` has told why
+        return []
+    return [
         f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}. The "
         "estimates assume that there are none"
-    )
+    ]
 
 
 def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
