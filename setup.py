@@ -28,7 +28,7 @@ setup(
         "eval": ["vllm", VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", VERIFIER],
         "grade": [VERIFIER],
-        "report": ["matplotlib", "pillow", "pyarrow", "tensorboard"],
+        "report": ["matplotlib", "mpmath", "pillow", "pyarrow", "tensorboard"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={

@@ -13,6 +13,7 @@ import socket
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 PHASE = ".phase"
 ASK = signal.SIGUSR1
@@ -46,7 +47,9 @@ def offer_stacks() -> None:
 
 def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
     """Of all processes below one: a file for each that answers, and a list of all; how many answered."""
-    processes = below(above)
+    import psutil
+
+    processes = {process.pid: _about(process) for process in psutil.Process(above).children(recursive=True)}
     folder.mkdir(parents=True, exist_ok=True)
     asked = {}
     for pid in processes:
@@ -64,25 +67,22 @@ def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
         with contextlib.suppress(OSError):
             said = written.read_bytes()[before:]
             if said:
-                (folder / f"{pid}.txt").write_bytes(f"{_title(pid)}\n".encode() + said)
+                (folder / f"{pid}.txt").write_bytes(f"{processes[pid]}\n".encode(errors="backslashreplace") + said)
                 answered += 1
     (folder / "processes.txt").write_text(
-        "".join(f"{pid}  {_state(pid)}  {_title(pid)}\n" for pid in processes), errors="backslashreplace"
+        "".join(f"{pid}  {about}\n" for pid, about in processes.items()), errors="backslashreplace"
     )
     return answered
 
 
-def below(above: int) -> list[int]:
-    """The processes that this one started, and those that they started."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found = [above]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid and child not in found]
-    return found[1:]
+def _about(process: Any) -> str:
+    """What it does, such as running, sleeping, disk-sleep, stopped or zombie, and its command."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        found = process.as_dict(["status", "cmdline"])
+        return f"{found['status']}  {' '.join(found['cmdline'] or ())[:200]}"
+    return "gone"
 
 
 def _size(path: Path) -> int:
@@ -93,16 +93,3 @@ def _size(path: Path) -> int:
 
 def _place() -> Path:
     return Path(tempfile.gettempdir()) / f"real_openrlhf_stacks_{os.getuid()}"
-
-
-def _title(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
-    return "gone"
-
-
-def _state(pid: int) -> str:
-    """R running, S asleep, D waiting for a disk, T stopped, Z dead."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return "-"

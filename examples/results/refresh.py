@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.report import maps, pairs, table_forms, tables
+from real_openrlhf.report import maps, table_forms, tables
+from real_openrlhf.report.page import write
 from real_openrlhf.report.read_runs import Run, read_runs
-from real_openrlhf.report.report_folder import write
 from real_openrlhf.report.settings import compare
 
 HERE = Path(__file__).resolve().parent
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def refresh() -> None:
-    from real_openrlhf.report import drawing, figures
+    from real_openrlhf.report import drawing
 
     for name in CAMPAIGNS:
         report = HERE / name / "report"
@@ -64,7 +64,7 @@ def refresh() -> None:
                     target.write_text(table(name, target.stem))
                 else:
                     shutil.copyfile(Path(folder) / file, target)
-    drawing.save_as(figures.gradient_magnitude(), FIGURE_ONE)
+    drawing.save_as(runpy.run_path(str(HERE / "gradient_magnitude.py"))["picture"](), FIGURE_ONE)
     for page in PAGES:
         page.write_text(filled(page))
 
@@ -112,8 +112,8 @@ def table(name: str, stem: str) -> str:
     (comparison,) = compare(runs, across)
     others = {
         "map": lambda comparison: maps.cells(comparison, across),
-        "cell-pairs": lambda comparison: pairs.pairs_in_cells(comparison, across),
-        "pairs": pairs.pairs,
+        "cell-pairs": lambda comparison: maps.pairs_in_cells(comparison, across),
+        "pairs": maps.pairs,
     }
     made = others.get(stem, getattr(tables, stem, None))(comparison)
     return table_forms.to_markdown(made) if made else ""

@@ -23,9 +23,8 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch import shared_ray
-from real_openrlhf.training.launch.ending import end_unwatched
 from real_openrlhf.training.launch.place import Place
-from real_openrlhf.training.launch.progress import duration
+from real_openrlhf.training.launch.progress import duration, end_unwatched
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
@@ -118,8 +117,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
-    from real_openrlhf.report.report_folder import write
 
     grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
     every = entries(args.algos, args.seeds, args.first_seed, [*grid.values()])

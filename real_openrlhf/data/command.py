@@ -1,9 +1,8 @@
 """`real-openrlhf data`: a training set or the benchmarks as OpenRLHF's JSONL, with a report of what was dropped."""
 
 import argparse
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,8 +39,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="where the problem is (default: found by its usual names)")
     training.add_argument("--gold-column", help="where the gold answer is (default: found by its usual names)")
-    training.add_argument("--epochs", type=positive, help="write N reshuffled epochs (default: one, as the source)")
-    training.add_argument("--seed", type=int, default=42, help="of the shuffles (default %(default)s)")
     training.add_argument("--tokenizer", help="model whose tokens --max-prompt-tokens counts (default: no count)")
     training.add_argument(
         "--max-prompt-tokens",
@@ -78,10 +75,11 @@ def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
 
 
 def prepare_training(args: argparse.Namespace) -> None:
+    from real_openrlhf.rewards.verifier.verdict import verify  # the computer algebra behind it takes a second
+
     if Path(args.source or args.what).resolve() in (args.out.resolve(), args.out.resolve().parent):
         raise UserError(f"--out {args.out} lies in what is read: the next run would read it too. Give another place")
     name, source = _source(args.what, args.source)
-    verify = _verifier()
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
     selection = cleaning.distinct(
         tqdm(problems, desc="reading", disable=None), lambda one, other: _agree(one, other, verify)
@@ -99,21 +97,19 @@ def prepare_training(args: argparse.Namespace) -> None:
         raise UserError(f"no row of {args.what} can be used: {_in_words(selection.counts)}")
 
     dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    write_jsonl(args.out, (problem.record(name) for problem in _epochs(selection.kept, args.epochs, args.seed)))
+    write_jsonl(args.out, (problem.record(name) for problem in selection.kept))
     write_jsonl(dropped, selection.listing())
     write_jsonl(overlaps, ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()))
-    kept, written = len(selection.kept), len(selection.kept) * (args.epochs or 1)
+    kept = len(selection.kept)
     summary = {
         "datasource": name,
         "source": source.origin,
         "rows": {
             "read": kept + selection.counts.total(),
             "kept": kept,
-            "written": written,
+            "written": kept,
             "dropped": dict(selection.counts),
         },
-        "epochs": args.epochs,
-        "seed": args.seed,
         "prompt_tokens": {"tokenizer": args.tokenizer, "limit": args.max_prompt_tokens} if args.tokenizer else None,
         "contamination": checked,
     }
@@ -133,13 +129,6 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
         names = ", ".join([*TRAINING_SETS, "benchmarks", *BENCHMARKS])
         raise UserError(f"{what} is neither a file nor a known data set. There are: {names}")
     return path.stem, read_local(path)
-
-
-def _verifier() -> Callable:
-    """Imported late, with the computer algebra behind it."""
-    from real_openrlhf.rewards.verifier.verdict import verify
-
-    return verify
 
 
 def _agree(one: Problem, other: Problem, verify: Callable) -> bool:
@@ -191,13 +180,6 @@ def _contamination(
         "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
     }
     return matches, summary
-
-
-def _epochs(problems: list[Problem], epochs: int | None, seed: int) -> Iterator[Problem]:
-    if epochs is None:
-        yield from problems
-    for epoch in range(epochs or 0):
-        yield from random.Random(f"{seed}/{epoch}").sample(problems, len(problems))
 
 
 def _write_manifest(out: Path, summary: dict, files: list[Path]) -> None:

@@ -14,7 +14,6 @@ SUFFIXES = (".parquet", ".json", ".jsonl")
 class HubDataset:
     repo: str
     split: str
-    config: str | None = None
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ def read_hub(dataset: HubDataset) -> Rows:
 
     revision = _current_revision(dataset.repo)
     try:
-        rows = datasets.load_dataset(dataset.repo, dataset.config, split=dataset.split, revision=revision)
+        rows = datasets.load_dataset(dataset.repo, split=dataset.split, revision=revision)
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
         raise UserError(
             f"cannot load {dataset.repo} from the hub ({first_line(error)}). "

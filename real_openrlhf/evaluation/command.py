@@ -17,7 +17,7 @@ from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
-from real_openrlhf.report.table_forms import to_latex, to_markdown
+from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 
 
@@ -137,5 +137,4 @@ def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
     write_json(out / "results.json", results)
     made = table(results)
     write_text(out / "table.md", [to_markdown(made)])
-    write_text(out / "table.tex", [to_latex(made)])
     print(to_markdown(made))

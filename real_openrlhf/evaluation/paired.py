@@ -8,10 +8,10 @@ import numpy as np
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation.pass_rates import bootstrap
-from real_openrlhf.evaluation.results import protocol
+from real_openrlhf.evaluation.results import bootstrap
 from real_openrlhf.files import write_json, write_text
 from real_openrlhf.report.table_forms import Cell, Row, Table, to_markdown, words
+from real_openrlhf.report.tables import protocol
 
 LEVEL = 95  # percent of an interval
 AVERAGE = "Avg."
@@ -125,7 +125,7 @@ def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
     notes = [
         "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
         "out 0. Of twenty such intervals over equal models one does so by chance.",
-        protocol(a.settings),
+        f"{protocol(a.settings)}, seed = {a.settings['seed']}.",
     ]
     return Table("comparison", "B less A", [*columns, "B better, worse"], [("", rows)], notes)
 

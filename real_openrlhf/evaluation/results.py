@@ -1,4 +1,4 @@
-"""From graded samples to numbers: per problem, per benchmark, on average."""
+"""From graded samples to numbers: pass@1, its standard errors, and pass@k, per problem, per benchmark, on average."""
 
 import math
 from collections.abc import Iterable
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.evaluation.pass_rates import bootstrap, pass_at, powers_of_two, sampling_error
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.report.statistics import Estimate
 from real_openrlhf.report.table_forms import Cell, Row, Table, words
+from real_openrlhf.report.tables import protocol
+
+BOOTSTRAPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -82,19 +84,45 @@ def table(results: dict) -> Table:
     numbers = [Cell(number=Estimate(one["pass@1"], one["standard_error"], 1)) for one in columns]
     counts = ", ".join(f"{one['title']} {one['problems']}" for one in sets)
     ungraded = sum(one["ungraded"] for one in sets)
-    notes = [f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}.", protocol(settings)]
-    notes += [f"A response must close its thinking: {settings['think']}."] if settings["think"] else []
+    notes = [
+        f"pass@1 ± standard error (bootstrap over problems). Problems: {counts}.",
+        f"{protocol(settings)}, seed = {settings['seed']}.",
+    ]
     notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
     row = Row([words(results["name"]), *numbers])
     return Table("benchmarks", "Benchmarks", ["Model", *(one["title"] for one in columns)], [("", [row])], notes)
 
 
-def protocol(settings: dict) -> str:
-    return (
-        f"k = {settings['k']} samples each, T = {settings['temperature']}, top_p = {settings['top_p']}, "
-        f"max tokens = {settings['max_new_tokens']}, grader = {settings['grader']}, seed {settings['seed']}."
-    )
-
-
 def _mean(values: np.ndarray) -> float | None:
     return float(values.mean()) if values.size else None
+
+
+def pass_at(k: int, verdicts: np.ndarray) -> float:
+    """The unbiased estimate of Chen et al. 2021: one minus the share of k-subsets of the samples without a hit."""
+    _, n = verdicts.shape
+    misses = n - verdicts.sum(axis=1)
+    # choose(misses, k) / choose(n, k) as a product of k ratios, none above 1
+    steps = np.arange(k)
+    all_wrong = np.prod(np.clip(misses[:, None] - steps, 0, None) / (n - steps), axis=1)
+    return float(1.0 - all_wrong.mean())
+
+
+def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The mean over each of many resampled sets of problems; a problem keeps its samples."""
+    n = len(problem_scores)
+    # how often each problem is drawn: the same as drawing indices, in less memory
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAPS)
+    return counts @ problem_scores / n
+
+
+def sampling_error(verdicts: np.ndarray) -> float | None:
+    """Standard error of pass@1 on these very problems: what drawing other samples would change."""
+    problems, k = verdicts.shape
+    if k == 1:
+        return None  # one sample a problem says nothing about its spread
+    return float(np.sqrt(verdicts.var(axis=1, ddof=1).sum() / k) / problems)
+
+
+def powers_of_two(k: int) -> list[int]:
+    """1, 2, 4, ... and k itself."""
+    return sorted({2**i for i in range(k.bit_length())} | {k})

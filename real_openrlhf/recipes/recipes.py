@@ -12,15 +12,6 @@ from real_openrlhf.recipes.setting import Recipe, Setting, code, own, paper
 # Rows of the prepared training sets, for a dry run before they are on disk; a file that is there is counted.
 TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}
 
-# What a method is made of. Between two algorithms of one recipe nothing else may differ.
-METHOD_FLAGS = (
-    "--actor.policy_loss_type",
-    "--actor.eps_clip_low_high",
-    "--actor.loss_agg_mode",
-    "--algo.kl.",
-    "--algo.real.",
-)
-
 _BATCH = {
     "--rollout.batch_size": paper("128", "prompts; “We employ a global batch size of 128”"),
     "--rollout.n_samples_per_prompt": paper("8", "“with G=8 rollouts sampled per prompt”"),
@@ -128,11 +119,9 @@ _CPU = Recipe(
     gpus=1,
     on_cpu=True,
     settings={
+        **_BATCH,
         "--rollout.batch_size": own("32", "prompts"),
-        "--rollout.n_samples_per_prompt": _BATCH["--rollout.n_samples_per_prompt"],
         "--train.batch_size": own("64", "samples, 8 prompts x 8: four updates a step, as in the paper"),
-        "--train.max_epochs": _BATCH["--train.max_epochs"],
-        **{flag: _BATCH[flag] for flag in ("--train.deal", "--train.skip_weightless")},
         "--train.micro_batch_size": own("32", "samples: fits one and two ranks"),
         "--rollout.micro_batch_size": own("64"),
         "--rollout.max_new_tokens": own("14", "the task's longest answer is 13"),
@@ -144,10 +133,8 @@ _CPU = Recipe(
         "--actor.adam.lr": own("1e-4", "a model ten thousand times smaller"),
         "--train.max_steps": own("40"),
         "--rollout.seeded": own("", "runs with one seed draw the same prompts and rollouts"),
+        **_VALIDATION,
         "--eval.n_samples_per_prompt": own("8"),
-        "--eval.steps": own("20"),
-        "--eval.at_start": _VALIDATION["--eval.at_start"],
-        "--eval.at_end": _VALIDATION["--eval.at_end"],
         "--data.input_key": own("prompt"),
         "--data.label_key": own("label"),
         "--train.colocate_all": own("", "one logical GPU for all roles"),

@@ -1,9 +1,11 @@
-"""What run.json keeps of a command, and whether it asks for what is there already."""
+"""What a run shows of its flags, what run.json keeps of them, and whether a command asks for what is there already."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.setting import USER, Setting
 from real_openrlhf.runs import run_folder
 
 SECRET, HIDDEN = "--logger.wandb.key", "***"
@@ -33,3 +35,24 @@ def typed() -> list[str]:
     """The command line as it was typed, without its secret."""
     words = ["real-openrlhf", *sys.argv[1:]]
     return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
+
+
+def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
+    """One flag a line, in columns: the flag with its words, the origin, the note."""
+    words = {flag: f"{flag} {_shown(flag, setting)}".strip() for flag, setting in flags.items()}
+    left = min(max(map(len, words.values())), 60)
+    middle = max(len(setting.origin) for setting in flags.values())
+    return [
+        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
+    ]
+
+
+def _shown(flag: str, setting: Setting) -> str:
+    return HIDDEN if flag == SECRET else setting.text
+
+
+def in_words(flag: str, setting: Setting | None) -> str:
+    if setting is None:
+        return "OpenRLHF's default"
+    value = _shown(flag, setting) or "on"
+    return value if setting.origin == USER else f"{value} ({setting.origin})"

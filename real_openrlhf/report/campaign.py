@@ -80,16 +80,6 @@ def columns(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, list[fl
         raise ValueError(f"{METRICS} is broken: {error}") from error
 
 
-def lines(folder: Path) -> dict[str, list[dict]]:
-    """The logged lines of each run, as its metrics.jsonl had them."""
-    places, numbers = columns(folder)
-    found: dict[str, list[dict]] = {}
-    for place, (run, phase, step) in enumerate(places):
-        logged = {name: values[place] for name, values in numbers.items() if values[place] is not None}
-        found.setdefault(run, []).append({"phase": phase, "step": step, **logged})
-    return found
-
-
 def _write_lines(path: Path, lines: Mapping[str, Sequence[dict]]) -> None:
     import pyarrow
     import pyarrow.parquet

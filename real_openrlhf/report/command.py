@@ -25,8 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
-    from real_openrlhf.report.report_folder import write
     from real_openrlhf.runs.run_folder import record_ending
 
     runs, skipped = read_runs(args.runs)

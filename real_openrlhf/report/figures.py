@@ -1,25 +1,22 @@
 """What each figure shows: a list of panels with one legend."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE
 from real_openrlhf.errors import UserError
 from real_openrlhf.report import drawing
-from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Metric, curve, series
+from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Curve, curve, series
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
 from real_openrlhf.report.read_runs import Run, UnreadableRun, read_run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Band, Series, band, window_length, windowed
-from real_openrlhf.report.weights import bound, clip_edges, figure_one
 
 # Settings of one method share its colour; these set the second, third ... apart: how much lighter, line style, marker.
 VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))
@@ -86,7 +83,7 @@ def _curves(
         silent = [item.setting.label for item in curves if item.absent]
         if silent and len(silent) < len(curves):
             notes.append(f"{metric.title}: not logged by {', '.join(silent)}.")
-        panels.append(Panel(metric.title, _draw_curves(metric, curves, look)))
+        panels.append(Panel(metric.title, partial(_draw_curves, curves=curves, look=look)))
     legend = [Entry(f"{setting.label} ({setting.seeds})", look[setting]) for setting in settings]
     present = {setting.algo for setting in settings}
     legend += [Entry(f"{method(algo).label}: no run", None) for algo in expected if algo not in present]
@@ -105,26 +102,23 @@ def _rows(label: str, metric: str, mean: Band) -> list[tuple]:
     return [(label, metric, int(s), mean.n, m, e) for s, m, e in zip(mean.steps, mean.mean, mean.se, strict=True)]
 
 
-def _draw_curves(metric: Metric, curves: Sequence, look: dict[Setting, Look]) -> Callable[[Axes], None]:
-    def draw(axes: Axes) -> None:
-        for place, item in enumerate(curves):
-            style = look[item.setting]
-            if item.band is not None:
-                drawing.line(axes, item.band.steps, item.band.mean, style, place)
-                if item.band.n > 1:
-                    drawing.fill(axes, item.band.steps, item.band.mean, item.band.se, style.colour)
-            for single in item.singles:
-                points = drawing.broken(single.steps, single.values)
-                axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.8)
-                axes.plot(single.steps[-1:], single.values[-1:], color=style.colour, marker="x", markersize=6)
-        drawing.over_steps(axes)
-        if all(item.absent for item in curves):
-            drawing.say(axes, "no run logged this")
-
-    return draw
+def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look]) -> None:
+    for place, item in enumerate(curves):
+        style = look[item.setting]
+        if item.band is not None:
+            drawing.line(axes, item.band.steps, item.band.mean, style, place)
+            if item.band.n > 1:
+                drawing.fill(axes, item.band.steps, item.band.mean, item.band.se, style.colour)
+        for single in item.singles:
+            points = drawing.broken(single.steps, single.values)
+            axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.8)
+            axes.plot(single.steps[-1:], single.values[-1:], color=style.colour, marker="x", markersize=6)
+    drawing.over_steps(axes)
+    if all(item.absent for item in curves):
+        drawing.say(axes, "no run logged this")
 
 
-# ----------------------------------------------------------------------------------------- scores, weights, Figure 1
+# ------------------------------------------------------------------------------------------------- scores and weights
 
 
 def distributions(comparison: Comparison) -> Picture | None:
@@ -143,10 +137,17 @@ def distributions(comparison: Comparison) -> Picture | None:
             if (mean := band(logged)) is not None:
                 means[key.removeprefix("real/")] = Series(mean.steps, mean.mean)
                 rows += _rows(setting.label, key, mean)
+        bounded = setting.algo in REAL_FAMILY
         panels += [
-            Panel(f"{setting.label}: score", _draw_scores(means, look[setting])),
-            Panel(f"{setting.label}: weight |W|", _draw_weights(means, look[setting], setting.algo in REAL_FAMILY)),
-            Panel(f"{setting.label}: weight spread", _draw_spread(means, look[setting])),
+            Panel(f"{setting.label}: score", partial(_draw_scores, means=means, look=look[setting])),
+            Panel(
+                f"{setting.label}: weight |W|",
+                partial(_draw_weights, means=means, look=look[setting], bounded=bounded),
+            ),
+            Panel(
+                f"{setting.label}: weight spread",
+                partial(_draw_spread, spread=means.get("weight_cv"), look=look[setting]),
+            ),
         ]
     if not panels:
         return None
@@ -170,94 +171,40 @@ LARGEST = Look(INK, "-", "")
 BOUND = Look(INK, ":", "")
 
 
-def _draw_scores(means: dict[str, Series], look: Look) -> Callable[[Axes], None]:
-    def draw(axes: Axes) -> None:
-        for side, style in (("pos", look), ("neg", NEGATIVES)):
-            if (middle := means.get(f"score_{side}")) is None:
-                continue
+def _draw_scores(axes: Axes, means: dict[str, Series], look: Look) -> None:
+    for side, style in (("pos", look), ("neg", NEGATIVES)):
+        if (middle := means.get(f"score_{side}")) is None:
+            continue
+        drawing.line(axes, middle.steps, middle.values, style)
+        spread = means.get(f"score_{side}_std")
+        if spread is not None and np.array_equal(spread.steps, middle.steps):
+            drawing.fill(axes, middle.steps, middle.values, spread.values, style.colour)
+        for extreme in ("min", "max"):
+            if (edge := means.get(f"score_{side}_{extreme}")) is not None:
+                points = drawing.broken(edge.steps, edge.values)
+                axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.6)
+    axes.axhline(0, color=INK, linewidth=0.6)
+    drawing.over_steps(axes)
+
+
+def _draw_weights(axes: Axes, means: dict[str, Series], look: Look, bounded: bool) -> None:
+    for side, style in (("pos", look), ("neg", NEGATIVES)):
+        if (middle := means.get(f"weight_{side}")) is not None:
             drawing.line(axes, middle.steps, middle.values, style)
-            spread = means.get(f"score_{side}_std")
-            if spread is not None and np.array_equal(spread.steps, middle.steps):
-                drawing.fill(axes, middle.steps, middle.values, spread.values, style.colour)
-            for extreme in ("min", "max"):
-                if (edge := means.get(f"score_{side}_{extreme}")) is not None:
-                    points = drawing.broken(edge.steps, edge.values)
-                    axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.6)
-        axes.axhline(0, color=INK, linewidth=0.6)
-        drawing.over_steps(axes)
-
-    return draw
+    largest, share = means.get("weight_abs_max"), means.get("weight_bound")
+    if largest is not None:
+        axes.plot(*drawing.broken(largest.steps, largest.values), color=LARGEST.colour, linewidth=0.6)
+        if bounded and share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
+            top = largest.values[-1] / share.values[-1]
+            axes.axhline(top, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
+    axes.set_ylim(bottom=0)
+    drawing.over_steps(axes)
 
 
-def _draw_weights(means: dict[str, Series], look: Look, bounded: bool) -> Callable[[Axes], None]:
-    def draw(axes: Axes) -> None:
-        for side, style in (("pos", look), ("neg", NEGATIVES)):
-            if (middle := means.get(f"weight_{side}")) is not None:
-                drawing.line(axes, middle.steps, middle.values, style)
-        largest, share = means.get("weight_abs_max"), means.get("weight_bound")
-        if largest is not None:
-            axes.plot(*drawing.broken(largest.steps, largest.values), color=LARGEST.colour, linewidth=0.6)
-            if bounded and share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
-                top = largest.values[-1] / share.values[-1]
-                axes.axhline(top, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
-        axes.set_ylim(bottom=0)
-        drawing.over_steps(axes)
-
-    return draw
-
-
-def _draw_spread(means: dict[str, Series], look: Look) -> Callable[[Axes], None]:
-    spread = means.get("weight_cv")
-    draw_line = _draw_one(spread, look)
-
-    def draw(axes: Axes) -> None:
-        draw_line(axes)
-        if spread is not None:
-            axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
-
-    return draw
-
-
-def gradient_magnitude() -> Picture:
-    """The paper's Figure 1, drawn from the weights that training uses."""
-    sides = {"positive": figure_one(POSITIVE), "negative": figure_one(NEGATIVE)}
-    ways = ("grpo", "real")
-    rows = [
-        (f"{name}, {side}", "|W|", score, 1, weight, None)
-        for side, curves in sides.items()
-        for name in ways
-        for score, weight in zip(curves.scores, getattr(curves, name), strict=True)
-    ]
-
-    def draw(axes: Axes, side: str) -> None:
-        curves = sides[side]
-        for place, name in enumerate(ways):
-            look, every = METHODS[name], (40 + 50 * place, 100)
-            style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker}
-            axes.plot(curves.scores, getattr(curves, name), markevery=every, **style)
-        axes.axhline(bound(), color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
-        axes.axvline(clip_edges()[side == "positive"], color=INK, linewidth=0.6)
-        axes.set_ylim(0, 4)
-        axes.set_xlabel("relative log-probability s")
-        axes.set_ylabel("|W|")
-
-    panels = [
-        Panel("(a) positive, r = 1", partial(draw, side="positive")),
-        Panel("(b) negative, r = 0", partial(draw, side="negative")),
-    ]
-    legend = [
-        Entry("GRPO: ε = 0.2, A = 1", METHODS["grpo"]),
-        Entry("REAL: τ = 0.5, C = 4", METHODS["real"]),
-        Entry("REAL's bound 1/τ", BOUND),
-        Entry("where GRPO's clipping sets in", Look(INK, "-", "")),
-    ]
-    caption = (
-        "The paper's Figure 1, computed from the weights that training uses: REAL's by autograd on the score table "
-        "(a group of four positives and four negatives, one score moved), GRPO's from its clipped token ratio. "
-        "s is a token's relative log-probability for GRPO and its mean over a rollout for REAL."
-    )
-    title = "Gradient magnitude of GRPO and REAL"
-    return Picture("gradient", title, caption, panels, legend, columns=2, rows=rows, axis="score")
+def _draw_spread(axes: Axes, spread: Series | None, look: Look) -> None:
+    _draw_one(axes, spread, look)
+    if spread is not None:
+        axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
 
 
 def training_curves(run: str | Path | Run, path: str | Path) -> Path:
@@ -271,18 +218,15 @@ def training_curves(run: str | Path | Run, path: str | Path) -> Path:
     look = method(run.algo)
     title = f"{run.name}: {look.label}" + ("" if run.counted else f" ({run.status})")
     panels = [
-        Panel(metric.title, _draw_one(series(run, metric, sets), look))
+        Panel(metric.title, partial(_draw_one, values=series(run, metric, sets), look=look))
         for metric in (REWARD, VALIDATION, ENTROPY, LOSS)
     ]
     return drawing.save_as(Picture(run.name, title, "", panels, [Entry(title, look)], columns=2), Path(path))
 
 
-def _draw_one(values: Series | None, look: Look) -> Callable[[Axes], None]:
-    def draw(axes: Axes) -> None:
-        drawing.over_steps(axes)
-        if values is None:
-            drawing.say(axes, "not logged")
-        else:
-            drawing.line(axes, values.steps, values.values, look)
-
-    return draw
+def _draw_one(axes: Axes, values: Series | None, look: Look) -> None:
+    drawing.over_steps(axes)
+    if values is None:
+        drawing.say(axes, "not logged")
+    else:
+        drawing.line(axes, values.steps, values.values, look)

@@ -1,14 +1,18 @@
-"""Where methods work and where they break: heat maps over two flags, one a setting, on one scale, and their table."""
+"""Where methods work and where they break: heat maps over two flags, their table, and differences by seed.
 
+Runs of one seed saw the same prompts and updates, so their pairs say more than their means.
+"""
+
+import functools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
+from mpmath import betainc, findroot
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.report.curves import VALIDATION, series
@@ -23,6 +27,8 @@ from real_openrlhf.report.tables import SE_NOTE
 
 COLLAPSED = 0.5  # a run that ended below this share of its own best
 MISSING = "not set"
+FEWEST = 3  # seeds in common
+LEVEL = 0.05  # chance of calling any difference of a table one where there is none
 # Beside each cell, where the runs logged it: a column's title, its key, and which of a run's values.
 COLUMNS: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "Clipped updates": ("update/clipped_share", lambda values: sum(values) / len(values)),
@@ -110,24 +116,25 @@ def _in_order(values: set[str]) -> list[str]:
     return sorted(values, key=key)
 
 
-def axes_of(found: dict[Setting, Grid], across: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The values of both flags in all grids; `UserError` where one of them does not vary."""
+def _laid_out(
+    comparison: Comparison, across: Sequence[str]
+) -> tuple[dict[Setting, Grid], list[str], list[str], list[str]]:
+    """All grids, the values of both flags in them, the flags' names; `UserError` where one flag does not vary."""
+    found = grids(comparison, across)
     both = [_in_order({place[side] for grid in found.values() for place in grid}) for side in (0, 1)]
     for flag, values in zip(across, both, strict=True):
         if len(values) < 2:
             raise UserError(f"--map {flag.removeprefix('--')}: {flag} is {''.join(values) or 'missing'} in all runs.")
-    return both[0], both[1]
+    return found, both[0], both[1], [flag.removeprefix("--") for flag in across]
 
 
 def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     """A panel a setting: the first flag from left to right, the second upwards."""
-    found = grids(comparison, across)
-    columns, lines = axes_of(found, across)
+    found, columns, lines, names = _laid_out(comparison, across)
     every = [cell.final.mean for grid in found.values() for cell in grid.values() if cell.outcomes]
     top = max(every, default=0.0) or 1.0
-    names = [flag.removeprefix("--") for flag in across]
     panels = [
-        Panel(setting.label, partial(_draw, grid=grid, columns=columns, lines=lines, names=names, top=top))
+        Panel(setting.label, functools.partial(_draw, grid=grid, columns=columns, lines=lines, names=names, top=top))
         for setting, grid in found.items()
     ]
     rows = [
@@ -172,8 +179,7 @@ def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: l
 
 def cells(comparison: Comparison, across: Sequence[str]) -> Table:
     """The numbers of the maps, and what the runs of each cell logged."""
-    found = grids(comparison, across)
-    columns, lines = axes_of(found, across)
+    found, columns, lines, names = _laid_out(comparison, across)
     logged = {run_key for setting in comparison.settings for run in setting.runs for run_key in run.logged["train"]}
     extra = {title: pick for title, pick in COLUMNS.items() if pick[0] in logged}
     blocks = []
@@ -187,7 +193,6 @@ def cells(comparison: Comparison, across: Sequence[str]) -> Table:
             share = f"{cell.collapsed} of {len(cell.outcomes)}"
             rows.append(Row([words(column), words(line), *numbers, words(share), words(runs)]))
         blocks.append((setting.label, rows))
-    names = [flag.removeprefix("--") for flag in across]
     heads = [*names, "Final pass@1", "Best pass@1", *extra, "Collapsed", "Runs"]
     notes = [
         SE_NOTE,
@@ -201,3 +206,77 @@ def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> 
     logged = [one.run.logged["train"][key].values for one in cell.outcomes if key in one.run.logged.get("train", {})]
     finite = [float(pick([float(value) for value in values])) for values in logged if len(values)]
     return estimate(finite) if finite and not any(map(math.isnan, finite)) else None
+
+
+Ends = dict[Setting, dict[int, float]]  # the last validation by seed
+
+
+def pairs(comparison: Comparison) -> Table | None:
+    """Every setting against the first one, with what a difference must exceed; None where no seeds are shared."""
+    sets = sets_of(comparison.runs)
+    ends = {setting: ends_by_seed(setting, sets) for setting in comparison.settings}
+    return _table("pairs", "Differences by seed", {"": ends})
+
+
+def pairs_in_cells(comparison: Comparison, across: Sequence[str]) -> Table | None:
+    """The same in each cell of a map that has enough seeds."""
+    found, columns, lines, names = _laid_out(comparison, across)
+    cells: dict[str, Ends] = {}
+    for column in columns:
+        for line in lines:
+            there = {setting: grid[column, line].outcomes for setting, grid in found.items() if (column, line) in grid}
+            cells[f"{names[0]} {column}, {names[1]} {line}"] = {
+                setting: {one.run.seed: one.final for one in runs if one.run.seed is not None}
+                for setting, runs in there.items()
+            }
+    return _table("cell-pairs", "Differences by seed in the cells of the map", cells)
+
+
+def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
+    firsts = (setting for ends in blocks.values() for setting in ends if len(ends[setting]) >= FEWEST)
+    first = next(firsts, None)
+    if first is None:
+        return None
+    gaps = {block: _gaps(ends, first) for block, ends in blocks.items()}
+    count = sum(map(len, gaps.values()))
+    if not count:
+        return None
+    rows = [(block, [_row(setting, gap, count) for setting, gap in known.items()]) for block, known in gaps.items()]
+    notes = [
+        f"Validation pass@1 at the end less that of {first.label}, mean over shared seeds; ± is the standard error of "
+        "the paired difference.",
+        f"Called a difference beyond the bound: Student's t for {LEVEL:.0%}, divided by the {count} rows of the "
+        "table, so that a table of methods that are alike names one by chance in one of twenty.",
+    ]
+    columns = ["Setting", f"Less {first.label}", "Bound", "It is", "Seeds"]
+    return Table(name, title, columns, [(block, found) for block, found in rows if found], notes)
+
+
+def _gaps(ends: Ends, first: Setting) -> dict[Setting, Estimate]:
+    gaps = {setting: difference(ends[setting], ends.get(first, {})) for setting in ends if setting is not first}
+    return {setting: gap for setting, gap in gaps.items() if gap is not None}
+
+
+def _row(setting: Setting, gap: Estimate, count: int) -> Row:
+    bound = student_quantile(1 - LEVEL / 2 / count, gap.n - 1) * gap.se
+    called = "higher" if gap.mean > bound else "lower" if -gap.mean > bound else "cannot be told apart"
+    return Row([words(setting.label), Cell(number=gap), words(f"{bound:.3f}"), words(called), words(gap.n)])
+
+
+def ends_by_seed(setting: Setting, sets: Sequence[str]) -> dict[int, float]:
+    """The last validation of each finished run."""
+    curves = {run.seed: series(run, VALIDATION, sets) for run in setting.counted if run.seed is not None}
+    return {seed: float(curve.values[-1]) for seed, curve in curves.items() if curve is not None and len(curve)}
+
+
+def difference(one: dict[int, float], other: dict[int, float]) -> Estimate | None:
+    shared = sorted(one.keys() & other.keys())
+    return estimate([one[seed] - other[seed] for seed in shared]) if len(shared) >= FEWEST else None
+
+
+@functools.cache
+def student_quantile(share: float, freedom: int) -> float:
+    """Below which a Student's t with this many degrees of freedom lies with probability `share`, above a half."""
+    tails = 2 * (1 - share)  # how likely a larger |t| is: a regularized beta function of freedom / (freedom + t^2)
+    place = findroot(lambda x: betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails, (0, 1), solver="bisect")
+    return math.sqrt(freedom * (1 / place - 1))

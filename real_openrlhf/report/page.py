@@ -1,16 +1,23 @@
-"""One HTML file with everything: no network, no script, light and dark, from a phone's width up."""
+"""The report on disk: figures, tables, and one HTML file with everything.
 
+The page needs no network and no script. It is light and dark, and fits a phone's width.
+"""
+
+import csv
 import html
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf import __version__
+from real_openrlhf.errors import UserError
+from real_openrlhf.parsing import flag_name
+from real_openrlhf.report import drawing, figures, maps, tables
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
-from real_openrlhf.report.settings import Comparison
-from real_openrlhf.report.table_forms import Table, to_html
-from real_openrlhf.report.weights import Proposition
-from real_openrlhf.report.words import word
+from real_openrlhf.report.read_runs import Run, word
+from real_openrlhf.report.settings import Comparison, compare
+from real_openrlhf.report.table_forms import NONE, Row, Table, to_csv, to_html, to_markdown, words
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --paper: #ffffff; --line: #d1d9e0; --tint: #f6f8fa }
@@ -58,10 +65,67 @@ class Section:
     parts: list[Picture | Table]
 
 
+def write(
+    runs: Sequence[Run], skipped: Sequence[tuple[Path, str]], out: Path, across: Sequence[str] | None = None
+) -> Path:
+    """The report under `out`; `across` are the two flags of a map."""
+    try:
+        for folder in ("figures", "tables"):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
+    flags = [flag_name(text) for text in across or ()]
+    comparisons = compare(runs, flags)
+    slugs = [re.sub(r"[^a-z0-9.]+", "-", one.name.lower()).strip("-.")[:60] for one in comparisons]
+    sections = []
+    for number, (comparison, slug) in enumerate(zip(comparisons, slugs, strict=True)):
+        section = Section(comparison, _map(comparison, flags) if flags else _curves(comparison))
+        several = f"-{slugs[: number + 1].count(slug)}" if slugs.count(slug) > 1 or not slug else ""
+        prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
+        for part in section.parts:
+            _save(replace(part, name=prefix + part.name), out)
+        sections.append(section)
+    benchmarks = tables.benchmarks(comparisons)
+    _save(benchmarks, out)
+    index = out / "index.html"
+    index.write_text(render(sections, benchmarks, skipped))
+    return index
+
+
+def _curves(comparison: Comparison) -> list[Picture | Table]:
+    parts = [
+        tables.results(comparison),
+        maps.pairs(comparison),
+        figures.dynamics(comparison),
+        figures.ablation(comparison),
+        tables.ablations(comparison),
+        figures.knobs(comparison),
+        figures.distributions(comparison),
+        tables.ratios(comparison),
+    ]
+    return [part for part in parts if part is not None]
+
+
+def _map(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
+    differences = maps.pairs_in_cells(comparison, flags)
+    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags), *([differences] if differences else [])]
+
+
+def _save(part: Picture | Table, out: Path) -> None:
+    """A table in two forms; a figure with the numbers that it was drawn from."""
+    if isinstance(part, Table):
+        for suffix, form in (("md", to_markdown), ("csv", to_csv)):
+            (out / "tables" / f"{part.name}.{suffix}").write_text(form(part))
+        return
+    drawing.save(part, out / "figures")
+    with open(out / "figures" / f"{part.name}.csv", "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])
+        writer.writerows(part.rows)
+
+
 def render(
     sections: Sequence[Section],
-    figure_one: Picture,
-    proposition: Proposition,
     benchmarks: Table,
     skipped: Sequence[tuple[Path, str]],
 ) -> str:
@@ -69,8 +133,7 @@ def render(
     runs = [run for section in sections for run in section.comparison.runs]
     named = list(enumerate(sections, 1))
     links = [f"<a href='#task-{n}'>{_text(section.comparison.name)}</a>" for n, section in named]
-    links += ["<a href='#benchmarks'>Benchmarks</a>", "<a href='#gradient'>Gradient magnitude</a>"]
-    links += ["<a href='#runs'>Runs</a>"]
+    links += ["<a href='#benchmarks'>Benchmarks</a>", "<a href='#runs'>Runs</a>"]
     body = [
         "<h1>REAL beside its baselines</h1>",
         f"<p class=soft>{len(runs)} run{'s' * (len(runs) != 1)}, {len(skipped)} skipped. "
@@ -81,9 +144,9 @@ def render(
     for number, section in named:
         body.append(f"<h2 id='task-{number}'>Task: {_text(section.comparison.name)}</h2>")
         for part in section.parts:
-            body.append(_table(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
+            body.append(f"<h3>{_text(part.title)}</h3>")
+            body.append(to_html(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
     body += ["<h2 id=benchmarks>Benchmarks</h2>", to_html(benchmarks)]
-    body += ["<h2 id=gradient>Gradient magnitude</h2>", _picture(figure_one, "one"), _proposition(proposition)]
     body += ["<h2 id=runs>Runs</h2>", _runs(sections)]
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
@@ -116,23 +179,9 @@ def _picture(picture: Picture, salt: str) -> str:
         else:
             entries.append(f"<li>{swatch_svg(entry.look, f'{salt}-key-{number}')}{_text(entry.label)}</li>")
     return (
-        f"<h3>{_text(picture.title)}</h3><figure><ul class=legend>{''.join(entries)}</ul>"
+        f"<figure><ul class=legend>{''.join(entries)}</ul>"
         f"<div class=panels style='--columns:{picture.columns}'>{panels}</div>"
         f"<figcaption>{_text(picture.caption)}</figcaption></figure>"
-    )
-
-
-def _table(table: Table) -> str:
-    return f"<h3>{_text(table.title)}</h3>{to_html(table)}"
-
-
-def _proposition(result: Proposition) -> str:
-    holds = result.error < 1e-9 and result.largest < 1 and result.monotone
-    return (
-        f"<p><strong>Proposition 5.1 {'holds' if holds else 'DOES NOT HOLD'} for the code's weights.</strong> "
-        f"Over {result.groups:,} random groups (τ 0.1, 0.5, 1): largest difference from the closed form "
-        f"{result.error:.1e}; largest τ|W| {result.largest:.4f}, bound 1; in the figure above |W| is "
-        f"{'' if result.monotone else 'not '}strictly falling in a positive's score and rising in a negative's.</p>"
     )
 
 
@@ -143,12 +192,7 @@ def _runs(sections: Sequence[Section]) -> str:
             for run in setting.runs:
                 command = run.meta.get("command")
                 command = " ".join(map(str, command)) if isinstance(command, list) else "plain log"
-                facts = [run.name, setting.label, "–" if run.seed is None else run.seed, run.status, run.last_step]
-                facts.append(run.meta.get("code_version", "–"))
-                cells = "".join(f"<td>{_text(fact)}</td>" for fact in facts[1:])
-                name = f"<th scope=row>{_text(facts[0])}</th>"
-                rows.append(f"<tr>{name}{cells}<td><code>{_text(command)}</code></td></tr>")
-    heads = ("Run", "Setting", "Seed", "Status", "Last step", "Code version", "Command")
-    head = "".join(f"<th scope=col>{name}</th>" for name in heads)
-    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f"<div class=scroll><table class=left>{body}</table></div>"
+                facts = (run.name, setting.label, NONE if run.seed is None else run.seed, run.status, run.last_step)
+                rows.append(Row([words(fact) for fact in (*facts, run.meta.get("code_version", NONE), command)]))
+    columns = ["Run", "Setting", "Seed", "Status", "Last step", "Code version", "Command"]
+    return f"<div class=left>{to_html(Table('runs', 'Runs', columns, [('', rows)], []))}</div>"

@@ -8,24 +8,24 @@ from dataclasses import dataclass
 PAPER = "“Rewards as Labels: Revisiting RLVR from a Classification Perspective”"
 DISCO = "DisCO, “Reinforcing Large Reasoning Models with Discriminative Constrained Optimization” (arXiv 2505.12366)"
 
-# name in eval data -> heading; AMC is the 83-problem set of AMC 12 2022 and 2023 that these papers use
-BENCHMARKS = {
-    "aime24": "AIME24",
-    "aime25": "AIME25",
-    "math500": "MATH500",
-    "amc23": "AMC23",
-    "minerva": "Minerva",
-    "olympiadbench": "O-Bench",
-}
-
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one published table: pass@1 per benchmark in the order of `BENCHMARKS`, then the average."""
+    """Rows of one published table: pass@1 per benchmark in the order of `data.benchmarks`, then the average."""
 
     title: str
     source: str
     rows: dict[str, tuple[float | None, ...]]
+
+
+def _disco(model: str, *averages: float) -> Block:
+    """Its table has more; only the averages are here."""
+    methods = ("GRPO", "DAPO", "TRPA", "DisCO L-ratio", "DisCO log-L")
+    return Block(
+        f"DisCO's own table: DeepSeek-R1-Distill-Qwen-{model} on DeepScaleR",
+        f"{DISCO}, averages of the {model} table; the REAL paper cites this table without its DisCO rows",
+        {name: (*[None] * 6, average) for name, average in zip(methods, averages, strict=True)},
+    )
 
 
 BENCHMARK_BLOCKS = (
@@ -66,34 +66,8 @@ BENCHMARK_BLOCKS = (
             "REAL": (0.402, 0.306, 0.866, 0.759, 0.312, 0.495, 0.523),
         },
     ),
-    Block(
-        "DisCO's own table: DeepSeek-R1-Distill-Qwen-1.5B on DeepScaleR",
-        f"{DISCO}, averages of the 1.5B table; the REAL paper cites this table without its DisCO rows",
-        {
-            name: (*[None] * 6, average)
-            for name, average in {
-                "GRPO": 0.457,
-                "DAPO": 0.473,
-                "TRPA": 0.470,
-                "DisCO L-ratio": 0.524,
-                "DisCO log-L": 0.533,
-            }.items()
-        },
-    ),
-    Block(
-        "DisCO's own table: DeepSeek-R1-Distill-Qwen-7B on DeepScaleR",
-        f"{DISCO}, averages of the 7B table; the REAL paper cites this table without its DisCO rows",
-        {
-            name: (*[None] * 6, average)
-            for name, average in {
-                "GRPO": 0.592,
-                "DAPO": 0.570,
-                "TRPA": 0.578,
-                "DisCO L-ratio": 0.627,
-                "DisCO log-L": 0.625,
-            }.items()
-        },
-    ),
+    _disco("1.5B", 0.457, 0.473, 0.470, 0.524, 0.533),
+    _disco("7B", 0.592, 0.570, 0.578, 0.627, 0.625),
 )
 
 # (method, deviation as settings.py words it; "…" stands for any value) -> (the paper's words, average pass@1)

@@ -12,10 +12,12 @@ from real_openrlhf.files import parsed, read_bytes
 from real_openrlhf.report import campaign
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
-from real_openrlhf.report.words import tame, word
 from real_openrlhf.runs.run_folder import as_it_is
+from real_openrlhf.terminal import plain
 
 LAST_STEP, LARGEST = 10**12, 1e100
+LABEL, LONGEST, DEEPEST, MOST = 120, 400, 6, 2000  # letters of a label and of a word, levels and entries of an object
+EXACT = 1 << 53
 EVENTS = "events.out.tfevents.*"
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
 RECORD_FRAME = 16  # bytes around each record of an event file: its length and two checksums
@@ -126,6 +128,28 @@ def _read_campaign(folder: Path) -> list[Run]:
     return [_run(folder / Path(run).name, tame(record), _series(points[run])) for run, record in records.items()]
 
 
+def word(value: object, longest: int = LABEL) -> str:
+    """What a run says of itself, fit for a label or a page: short, on one line, without controls."""
+    text = (value if isinstance(value, str) else str(tame(value)))[: 2 * longest]
+    text = plain(" ".join(text.split()))
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def tame(value: Any, depth: int = 0) -> Any:
+    """The same JSON with such words, and numbers that a float can hold."""
+    if isinstance(value, dict):
+        return (
+            {} if depth > DEEPEST else {word(key): tame(item, depth + 1) for key, item in list(value.items())[:MOST]}
+        )
+    if isinstance(value, list):
+        return [] if depth > DEEPEST else [tame(item, depth + 1) for item in value[:MOST]]
+    if isinstance(value, str):
+        return word(value, LONGEST)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > EXACT:
+        return "a very large number"
+    return value
+
+
 def guess_algo(name: str) -> str:
     """A plain log has nothing but its folder's name: grpo-seed1 is GRPO, anything unknown stays itself."""
     words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
@@ -157,10 +181,7 @@ def _looks_like_run(folder: Path) -> bool:
 def _read_meta(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    try:
-        meta = tame(parsed(read_bytes(path)))
-    except ValueError as problem:
-        raise UnreadableRun(f"run.json is broken or half-written: {first_line(problem)}") from problem
+    meta = _read_json(path, "run.json")
     if not isinstance(meta, dict) or "algo" not in meta:
         raise UnreadableRun("run.json is not ours: it names no algo")
     return as_it_is(path.parent, meta)
@@ -245,10 +266,12 @@ def _series(points: Points) -> Logged:
 
 def _read_evaluation(folder: Path) -> dict[str, Any] | None:
     path = folder / "results.json"
-    if not path.exists():
-        return None
-    try:
-        results = tame(parsed(read_bytes(path)))
-    except ValueError as problem:
-        raise UnreadableRun(f"eval/results.json is broken or half-written: {first_line(problem)}") from problem
+    results = _read_json(path, "eval/results.json") if path.exists() else None
     return results if isinstance(results, dict) else None
+
+
+def _read_json(path: Path, name: str) -> Any:
+    try:
+        return tame(parsed(read_bytes(path)))
+    except ValueError as problem:
+        raise UnreadableRun(f"{name} is broken or half-written: {first_line(problem)}") from problem

@@ -1,14 +1,14 @@
-"""A table as data, and its Markdown, LaTeX (booktabs), CSV and HTML forms, for the report and for evaluations."""
+"""A table as data, and its Markdown, CSV and HTML forms, for the report and for evaluations."""
 
 import csv
 import html
 import io
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from real_openrlhf.report.statistics import Estimate
-from real_openrlhf.report.words import no_formula, no_tags
 
 NONE = "–"
 
@@ -65,50 +65,6 @@ def _pipe(cells: Sequence[str]) -> str:
     return "| " + " | ".join(no_tags(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "[": "{[}",  # a row that begins with a bracket would be an argument of the line break before it
-    "]": "{]}",
-    "–": "--",
-    "−": "$-$",
-    "“": "``",
-    "”": "''",
-    "±": r"$\pm$",
-    "τ": r"$\tau$",
-    "ε": r"$\varepsilon$",
-    "π": r"$\pi$",
-    **{mark: f"${mark}$" for mark in "<>|"},
-    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-}
-
-
-def to_latex(table: Table) -> str:
-    """A table environment that needs booktabs and nothing else."""
-    width = len(table.columns)
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(table.title)}}}", rf"\label{{tab:{table.name}}}"]
-    lines += [rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}", r"\toprule", _ampersand(map(_latex, table.columns))]
-    for heading, rows in table.blocks:
-        lines.append(r"\midrule")
-        if heading:
-            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{_latex(heading)}}}}} \\")
-        for row in rows:
-            entries = [_latex(str(cell)) for cell in row.cells]
-            entries = [rf"\textbf{{{e}}}" if cell.bold else e for e, cell in zip(entries, row.cells, strict=True)]
-            lines.append(_ampersand(entries))
-    lines += [r"\bottomrule", r"\end{tabular}", "", r"\smallskip", rf"\footnotesize {_latex(' '.join(table.notes))}"]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def _latex(text: str) -> str:
-    return "".join(LATEX.get(mark, mark) for mark in text)
-
-
-def _ampersand(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
 def to_csv(table: Table) -> str:
     """One column more for each column with errors; full precision, for further computation."""
     errors = {
@@ -150,3 +106,13 @@ def to_html(table: Table) -> str:
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
     table_body = f"<table><thead><tr>{head}</tr></thead>{''.join(body)}</table>"
     return f"<div class=scroll>{table_body}</div><ul class=notes>{notes}</ul>"
+
+
+def no_tags(markdown: str) -> str:
+    """A viewer may show Markdown as a page."""
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", markdown)
+
+
+def no_formula(cell: str) -> str:
+    """A spreadsheet computes what begins with these."""
+    return f"'{cell}" if cell[:1] in ("=", "+", "@") or (cell[:1] == "-" and cell[1:2].isalpha()) else cell

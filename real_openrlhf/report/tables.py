@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report import published
 from real_openrlhf.report.curves import CLIPPED, ENDS, VALIDATION, Final, Metric, at_end, over_all_steps
 from real_openrlhf.report.curves import validation_sets as sets_of
@@ -69,9 +70,8 @@ PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "m
 PROTOCOL |= {"think": "closed thinking", "limit": "only the first"}
 
 
-def protocol(run: Run) -> str:
+def protocol(settings: object) -> str:
     """What a score cannot be compared without."""
-    settings = (run.evaluation or {}).get("settings")
     if not isinstance(settings, dict):
         return "protocol unknown"
     return ", ".join(f"{words} = {settings[key]}" for key, words in PROTOCOL.items() if settings.get(key) is not None)
@@ -84,8 +84,8 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
     """
     runs = [scores for run in setting.counted if (scores := benchmark_scores(run))]
     for scores in runs:
-        if all(name in scores for name in published.BENCHMARKS):
-            parts = [scores[name] for name in published.BENCHMARKS]
+        if all(name in scores for name in BENCHMARKS):
+            parts = [scores[name] for name in BENCHMARKS]
             error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
             scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
     names = {name for scores in runs for name in scores}
@@ -104,10 +104,14 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
         for setting in task.settings
         if (found := benchmark_estimates(setting))
     ]
-    extra = sorted({name for _, _, found in ours for name in found} - {*published.BENCHMARKS, "average"})
-    names = [*published.BENCHMARKS, "average", *extra]
+    extra = sorted({name for _, _, found in ours for name in found} - {*BENCHMARKS, "average"})
+    names = [*BENCHMARKS, "average", *extra]
     protocols = {
-        setting: " / ".join(sorted({protocol(run) for run in setting.counted if benchmark_scores(run)}))
+        setting: " / ".join(
+            sorted(
+                {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
+            )
+        )
         for _, setting, _ in ours
     }
     notes = [
@@ -139,7 +143,7 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
         ]
         blocks.append((block.title, rows))
         notes.append(f"{block.title}: {block.source}.")
-    columns = ["Method", *published.BENCHMARKS.values(), "Avg.", *extra]
+    columns = ["Method", *(one.title for one in BENCHMARKS.values()), "Avg.", *extra]
     return Table("benchmarks", "Benchmarks: pass@1", columns, blocks, notes)
 
 

@@ -20,29 +20,18 @@ from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.flag_lines import flag_lines, in_words
 from real_openrlhf.recipes.plan import OBJECTIVE, Plan, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.records import flags_of, is_finished, recorded_flags, typed
+from real_openrlhf.recipes.records import flag_lines, flags_of, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import (
-    data_check,
-    host_memory,
-    kernels,
-    memory_estimate,
-    model_check,
-    preflight,
-    reward_check,
-)
+from real_openrlhf.training.checks import data_check, kernels, memory_estimate, model_check, preflight
 from real_openrlhf.training.launch import forked_workers, shared_ray
-from real_openrlhf.training.launch.ending import end_unwatched, final_summary
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import drop_stale_locks, supervise
-from real_openrlhf.training.launch.progress import Progress
+from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.launch.stalled import FLAG, Watch
-from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -54,9 +43,7 @@ SHORTHANDS = {
     "gpus": "--actor.num_gpus_per_node",
     "nodes": "--actor.num_nodes",
 }
-OPTIONS = [
-    f"--{name}" for name in (*SHORTHANDS, "recipe", "task", "algo", "dry-run", "resume", "run-name", "runs-dir")
-]
+OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +53,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
     parser.epilog = _epilog()
     parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--task", choices=TASKS, help="of the recipe cpu: reverse (its own), or sums, with thinking")
     parser.add_argument("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--dry-run", action="store_true", help="print and check everything, start nothing")
     parser.add_argument("--model", help="a folder or a hub id, instead of the recipe's model")
@@ -111,9 +97,7 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
-        if args.task and args.recipe not in ("cpu", recipe_of(args.task)):
-            raise UserError(f"--recipe {args.recipe} has its own task. Leave --task {args.task} out, or --recipe.")
-        recipe = RECIPES[recipe_of(args.task) if args.task else args.recipe]
+        recipe = RECIPES[args.recipe]
         flags, removed = preflight.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -223,7 +207,7 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     plan, dry_run = request.plan(), request.args.dry_run
     findings.problems += preflight.batch_problems(plan)
     findings.problems += preflight.length_problems(plan)
-    findings.problems += reward_check.reward_problems(plan)
+    findings.problems += preflight.reward_problems(plan)
     machine = place.problems(plan) + ([] if place.address else kernels.problems(plan))
     if dry_run:
         print("\n".join(kernels.lines(plan)))
@@ -270,12 +254,9 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         if dry_run:
             findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
         return
-    lines, warnings = memory_estimate.report(
-        shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured=place.gpu_gb is not None
-    )
-    host = host_memory.here() if place.gpu_gb is not None and not place.address else None
-    for said, more in zip((lines, warnings), host_memory.report(shape, plan, host), strict=True):
-        said += more
+    measured = place.gpu_gb is not None
+    host = memory_estimate.machine_bytes() if measured and not place.address else None
+    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured, host)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:

@@ -26,7 +26,7 @@ ROOMS = {
     ),
     "runs": (set(), {TOP}),
     "recipes": (set(), {TOP, "algorithm", "runs"}),
-    "report": ({"PIL", "matplotlib", "numpy", "torch"}, {TOP, "algorithm", "recipes", "runs"}),
+    "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "data", "recipes", "runs"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "data", "hooks", "recipes", "report", "runs"}),
     "comparison": (set(), {TOP, "recipes", "report", "runs", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
@@ -43,7 +43,7 @@ STANDARD_LIBRARY_ONLY = (
 ASKS_OPENRLHF = {"training.checks.preflight", "training.launch.shared_ray"}
 STANDALONE_COMMANDS = {"real_openrlhf.doctor", "real_openrlhf.patching"}
 
-MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 23
+MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 14
 
 
 def module_name(path: Path) -> str:

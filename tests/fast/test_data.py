@@ -282,22 +282,6 @@ def test_a_gold_that_does_not_verify_is_listed(tmp_path):
     assert dropped[-1]["problem"] == "Bad gold?" and dropped[-1]["reason"] == cleaning.UNVERIFIED
 
 
-def test_epochs_are_reshuffled_and_repeatable(tmp_path):
-    source = write_rows(tmp_path / "x.jsonl", [{"problem": f"Problem {n}?", "answer": n} for n in range(50)])
-
-    def prepare(*options):
-        assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), *options]) == 0
-        return [row["id"] for row in lines(tmp_path / "o.jsonl")]
-
-    plain, three = prepare(), prepare("--epochs", "3", "--seed", "1")
-    epochs = [three[:50], three[50:100], three[100:]]
-    assert all(sorted(epoch) == sorted(plain) for epoch in epochs)
-    assert len({tuple(epoch) for epoch in [plain, *epochs]}) == 4
-    assert prepare("--epochs", "3", "--seed", "1") == three
-    assert prepare("--epochs", "3", "--seed", "2") != three
-    assert prepare("--epochs", "1", "--seed", "1") == epochs[0]
-
-
 @pytest.fixture
 def tokenizer_folder(tmp_path):
     letters().save_pretrained(tmp_path / "tokenizer")

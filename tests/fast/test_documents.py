@@ -97,7 +97,7 @@ FOREIGN = set(
 )
 
 
-GONE = {"--jobs"}  # with 0.2
+GONE = {"--epochs", "--jobs"}  # with 0.2
 
 
 @cache

@@ -6,8 +6,7 @@ import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
 from real_openrlhf.cli import main
-from real_openrlhf.report.maps import cells, grids, heat_maps
-from real_openrlhf.report.pairs import pairs, pairs_in_cells, student_quantile
+from real_openrlhf.report.maps import cells, grids, heat_maps, pairs, pairs_in_cells, student_quantile
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
 

@@ -156,7 +156,7 @@ def test_disk_counts_what_is_kept_and_what_is_never_rotated():
 def test_every_gpu_recipe_is_estimated_to_fit_80_gb(recipe, algo):
     found = plan(recipe, algo)
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
-    lines, warnings = memory_estimate.report(shape, found, 80, measured=False)
+    lines, warnings = memory_estimate.report(shape, found, 80, measured=False, host_bytes=None)
     assert warnings == []
     for part in ("activations at their largest: the head", "log-probabilities of rollouts"):
         assert any(line.endswith(part) for line in lines)
@@ -166,5 +166,5 @@ def test_every_gpu_recipe_is_estimated_to_fit_80_gb(recipe, algo):
 def test_a_run_that_does_not_fit_is_told_what_to_do():
     found = plan("qwen7b", user={"--actor.num_gpus_per_node": ("1",), "--actor.num_nodes": ("1",)})
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
-    _, warnings = memory_estimate.report(shape, found, 80, measured=False)
+    _, warnings = memory_estimate.report(shape, found, 80, measured=False, host_bytes=None)
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)

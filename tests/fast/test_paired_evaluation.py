@@ -71,7 +71,7 @@ def test_the_command_prints_and_keeps_the_table(tmp_path, capsys):
     assert main(["eval", "--compare", str(a), str(b), "--out", str(tmp_path / "out")]) == 0
     assert "| x | 2 | 0.250 | 0.750 | **+0.500** | +0.500 to +0.500 | 2, 0 |" in capsys.readouterr().out
     assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"][0]["difference"] == 0.5
-    assert "k = 4 samples each" in (tmp_path / "out" / "comparison.md").read_text()
+    assert "k = 4, T = " in (tmp_path / "out" / "comparison.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.evaluation.pass_rates import bootstrap, pass_at, powers_of_two, sampling_error
+from real_openrlhf.evaluation.results import bootstrap, pass_at, powers_of_two, sampling_error
 
 TABLES = st.integers(1, 6).flatmap(
     lambda k: st.lists(st.lists(st.integers(0, 1), min_size=k, max_size=k), min_size=1, max_size=5)

@@ -8,7 +8,7 @@ import pytest
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
-from real_openrlhf.recipes.recipes import METHOD_FLAGS, RECIPES, TRAINING_ROWS
+from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.setting import PAPER, Setting
 from real_openrlhf.runs.run_folder import json_value
 
@@ -100,6 +100,12 @@ def test_trpa_and_disco_have_the_losses_of_their_own_code():
 
 def test_a_reference_model_is_there_for_those_that_need_one():
     assert {algo for algo in ALGORITHMS if plan("qwen7b", algo).needs_reference} == {"grpo", "trpa"}
+
+
+METHOD_FLAGS = (
+    *("--actor.policy_loss_type", "--actor.eps_clip_low_high", "--actor.loss_agg_mode"),
+    *("--algo.kl.", "--algo.real."),
+)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

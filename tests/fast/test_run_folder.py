@@ -14,7 +14,7 @@ import pytest
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training.launch.ending import end_unwatched
+from real_openrlhf.training.launch.progress import end_unwatched
 
 
 def record(path, started="2026-01-01T00:00:00+00:00", **changes):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 
@@ -57,7 +55,7 @@ def test_a_run_whose_process_is_stopped_is_ended_too(tmp_path):
     """SIGSTOP: it answers nothing, and hears no SIGTERM."""
     code, reason = watched(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
     assert code == CODE and "the start of Ray, the engine and the policy" in reason
-    assert "  T  " in (tmp_path / "stalled/processes.txt").read_text()
+    assert "  stopped  " in (tmp_path / "stalled/processes.txt").read_text()
 
 
 def test_a_run_that_goes_on_is_left_alone(tmp_path):
@@ -87,13 +85,3 @@ def test_a_watcher_that_stood_still_itself_judges_nobody(tmp_path):
     watch.seen = ((0, 0),) * 3
     watch.last = watch.looked = time.monotonic() - 3600
     assert watch.stalled() is None
-
-
-def test_only_processes_below_are_asked():
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        assert child.pid in signs_of_life.below(os.getpid())
-        assert os.getppid() not in signs_of_life.below(os.getpid())
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.wait()

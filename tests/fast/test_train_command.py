@@ -19,7 +19,7 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
-from real_openrlhf.training.checks import model_check, preflight, reward_check
+from real_openrlhf.training.checks import model_check, preflight
 from real_openrlhf.training.launch import forked_workers, process
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.progress import Progress
@@ -193,7 +193,7 @@ def test_a_reward_file_that_is_missing_is_told(tmp_path):
     there = tmp_path / "reward.py"
     there.write_text("def reward_func(queries, prompts, labels): ...")
     urls = f"{there},{tmp_path / 'gone.py'},http://host/score"
-    (problem,) = reward_check.reward_problems(plan(user={"--reward.remote_url": (urls,)}))
+    (problem,) = preflight.reward_problems(plan(user={"--reward.remote_url": (urls,)}))
     assert "gone.py does not exist" in problem
 
 
@@ -385,13 +385,9 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
 
 
 def test_a_task_is_a_recipe_with_its_own_model_data_and_reward():
-    for words in (["--task", "sums"], ["--recipe", "cpu", "--task", "sums"], ["--recipe", "cpu-sums"]):
-        request = command.request_of(words)
-        plan = request.plan()
-        assert request.recipe.name == "cpu-sums" and request.stem.startswith("cpu-sums-real-")
-        assert plan.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
-        assert "/sums-" in plan.text("--actor.model_name_or_path") and "/sums-" in plan.text("--eval.dataset")
-        assert plan.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
-    assert command.request_of(["--task", "reverse"]).recipe.name == "cpu"
-    with pytest.raises(UserError, match="--recipe qwen7b has its own task"):
-        command.request_of(["--recipe", "qwen7b", "--task", "sums"])
+    request = command.request_of(["--recipe", "cpu-sums"])
+    plan = request.plan()
+    assert request.recipe.name == "cpu-sums" and request.stem.startswith("cpu-sums-real-")
+    assert plan.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
+    assert "/sums-" in plan.text("--actor.model_name_or_path") and "/sums-" in plan.text("--eval.dataset")
+    assert plan.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made

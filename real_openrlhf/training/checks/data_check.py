@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import Findings
-from real_openrlhf.training.checks.prompt_lengths import PromptLengths, TooLong
 
 TABLES = (".csv", ".parquet", ".arrow")  # read by OpenRLHF, not looked into here
 KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+HUGE = 500  # bytes a token: more than any token has, so that what is longer needs no counting
 
 
 class BadRow(ValueError):
@@ -47,11 +48,12 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         return
     rows = Rows.of(plan)
     try:
-        for number, line in _lines(path):
-            try:
-                rows.see(number, line)
-            except (BadRow, TooLong) as wrong:
-                raise UserError(f"{flag} {path}, line {number} {wrong}") from None
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    rows.see(number, line)
+                except BadRow as wrong:
+                    raise UserError(f"{flag} {path}, line {number} {wrong}") from None
         if not rows.count:
             raise UserError(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
         if rows.unlabelled == rows.count:
@@ -68,9 +70,46 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as lines:
-        yield from enumerate(lines, start=1)
+@dataclass
+class PromptLengths:
+    """Does a prompt leave room for its answer? OpenRLHF cuts off the beginning of one that does not."""
+
+    tokenizer_file: Path | None  # none: prompts are not counted
+    longest: int
+    why: str
+
+    @classmethod
+    def of(cls, plan: Plan) -> "PromptLengths":
+        total, answer = plan.number("--data.max_len"), plan.text("--rollout.max_new_tokens")
+        why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
+        file = Path(plan.text("--actor.model_name_or_path")).expanduser() / "tokenizer.json"
+        # an answer without a limit of its own has one token at least
+        return cls(file if file.is_file() else None, total - (plan.number("--rollout.max_new_tokens") or 1), why)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        try:
+            return Tokenizer.from_file(str(self.tokenizer_file))
+        except Exception:  # one that is broken is told with the model
+            return None
+
+    def check(self, texts: list[str]) -> None:
+        """A token is a byte at least, so that most prompts need no counting."""
+        size = sum(len(text.encode()) for text in texts)
+        if size > HUGE * self.longest:
+            said = f"{size} bytes"
+        elif self.tokenizer_file is None or size <= self.longest or self.tokenizer is None:
+            return
+        else:
+            count = sum(len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
+            said = f"{count} tokens" if count > self.longest else ""
+        if said:
+            raise BadRow(
+                f"has a prompt of {said}, and {self.why} leaves {self.longest}. Raise --data.max_len, or "
+                "leave the row out (`real-openrlhf data FILE --tokenizer MODEL` does)."
+            )
 
 
 @dataclass

@@ -1,10 +1,11 @@
-"""What a run will need before it is rented: memory per GPU, tokens per step, disk for checkpoints.
+"""What a run will need before it is rented: memory of GPUs and machines, tokens per step, disk for checkpoints.
 
 Standard library only. These are sums over known tensors, rounded up where a choice is the allocator's; what CUDA,
 NCCL and fragmentation add is one line of its own. Nobody has held them against a GPU yet.
 """
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from real_openrlhf.recipes.plan import Plan
 
 GB = 1e9
 RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation
+PROCESS_GB = 4.0  # of a policy's or an engine's process: libraries, CUDA's own tables, Ray's store
+SUB_GROUP = 1_000_000_000  # parameters of a rank that DeepSpeed keeps in one buffer under ZeRO-3, at most
 TRAIN, ROLLOUT = "train", "rollout"
 
 # Published shapes, so that a dry run needs no download; a model on disk is read instead.
@@ -211,8 +214,50 @@ def disk(shape: Shape, plan: Plan) -> dict[str, float]:
     return sizes
 
 
-def report(shape: Shape, plan: Plan, gpu_gb: float, measured: bool) -> tuple[list[str], list[str]]:
-    """(lines to print, warnings); `measured` says that the GPU's size was read, not assumed."""
+def pinned(size: float) -> int:
+    """Bytes that PyTorch takes for a pinned block of this size: a power of two (CachingHostAllocator.h)."""
+    return 1 << max(math.ceil(size) - 1, 0).bit_length()
+
+
+def engine_bytes(shape: Shape, tensor_parallel: int) -> int:
+    """A sleeping engine's weights: each is a block of its own on each of its GPUs. Norms and biases are left out."""
+    return tensor_parallel * sum(pinned(2 * size / tensor_parallel) for size in shape.matrices)
+
+
+def policy_bytes(shape: Shape, plan: Plan) -> float:
+    """A sleeping rank's fp32 weights and two moments, and its gradients."""
+    held = trained_parameters(shape, plan) / math.prod(plan.layout)
+    largest = SUB_GROUP if plan.number("--ds.zero_stage") >= 3 else held
+    groups = [min(largest, held - largest * index) for index in range(math.ceil(held / largest))]
+    return 3 * sum(pinned(4 * group) for group in groups) + pinned(gradient_bytes(plan) * held)
+
+
+def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
+    """Bytes on each of the machines, where all of it waits at once."""
+    nodes, gpus = plan.layout[0], math.prod(plan.layout)
+    engines, tensor_parallel = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
+    memory = {"processes, a guess": (gpus + engines * tensor_parallel) * PROCESS_GB * GB / nodes}
+    if "--vllm.enable_sleep" in plan.flags:
+        memory["weights of sleeping vLLM engines, pinned"] = engine_bytes(shape, tensor_parallel) * engines / nodes
+    if "--ds.adam_offload" in plan.flags:
+        memory["Adam and gradients in fp32"] = 16 * trained_parameters(shape, plan) / nodes
+    elif "--ds.enable_sleep" in plan.flags:
+        memory["the sleeping policy's Adam and gradients, pinned"] = policy_bytes(shape, plan) * gpus / nodes
+    if offloads_reference(plan):
+        shards = sum(pinned(2 * size / gpus) for size in shape.matrices)
+        memory["reference model (bf16), pinned"] = shards * gpus / nodes
+    return memory
+
+
+def machine_bytes() -> float:
+    """Bytes of this machine."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def report(
+    shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None
+) -> tuple[list[str], list[str]]:
+    """(lines to print, warnings); `measured`: the GPUs were asked, not assumed. `host_bytes` where it is known."""
     training, generation = training_memory(shape, plan), generation_memory(shape, plan, gpu_gb * GB)
     if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
@@ -236,6 +281,14 @@ def report(shape: Shape, plan: Plan, gpu_gb: float, measured: bool) -> tuple[lis
     lines.append(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")
     sizes = disk(shape, plan)
     lines += sized(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB", sizes)
+    memory = host_memory(shape, plan)
+    total = sum(memory.values())
+    lines += sized(f"host memory, a machine: {total / GB:.0f} GB", memory)
+    if host_bytes is not None and total > host_bytes:
+        warnings.append(
+            f"the run may need {total / GB:.0f} GB of host memory, this machine has {host_bytes / GB:.0f} GB: leave "
+            "out --vllm.enable_sleep or --ds.enable_sleep where the GPUs have room, or take more machines"
+        )
     return lines, warnings
 
 

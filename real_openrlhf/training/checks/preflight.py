@@ -4,6 +4,7 @@
 """
 
 import argparse
+import ast
 import contextlib
 import difflib
 import io
@@ -11,11 +12,11 @@ import os
 import re
 import shutil
 import socket
+import symtable
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError, last_line
@@ -28,6 +29,7 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
 
 LEAST_MB, LEAST_PORTS = 300, 64
+FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a reward file
 
 
 @dataclass
@@ -70,20 +72,15 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     return train_ppo_ray.build_parser()
 
 
-def openrlhf_checks(argv: list[str]) -> SimpleNamespace:
-    """OpenRLHF's and REAL's checks of combinations; raises at the first one that fails."""
-    from openrlhf.cli import train_ppo_ray
-
-    return train_ppo_ray.parse_args(argv)
-
-
 def about_weightless(plan: Plan) -> list[str]:
     """A line for a dry run, if the checks accept the plan."""
+    from openrlhf.cli import train_ppo_ray
+
     from real_openrlhf.hooks.skipping import said
 
     try:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            args = openrlhf_checks(plan.argv())
+            args = train_ppo_ray.parse_args(plan.argv())
     except (Exception, SystemExit):  # `combination_problems` has told why
         return []
     return [
@@ -133,10 +130,12 @@ def _takes(action: argparse.Action) -> str:
 
 def combination_problems(plan: Plan) -> list[str]:
     """What REAL's checks and OpenRLHF's say of the whole; OpenRLHF stops at its first objection."""
+    from openrlhf.cli import train_ppo_ray
+
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            openrlhf_checks(plan.argv())
+            train_ppo_ray.parse_args(plan.argv())
     except SystemExit:
         return [output.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
     except UserError as error:
@@ -173,6 +172,42 @@ def length_problems(plan: Plan) -> list[str]:
         for flag in flags
         if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest
     ]
+
+
+def reward_problems(plan: Plan) -> list[str]:
+    urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
+    return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := _reward_file(Path(url)))]
+
+
+def _reward_file(path: Path) -> str | None:
+    """What is wrong with it, by its text: it is not run before the rollout actors run it."""
+    if not path.is_file():
+        return "does not exist. Give a Python file with reward_func, or a URL."
+    try:
+        text = path.read_bytes()
+        tree = ast.parse(text)
+        names = symtable.symtable(text, str(path), "exec").get_symbols()  # type: ignore[arg-type]  # as compile()
+    except SyntaxError as error:
+        return f"is not Python (line {error.lineno or 1}: {error.msg}). Mend that line."
+    except (ValueError, RecursionError, MemoryError, OSError) as error:
+        return f"cannot be read as Python ({error}). Give a text file."
+    stars = any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
+    bound = {name.get_name() for name in names if name.is_assigned() or name.is_imported()}
+    if FUNCTION not in bound and not stars:
+        return f"has no {FUNCTION}. Define `def {FUNCTION}({', '.join(ARGUMENTS)})` in it, at its top."
+    for node in tree.body:
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == FUNCTION:
+            return f"has an async {FUNCTION}, which is called in a thread. Write `def` without `async`."
+        if isinstance(node, ast.FunctionDef) and node.name == FUNCTION and not _takes_three(node.args):
+            return f"has a {FUNCTION} that cannot be called with three arguments: {', '.join(ARGUMENTS)}. Take these."
+    return None
+
+
+def _takes_three(arguments: ast.arguments) -> bool:
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    required = positional - len(arguments.defaults)
+    alone = sum(default is None for default in arguments.kw_defaults)
+    return required <= 3 <= (positional if not arguments.vararg else 3) and not alone
 
 
 def local_gpus() -> tuple[int, float | None]:

@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: one plain line a step and a bar, read from the run's metrics.jsonl."""
+"""What a person sees of a run: one plain line a step and a bar while it trains, a summary and a picture at its end."""
 
 import contextlib
 import re
@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from real_openrlhf.engine_reason import MARK
 from real_openrlhf.files import parsed
+from real_openrlhf.runs import run_folder
 
 LARGEST = 1 << 53
 # Lines that do not say why a run failed: a library's bar, or what Ray repeats of its actors, with colours around it.
@@ -129,6 +130,20 @@ def summary(run_dir: Path) -> str:
     width = max((len(name) for name, _, _ in rows), default=0)
     header = f"{'':{width}}  {'first':>8}  {'last':>8}"
     return "\n".join([header, *(f"{name:{width}}  {a:>8}  {b:>8}" for name, a, b in rows)])
+
+
+def end_unwatched(path: Path) -> str | None:
+    """Record how a run ended that no command watched to its end; what to print about it, if it was one."""
+    said = run_folder.record_ending(path)
+    return f"{said}\n{final_summary(path)}" if said and run_folder.read(path)["status"] == "finished" else said
+
+
+def final_summary(path: Path) -> str:
+    from real_openrlhf.report.figures import training_curves  # matplotlib takes a second
+
+    picture = path / "curves.png"
+    training_curves(path, picture)
+    return f"{summary(path)}\n\npicture of the training curves: {picture}"
 
 
 def last_error(log: Path) -> str:
