@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def rollouts(lengths: Sequence[int], prompt_tokens: int, group: int, vocabulary: int) -> list:
-    """Random prompts and answers of these lengths, every second one right, as the sampler hands them over."""
+def rollouts(lengths: Sequence[int], prompt_tokens: int, group: int, vocabulary: int, uniform: float = 0) -> list:
+    """Random prompts and answers of these lengths, every second one right, as the sampler hands them over.
+
+    A share of the groups, the first ones, is `uniform`: all right.
+    """
     import torch
     from openrlhf.trainer.ppo_utils.experience import Experience
 
@@ -19,7 +22,7 @@ def rollouts(lengths: Sequence[int], prompt_tokens: int, group: int, vocabulary:
         if position % group == 0:
             prompt = torch.randint(3, vocabulary, (prompt_tokens,), generator=draw)
         tokens = torch.cat([prompt, torch.randint(3, vocabulary, (length,), generator=draw)])
-        right = float(position % 2)
+        right = float(position % 2 or position < uniform * len(lengths))
         samples.append(
             Experience(
                 sequences=tokens[None],

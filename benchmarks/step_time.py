@@ -7,6 +7,8 @@ in the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compare
 
     python benchmarks/step_time.py                     # everything, 13 minutes on two quiet cores
     python benchmarks/step_time.py --ranks 1 --updates 4 --rounds 5
+    python benchmarks/step_time.py --ranks 1 --updates 4 --uniform 0 0.25 0.5 0.75 \\
+        --variants "GRPO without KL" REAL "REAL, skipping"
 """
 
 import argparse
@@ -31,6 +33,7 @@ ENVIRONMENT = {
 }
 os.environ.update(ENVIRONMENT)
 
+SKIPPING = "REAL, skipping"
 PROMPTS, GROUP, PROMPT_TOKENS, RESPONSE_TOKENS = 8, 8, 16, 128
 GRPO, GRPO_NO_KL = "GRPO, the paper's", "GRPO without KL"
 NO_KL = ["--algo.kl.init_coef", "0"]
@@ -39,6 +42,7 @@ VARIANTS = {
     GRPO_NO_KL: ["--actor.policy_loss_type", "ppo", *NO_KL],
     GRPO: ["--actor.policy_loss_type", "ppo", *KL],
     "REAL": ["--actor.policy_loss_type", "real", *NO_KL],
+    SKIPPING: ["--actor.policy_loss_type", "real", *NO_KL, "--train.skip_weightless"],
     "REAL, scored first": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.scoring", "separate"],
     "REAL, old always": ["--actor.policy_loss_type", "real", *NO_KL, "--algo.real.old_log_probs", "always"],
 }
@@ -96,12 +100,13 @@ def work(rank: int, ranks: int, folder: str, args, pipe) -> None:
     for updates in args.updates:
         every = {variant: arguments(variant, f"{folder}/model", updates, ranks) for variant in args.variants}
         steps = {variant: Step(own, ranks) for variant, own in every.items()}
-        for number in range(args.rounds + 1):  # the first one warms up
-            for variant, step in steps.items():
-                measured = [None] * ranks
-                dist.all_gather_object(measured, step.measured(rollouts(lengths, PROMPT_TOKENS, GROUP, 8000)))
-                if rank == 0 and number:
-                    pipe.send((updates, variant, tuple(map(max, zip(*measured, strict=True)))))
+        for uniform in args.uniform:
+            for number in range(args.rounds + 1):  # the first one warms up
+                for variant in list(steps)[:: 1 if number % 2 else -1]:
+                    measured, samples = [None] * ranks, rollouts(lengths, PROMPT_TOKENS, GROUP, 8000, uniform)
+                    dist.all_gather_object(measured, steps[variant].measured(samples))
+                    if rank == 0 and number:
+                        pipe.send(((updates, uniform), variant, tuple(map(max, zip(*measured, strict=True)))))
         del steps
     if rank == 0:
         pipe.send(None)
@@ -114,22 +119,23 @@ def receive(pipe):
         sys.exit("a rank has died; its error is above")
 
 
-def show(ranks: int, results: dict[int, dict[str, list[tuple]]], variants: list[str]) -> None:
+def show(ranks: int, results: dict[tuple[int, float], dict[str, list[tuple]]], variants: list[str]) -> None:
     layout = "groups torn over two ranks" if ranks == 2 else "groups whole on one rank"
     print(f"\n{layout}: medians of paired rounds, [quartiles]")
-    columns = f"{'seconds':>9}{'over GRPO without KL':>26}{'over the paper’s GRPO':>26}"
-    print(f"{'updates':>7}  {'':20}{columns}{'processor time':>17}{'peak MB':>9}{'over':>7}")
-    for updates, by_variant in results.items():
-        base = by_variant[GRPO_NO_KL]
+    bases = [name for name in (GRPO_NO_KL, GRPO, "REAL") if name in variants]
+    columns = f"{'seconds':>9}" + "".join(f"{'over ' + name:>26}" for name in bases)
+    print(f"{'updates':>7}{'uniform':>8}  {'':20}{columns}{'processor time':>17}{'peak MB':>9}{'over':>7}")
+    for (updates, uniform), by_variant in results.items():
+        base = by_variant[bases[0]]
         for variant in variants:
             own = by_variant[variant]
             seconds = statistics.median(one[0] for one in own)
-            ratios = [paired(own, by_variant[name], 0) for name in (GRPO_NO_KL, GRPO)]
+            ratios = [paired(own, by_variant[name], 0) for name in bases]
             processor = statistics.median(a[1] / b[1] for a, b in zip(own, base, strict=True))
             memory = statistics.median(one[2] for one in own)
             share = memory / statistics.median(one[2] for one in base)
-            compared = f"{seconds:9.2f}{ratios[0]:>26}{ratios[1]:>26}"
-            print(f"{updates:7}  {variant:20}{compared}{processor:17.3f}{memory:9.0f}{share:7.2f}")
+            compared = f"{seconds:9.2f}{''.join(f'{ratio:>26}' for ratio in ratios)}"
+            print(f"{updates:7}{uniform:8.2f}  {variant:20}{compared}{processor:17.3f}{memory:9.0f}{share:7.2f}")
 
 
 def paired(own: list[tuple], base: list[tuple], column: int) -> str:
@@ -152,6 +158,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2], choices=[1, 2])
     parser.add_argument("--updates", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--uniform", type=float, nargs="+", default=[0.0], help="share of groups that are all right")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=[GRPO_NO_KL, GRPO, "REAL"])
     args = parser.parse_args()
     drop_stale_locks(Path(ENVIRONMENT["TORCH_EXTENSIONS_DIR"]))
@@ -166,11 +173,12 @@ def main() -> None:
             for process in processes:
                 process.start()
             there.close()  # so that the end of these is the end of what can be read
-            results: dict[int, dict[str, list[tuple]]] = {}
+            results: dict[tuple[int, float], dict[str, list[tuple]]] = {}
             while (line := receive(here)) is not None:
-                updates, variant, measured = line
-                results.setdefault(updates, {}).setdefault(variant, []).append(measured)
-                print(f"{ranks} ranks, {updates} updates, {variant}: {measured[0]:.2f} s", flush=True)
+                (updates, uniform), variant, measured = line
+                results.setdefault((updates, uniform), {}).setdefault(variant, []).append(measured)
+                said = f"{ranks} ranks, {updates} updates, {uniform:g} uniform, {variant}"
+                print(f"{said}: {measured[0]:.2f} s", flush=True)
             for process in processes:
                 process.join()
             show(ranks, results, args.variants)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from naive import naive_group_loss
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.packing import Limit
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, check_whole_groups, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
@@ -50,6 +50,7 @@ class Case:
     disco_kl_coef: float = 0.0
     lr: float = 0.5
     seed: int = 0
+    skip: bool = False  # leave out what has no gradient, where that is exact
 
 
 @st.composite
@@ -57,7 +58,9 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
     sizes = draw(st.lists(st.integers(2, max_group_size), min_size=1, max_size=max_groups))
     order = draw(st.permutations([group for group, size in enumerate(sizes) for _ in range(size)]))
     # prompts differ in difficulty, so that uniform groups occur
-    mixes = [draw(st.sampled_from([(1,), (0,), (1, 0), (1, 0, -1), (0, -2), (1, 0, -2, -1)])) for _ in sizes]
+    uniform, mixed = [(1,), (0,), (-1,)], [(1, 0), (1, 0, -1), (0, -2), (1, 0, -2, -1)]
+    kinds = draw(st.sampled_from([uniform + mixed, uniform, mixed, 3 * uniform + mixed]))
+    mixes = [draw(st.sampled_from(kinds)) for _ in sizes]
     random = draw(st.randoms(use_true_random=False))
     rewards = [draw(st.sampled_from([(1.0,), (0.0, 1.0), (0.25, -0.5, 3.0)])) for _ in sizes]
     lengths = [random.randint(0 if random.random() < 0.1 else 1, max_length) for _ in order]
@@ -93,17 +96,24 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
         # scores move far, but score/tau stays where the naive exp() does not overflow
         lr=draw(st.sampled_from([0.05, 0.5])) * min(tau or 0.5, 1.0) ** 2,
         seed=draw(st.integers(0, 2**16)),
+        skip=draw(st.booleans()),
     )
 
 
 def rollouts_of(case: Case) -> Rollouts:
+    groups, labels, settings = torch.tensor(case.groups), torch.tensor(case.labels), ObjectiveSettings(**case.settings)
+    values = torch.tensor(case.values or [float(label == 1) for label in case.labels])
+    on_all = case.kl_old_coef or (settings.name.startswith("disco") and case.disco_kl_coef)
+    no_weight = weightless(settings, labels, groups, values)
+    left_out = no_weight.nonzero().flatten().tolist() if case.skip and not on_all else []
     return Rollouts(
-        groups=torch.tensor(case.groups),
-        labels=torch.tensor(case.labels),
-        values=torch.tensor(case.values or [float(label == 1) for label in case.labels]),
+        groups=groups,
+        labels=labels,
+        values=values,
         truncated=torch.zeros(len(case.groups), dtype=torch.bool),
         lengths=list(case.lengths),
         actions=list(case.lengths),
+        left_out=frozenset(left_out),
     )
 
 
@@ -176,7 +186,7 @@ class Trainer:
         held, plans = rank_plans(plan, rollouts_of(self.case), self.settings, self.ranks, everything)
         self.held = held[self.rank]
         pairs = zip(plan.steps, plans[self.rank].steps, strict=True)
-        return [self.train_step(planned.positions, step) for planned, step in pairs]
+        return [self.train_step(planned.dealt, step) for planned, step in pairs]
 
     def train_step(self, rollouts: list[int], step: RankStep) -> dict:
         before = [weight.detach().clone() for weight in self.toy.parameters]

@@ -2,7 +2,7 @@
 
 import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -20,17 +20,18 @@ from openrlhf.utils import utils
 from safetensors.torch import load_file
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks import nonfinite_guard
 from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.actor.step_table import StepTable
-from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
+from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker, positions_of
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
+from real_openrlhf.hooks.skipping import without_advantage
 
 compile_less()
 
@@ -74,6 +75,8 @@ class Case:
     lora_targets: tuple[str, ...] = ()  # otherwise all linear layers
     prompt_length: int = 5
     vocabulary: int = 15  # that rollouts are drawn from
+    kinds: tuple[str, ...] = ("mixed", "ignored", "mixed", "uniform")  # of groups, again and again
+    skip: bool = False  # leave out what has no gradient
     seed: int = 0
 
 
@@ -120,6 +123,7 @@ def arguments(case: Case) -> SimpleNamespace:
     if case.accumulate:
         flags["--ds.grad_accum_dtype"] = case.accumulate
     switches = ["--ds.adam_offload"] * case.offload + ["--actor.gradient_checkpointing_enable"] * case.checkpointing
+    switches += ["--train.skip_weightless"] * case.skip
     switches += ["--train.enable_ema"] * case.ema + ["--ds.logit_free"] * case.logit_free
     switches += ["--ds.lora.target_modules", *case.lora_targets] if case.lora_targets else []
     args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches])
@@ -163,12 +167,10 @@ def rollouts(case: Case) -> list[Experience]:
     samples = []
     for group, size in enumerate(case.group_sizes):
         prompt = draw(case.vocabulary, case.prompt_length, low=3)
-        if group % 4 == 3:
-            labels = [POSITIVE] * size  # uniform
-        else:
-            labels = [(POSITIVE, NEGATIVE)[position % 2] for position in range(size)]
-            if group % 4 == 1:
-                labels[-1] = IGNORED
+        kind = case.kinds[group % len(case.kinds)]
+        labels = [(POSITIVE, NEGATIVE)[position % 2 and kind != "uniform"] for position in range(size)]
+        if kind == "ignored":
+            labels[-1] = IGNORED
         for label in labels:
             response = draw(case.vocabulary, draw(11, low=1)[0], low=3)
             sequence = torch.tensor(prompt + response)
@@ -233,14 +235,16 @@ def deal(policy, case: Case) -> Dealt:
     maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
     maker.kept_tokens = policy.call_trainer("kept_tokens")
     samples, facts = rollouts(case), facts_of(case)
+    if maker.skips:
+        facts = replace(facts, left_out=positions_of(weightless(maker.objective, facts.labels, facts.groups)))
     plan = plan_rollouts(facts, maker.plan_settings())
     every = with_old_log_probs(policy, samples)
     items = with_old_log_probs(policy, rollouts(case))
     unknown = [] if case.old_log_probs == "always" else plan.first_update
     for position in unknown:
         items[position].action_log_probs = torch.full_like(items[position].action_log_probs, torch.nan)
-    forwarded = sorted(set(range(len(items))) - set(unknown))
-    held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded)
+    forwarded = sorted(set(plan.trained) - set(unknown))
+    held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded, maker.skips)
     rank = dist.get_rank()
     return Dealt(every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank]), plans[rank])
 
@@ -263,14 +267,14 @@ def real_steps(**case) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def compared(*args, **kwargs) -> None:
-        positions = dealt.plan.steps[len(records)].positions
+        positions = dealt.plan.steps[len(records)].dealt
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
         loss, gradients = naive(values, {p: dealt.every[p] for p in positions}, list(trained))
         norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
         got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}
         errors = [
-            float((got[name] - gradient).norm()) / max(float(gradient.norm()), 0.01 * norm)
+            float((got[name] - gradient).norm()) / (max(float(gradient.norm()), 0.01 * norm) or 1.0)
             for name, gradient in gradients.items()
         ]
         records.append({"naive_loss": loss, "naive_norm": norm, "gradient_error": max(errors)})
@@ -396,11 +400,20 @@ def fill(policy, case: Case) -> None:
         item.info = {}
     if case.deal == "groups":
         maker = DealtExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
-        plan = plan_rollouts(facts_of(case), maker.plan_settings())
-        held, plans = rank_plans(plan, facts_of(case), ObjectiveSettings(), ranks, list(range(len(items))))
+        facts = replace(facts_of(case), left_out=without_advantage(items) if maker.skips else frozenset())
+        plan = plan_rollouts(facts, maker.plan_settings())
+        held, plans = rank_plans(plan, facts, ObjectiveSettings(), ranks, plan.trained, maker.skips)
         policy.append(PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
         return
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
+
+
+def logged(**case) -> dict[str, float]:
+    """What a rollout batch logs."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    return policy.trainer.ppo_train(0.0)
 
 
 def logged_ratios(**case) -> dict:
@@ -472,7 +485,7 @@ def host_waits(**case) -> dict[str, int]:
         return engine_backward(*args, **kwargs)
 
     engine.backward = backward
-    own = ("load", "rollout_rows") if case.loss == "real" else ()
+    own = ("load",) if case.loss == "real" else ()
     with (
         mock.patch.object(meter, "fetch", counted),
         mock.patch.object(real_trainer, "fetch", counted),

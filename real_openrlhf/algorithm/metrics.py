@@ -52,7 +52,9 @@ PLAN_METRICS = {
     "update a rollout batch, 0.75 at four",
     "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
     "real/micro_batches": "micro-batches of a rank in an optimizer step",
-    "update/rollouts_crc": "the same number in two runs whose updates trained on the same rollouts in the same order",
+    "update/rollouts_crc": "the same number in two runs whose updates were dealt the same rollouts in the same order",
+    "update/trained_share": "share of rollouts that were trained; `--train.skip_weightless` leaves out the others, "
+    "whose gradient is exactly 0",
 }
 
 
@@ -64,14 +66,19 @@ def group_metrics(
     settings: ObjectiveSettings,
     *,
     truncated: Tensor | None = None,
+    trained: Tensor | None = None,
     score_drift: float = 0.0,
 ) -> dict[str, float]:
-    """`GROUP_METRICS` of one optimizer step, from its whole score table and what `score_weights` said of it."""
+    """`GROUP_METRICS` of one optimizer step, from its whole score table and what `score_weights` said of it.
+
+    Only rollouts in the mask `trained`, without one all, have a score; shares and weights are of all.
+    """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
     truncated = torch.zeros_like(labels) if truncated is None else truncated.to(labels)
     positive = labels == POSITIVE
     negative = (labels == NEGATIVE) | (labels == UNPARSABLE)
     labelled = positive | negative
+    scored = torch.ones_like(labelled) if trained is None else trained
 
     ids, index = torch.unique(groups, return_inverse=True)
     has_positive, has_negative = (
@@ -82,8 +89,8 @@ def group_metrics(
         "real/loss": float(weighed.loss),
         "real/loss_pos": float(weighed.loss_pos),
         "real/loss_neg": float(weighed.loss_neg),
-        "real/score_std": _std(scores[labelled]),
-        "real/score_abs_max": _extreme(scores[labelled].abs(), torch.amax),
+        "real/score_std": _std(scores[labelled & scored]),
+        "real/score_abs_max": _extreme(scores[labelled & scored].abs(), torch.amax),
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": _extreme(weights, torch.amax),
         "real/weight_bound": _extreme(weights, torch.amax) * settings.tau,
@@ -94,11 +101,12 @@ def group_metrics(
         "real/ignored": _mean(labels == IGNORED),
     }
     for side, chosen, sign in (("pos", positive, 1), ("neg", negative, -1)):
-        metrics[f"real/score_{side}"] = _mean(scores[chosen])
-        metrics[f"real/score_{side}_std"] = _std(scores[chosen])
-        metrics[f"real/score_{side}_min"] = _extreme(scores[chosen], torch.amin)
-        metrics[f"real/score_{side}_max"] = _extreme(scores[chosen], torch.amax)
-        metrics[f"real/score_{side}_right"] = _mean(scores[chosen] * sign > 0)
+        of_side = scores[chosen & scored]
+        metrics[f"real/score_{side}"] = _mean(of_side)
+        metrics[f"real/score_{side}_std"] = _std(of_side)
+        metrics[f"real/score_{side}_min"] = _extreme(of_side, torch.amin)
+        metrics[f"real/score_{side}_max"] = _extreme(of_side, torch.amax)
+        metrics[f"real/score_{side}_right"] = _mean(of_side * sign > 0)
         metrics[f"real/weight_{side}"] = _mean(weights[chosen])
         metrics[f"real/truncated_{side}"] = _mean(truncated[chosen])
     return {name: metrics[name] for name in GROUP_METRICS}
@@ -306,17 +314,26 @@ _LARGEST = {
     name for name in (*GROUP_METRICS, *UPDATE_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))
 }
 _SMALLEST = {name for name in GROUP_METRICS if name.endswith("_min")}
+# Of an update itself or of all its rollouts: each update counts alike. All others are of what it trained.
+_OF_ALL = {"policy_loss", *UPDATE_METRICS, *(name for name in GROUP_METRICS if "score" not in name)}
 
 
-def over_steps(statuses: list[dict[str, float]]) -> dict[str, float]:
-    """One line for a rollout batch: extremes stay extremes, rate and norm are the last step's, the rest are means."""
+def over_steps(statuses: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
+    """One line for a rollout batch: extremes stay extremes, rate and norm are the last step's, the rest are means.
+
+    `weights` say how much an update counts in what is of trained rollouts and tokens: with 0 it adds none, and where
+    all are 0 the values are those of empty sets.
+    """
+    weights = [1.0] * len(statuses) if weights is None or not any(weights) else weights
 
     def merge(name: str, values: list[float]) -> float:
         if name in _LAST:
             return values[-1]
+        own = [1.0] * len(values) if name in _OF_ALL else weights
+        counted = [value for value, weight in zip(values, own, strict=True) if weight]
         if name in _LARGEST | _SMALLEST:
-            return max(values) if name in _LARGEST else min(values)
-        return sum(values) / len(values)
+            return max(counted) if name in _LARGEST else min(counted)
+        return sum(value * weight for value, weight in zip(values, own, strict=True)) / sum(own)
 
     return {name: merge(name, [status[name] for status in statuses]) for name in statuses[0]}
 

@@ -139,6 +139,11 @@ def count_valid(settings: ObjectiveSettings, labels: Tensor, groups: Tensor, val
     return int(make_groups(settings, labels, groups, values).valid.sum())
 
 
+def weightless(settings: ObjectiveSettings, labels: Tensor, groups: Tensor, values: Tensor | None = None) -> Tensor:
+    """(K,) rollouts whose weight is exactly 0 whatever the scores are: ignored ones, and dropped uniform groups."""
+    return ~make_groups(settings, labels, groups, values).valid
+
+
 def group_loss(
     settings: ObjectiveSettings,
     scores: Tensor,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from real_openrlhf.algorithm.packing import Limit, Positions, spread
 
-SPARE = 1.02  # a deeper wave must save more micro-batches than this share
+SPARE = 1.02  # more micro-batches than packing without waves needs, up to which a wave is not made deeper
+SPARE_ZERO_3 = 1.10  # there a deeper wave gathers weights without prefetch in backward: 3 to 4 % of an update
 BEST_FIT = 2048  # rollouts of a step up to which it is tried: beyond, waves are large and even ones pack as well
 
 
@@ -70,7 +71,8 @@ class Layout:
         3. every rank has the same number of micro-batches in a wave;
         4. a micro-batch holds at most the limit, or one rollout that alone is over the token budget;
         5. a wave is at most `depth` micro-batches deep, unless it is one group that alone needs more;
-        6. the result is a function of the arguments alone.
+        6. a step without rollouts is one wave of dummies;
+        7. the result is a function of the arguments alone.
         """
         if depth < 1:
             raise ValueError(f"a wave of depth {depth} trains nothing: use 1 or more")
@@ -80,7 +82,7 @@ class Layout:
                 common.append(group)
             else:
                 waves.append(self.one_wave([group]))
-        return [*waves, *self._fewest(common, depth)]
+        return [*waves, *self._fewest(common, depth)] or [self.one_wave([])]
 
     def one_wave(self, step: Sequence[Positions]) -> Wave:
         """The step as one wave, however deep: all scores before any gradient."""
@@ -174,7 +176,9 @@ def _joined(groups: Sequence[Positions]) -> Positions:
     return [position for group in groups for position in group]
 
 
-def shallowest(plan: Callable[[int], list[list[Wave]]], plain: int, most: int) -> tuple[int, list[list[Wave]]]:
+def shallowest(
+    plan: Callable[[int], list[list[Wave]]], plain: int, most: int, spare: float = SPARE
+) -> tuple[int, list[list[Wave]]]:
     """(depth, steps): the smallest depth up to `most` that needs about as few micro-batches as packing without waves.
 
     `plain` counts these. Where none does, the depth that needs fewest.
@@ -184,7 +188,7 @@ def shallowest(plan: Callable[[int], list[list[Wave]]], plain: int, most: int) -
     while depth <= most:
         steps = plan(depth)
         found.append((sum(wave.depth for step in steps for wave in step), depth, steps))
-        if found[-1][0] <= SPARE * plain:
+        if found[-1][0] <= spare * plain:
             break
         depth *= 2
     _, depth, steps = min(found, key=lambda one: one[:2])

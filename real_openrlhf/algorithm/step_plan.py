@@ -13,19 +13,22 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, count_valid, score_weights
 from real_openrlhf.algorithm.packing import Limit, Positions
-from real_openrlhf.algorithm.schedule import Layout, Wave, shallowest, steps_of_groups
+from real_openrlhf.algorithm.schedule import SPARE, Layout, Wave, shallowest, steps_of_groups
+
+NOBODY = -1
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """A rollout batch as the plan sees it; every column has one entry a rollout."""
+    """A rollout batch as the plan sees it; every column but the last has one entry a rollout."""
 
     groups: Tensor
     labels: Tensor
     truncated: Tensor  # the response hit the length limit; for the metrics only
     lengths: list[int]  # tokens of prompt and response
-    actions: list[int]  # tokens that are trained
+    actions: list[int]  # tokens of the response
     values: Tensor | None = None  # rewards, for objectives of graded ones; None: those that the labels say
+    left_out: frozenset[int] = frozenset()  # positions without a gradient: they are counted, and not trained
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class PlanSettings:
     score_first: bool = False  # always score without gradient, then train
     step_wide: bool = False  # a gradient needs the scores of the whole step, not of its groups alone
     known_at_old: bool = True  # while the policy is the old one, scores are known without a forward
+    spare: float = SPARE  # of micro-batches, before a wave is made deeper
     whole_groups: bool = True  # False: a rollout's gradient needs no other rollout, as in upstream's losses
 
 
@@ -49,12 +53,13 @@ class PlanSettings:
 class PlannedStep:
     """One optimizer step over all ranks."""
 
+    dealt: Positions  # its rollouts, with those that are left out
     waves: list[Wave]
     on_policy: bool  # the policy is still the old one
     scores_known: bool  # before any forward, because it is
 
     @property
-    def positions(self) -> Positions:
+    def trained(self) -> Positions:
         return sorted(position for wave in self.waves for position in wave.positions)
 
 
@@ -64,29 +69,40 @@ class Plan:
 
     steps: list[PlannedStep]
     step_wide: bool
-    owner: list[int]  # the rank that holds a rollout
+    owner: list[int]  # the rank that holds a rollout; NOBODY where it is left out
     depth: int
     about: str
 
     @property
     def first_update(self) -> Positions:
         """Rollouts whose old log-probabilities the training forward itself makes: the policy is the old one."""
-        return self.steps[0].positions if self.steps else []
+        return self.steps[0].trained if self.steps else []
+
+    @property
+    def trained(self) -> Positions:
+        return [position for position, rank in enumerate(self.owner) if rank != NOBODY]
 
 
 def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> Plan:
-    """Groups to steps, steps to waves, waves to ranks and micro-batches: a function of the arguments alone."""
+    """Groups to steps, steps to waves, waves to ranks and micro-batches: a function of the arguments alone.
+
+    Steps are dealt from all rollouts, so they are the same whatever is left out; waves hold the others.
+    """
     groups = rollouts.groups.tolist()
     layout = Layout(rollouts.lengths, settings.num_ranks, settings.limit)
     steps: list[PlannedStep] = []
-    owner = [0] * len(groups)
+    owner = [NOBODY] * len(groups)
     depth, about = 1, "all scores are known before any forward"
     for epoch in range(settings.epochs):
-        members = steps_of_groups(
+        dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
+        members = [_trained(step, rollouts.left_out) for step in dealt]
         planned, chosen, why = _plan_epoch(members, layout, settings, first=epoch == 0)
-        steps += planned
+        steps += [
+            replace(step, dealt=sorted(position for group in own for position in group))
+            for step, own in zip(planned, dealt, strict=True)
+        ]
         if epoch == 0:
             owner = _owners(planned, len(groups))
             layout = replace(layout, owner=owner)
@@ -95,13 +111,19 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
     return Plan(steps, settings.step_wide, owner, depth, about)
 
 
+def _trained(step: list[Positions], left_out: frozenset[int]) -> list[Positions]:
+    """The step's groups without what is left out; none of them is empty."""
+    kept = ([position for position in group if position not in left_out] for group in step)
+    return [group for group in kept if group]
+
+
 def _plan_epoch(
     members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
 ) -> tuple[list[PlannedStep], int, str]:
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
     if not settings.whole_groups:
         steps = [
-            PlannedStep(layout.waves_of_torn_groups(step), on_policy=False, scores_known=True) for step in members
+            PlannedStep([], layout.waves_of_torn_groups(step), on_policy=False, scores_known=True) for step in members
         ]
         return steps, 1, "any micro-batches do"
     known = first and settings.known_at_old
@@ -116,6 +138,7 @@ def _plan_epoch(
     waves = [[replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves]
     steps = [
         PlannedStep(
+            [],
             step,
             on_policy=first and number == 0,
             scores_known=known and number == 0,
@@ -139,7 +162,10 @@ def _in_waves(
         why = "as asked"
     else:
         depth, waves = shallowest(
-            lambda depth: [layout.waves(step, depth) for step in steps], needed, most=max(fitting, 1)
+            lambda depth: [layout.waves(step, depth) for step in steps],
+            needed,
+            most=max(fitting, 1),
+            spare=settings.spare,
         )
         why = f"{settings.kept_tokens:,.0f} tokens' graphs fit" if depth == fitting else "deeper saves nothing"
     found = sum(wave.depth for step in waves for wave in step)
@@ -160,7 +186,7 @@ def _scores_first(wave: Wave, layout: Layout, settings: PlanSettings) -> bool:
 
 
 def _owners(steps: list[PlannedStep], count: int) -> list[int]:
-    owner = [0] * count
+    owner = [NOBODY] * count
     for step in steps:
         for wave in step.waves:
             for rank, micro_batches in enumerate(wave.ranks):
@@ -183,7 +209,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class RankWave:
-    """A rank's micro-batches of a wave, and the rows of all the wave's rollouts on all ranks."""
+    """A rank's micro-batches of a wave, and the rows of all rollouts that the wave trains on all ranks."""
 
     micro_batches: list[MicroBatch]
     rows: Tensor
@@ -202,6 +228,8 @@ class RankStep:
     num_groups: int
     num_rollouts: int  # that count, for objectives that average over rollouts
     action_tokens: int  # of all ranks
+    trained_tokens: int  # of these
+    log_weight: float  # of its token means among the batch's updates
     rollouts_with_tokens: int  # of all ranks
     scores_known: bool  # before any forward
     makes_old_log_probs: bool  # the policy is the old one and its forward here is the rollouts' first
@@ -225,21 +253,35 @@ class RankPlan:
 
 
 def rank_plans(
-    plan: Plan, rollouts: Rollouts, objective: ObjectiveSettings, num_ranks: int, forwarded: Positions
+    plan: Plan,
+    rollouts: Rollouts,
+    objective: ObjectiveSettings,
+    num_ranks: int,
+    forwarded: Positions,
+    leaves_out: bool = False,
 ) -> tuple[list[Positions], list[RankPlan]]:
-    """(each rank's rollouts, each rank's plan). `forwarded` rollouts had a forward for their old log-probabilities."""
+    """(each rank's rollouts, each rank's plan). `forwarded` rollouts had a forward for their old log-probabilities.
+
+    A rank without rollouts holds the shortest one as the shape of its dummies. With `leaves_out` an update counts in
+    the batch's token means by its trained tokens; otherwise all updates count alike.
+    """
     held: list[Positions] = [[] for _ in range(num_ranks)]
-    for position, rank in enumerate(plan.owner):
-        held[rank].append(position)
+    for position in plan.trained:
+        held[plan.owner[position]].append(position)
+    shortest = min(range(len(plan.owner)), key=lambda position: rollouts.lengths[position])
+    held = [own or [shortest] for own in held]
     items = [{position: item for item, position in enumerate(own)} for own in held]
-    unknown = len(forwarded) < len(plan.owner)
+    unknown = len(forwarded) < len(plan.trained)
     steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items) for step in plan.steps]
+    if not leaves_out:
+        steps = [[replace(own, log_weight=1.0) for own in step] for step in steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
     metrics = {
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
-        "update/rollouts_crc": float(_crc([step.positions for step in plan.steps])),
+        "update/rollouts_crc": float(_crc([step.dealt for step in plan.steps])),
+        "update/trained_share": len(plan.trained) / max(len(plan.owner), 1),
     }
     about = f"waves up to {plan.depth} deep: {plan.about}"
     return held, [RankPlan([step[rank] for step in steps], about, metrics) for rank in range(num_ranks)]
@@ -258,7 +300,7 @@ def _rank_steps(
     objective: ObjectiveSettings,
     items: Sequence[dict[int, int]],
 ) -> list[RankStep]:
-    positions = step.positions
+    positions = step.dealt
     row_of = {position: row for row, position in enumerate(positions)}
     groups, labels = rollouts.groups[positions], rollouts.labels[positions]
     values = None if rollouts.values is None else rollouts.values[positions]
@@ -271,13 +313,17 @@ def _rank_steps(
         num_groups=len(set(groups.tolist())),
         num_rollouts=count_valid(objective, labels, groups, values),
         action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
+        trained_tokens=(tokens := sum(rollouts.actions[position] for position in step.trained)),
+        log_weight=float(tokens),
         rollouts_with_tokens=sum(rollouts.actions[position] > 0 for position in positions),
         scores_known=step.scores_known,
         makes_old_log_probs=step.on_policy and unknown,
         step_wide=step_wide and not step.on_policy,
         waves=[],
     )
-    wave_rows = [torch.tensor([row_of[position] for position in wave.positions]) for wave in step.waves]
+    wave_rows = [
+        torch.tensor([row_of[position] for position in wave.positions], dtype=torch.long) for wave in step.waves
+    ]
     return [
         replace(
             shared,

@@ -15,6 +15,7 @@ COMPACT = (
     *("phase", "step", "eval_", "entropy_loss", "ppo_kl", "ppo_clip_ratio", "actor_grad_norm"),
     *("update/clipped_share", "update/ratio_max"),
     *("rollout/pass_rate", "rollout/solve_all", "rollout/solve_none", "rollout/reward_mean"),
+    "rollout/entropy",
     "rollout/response_length_mean",
     *("real/loss", "real/score_std", "real/score_abs_max", "real/weight_", "real/mixed_groups"),
 )

@@ -28,6 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_settings_of_some(real)
     group = parser.add_argument_group("the run", "for every algorithm")
     _add_run(group)
+    _add_deal(group)
     _add_rollouts(group)
     # The defaults of these two depend on the algorithm: see `resolve`.
     parser.set_defaults(**{"algo.kl.init_coef": None, "algo.advantage.estimator": None})
@@ -216,6 +217,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         help="with --ds.logit_free: logits in fp32, or rounded to the model's format as its own head and vLLM's round "
         "them, which agrees better with what was sampled (default: model)",
     )
+
+
+def _add_deal(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--train.deal",
         default="upstream",
@@ -223,6 +227,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         help="what an update trains on. groups: whole prompts in an order made of --train.seed, nothing dropped, "
         "the same rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets are "
         "sorted by length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
+    )
+
+    group.add_argument(
+        "--train.skip_weightless",
+        action="store_true",
+        help="with --train.deal groups: leave out of training what has a gradient of exactly 0, which are ignored "
+        "rollouts and groups that are all right or all wrong; means and denominators stay those of all. A KL, an "
+        "entropy bonus or DisCO's constraint trains every rollout, so nothing is left out then; --dry-run says "
+        "(default: off; every recipe here: on)",
     )
 
 

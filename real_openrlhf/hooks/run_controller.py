@@ -57,7 +57,13 @@ class RunController:
         return metrics
 
     def group_stats(self, samples: list) -> dict[str, float]:
-        return self.log.group_stats(samples) if self.log else {}
+        """Of all rollouts; upstream's own statistics are of those that ranks hold."""
+        maker = self.trainer.experience_maker
+        own = self.trainer._compute_rollout_stats(samples) if getattr(maker, "skips", False) else {}
+        if self.log:
+            self.log.plan_seconds = getattr(maker, "plan_seconds", None)
+            own |= self.log.group_stats(samples)
+        return own
 
 
 def evaluation_is_due(args: SimpleNamespace, states: dict) -> bool:

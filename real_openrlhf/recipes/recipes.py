@@ -18,6 +18,7 @@ _BATCH = {
     "--train.batch_size": paper("256", "samples, 32 prompts x 8: four updates a step; “(mini-batch size 32)”"),
     "--train.max_epochs": code("1", "each rollout is trained on once"),
     "--train.deal": own("groups", "every method trains on the same updates of whole prompts"),
+    "--train.skip_weightless": own("", "rollouts without a gradient are not trained"),
 }
 _SAMPLING = {
     "--rollout.max_new_tokens": paper("8192", "“the maximum context length is set to 8,192 tokens”"),

@@ -21,7 +21,7 @@ class Metric:
 
 
 PASS1 = re.compile(r"eval_(.+)_pass1")
-ENTROPY = Metric("entropy", "Entropy (nats per token)", "train", ("entropy_loss",))
+ENTROPY = Metric("entropy", "Entropy (nats per token)", "train", ("rollout/entropy", "entropy_loss"))
 VALIDATION = Metric("validation_pass1", "Validation pass@1", "eval", (), higher_is_better=True)
 REWARD = Metric("reward", "Training reward", "train", ("rollout/reward_mean", "reward"), higher_is_better=True)
 SOLVE_ALL = Metric("solve_all", "All-solved ratio", "train", ("rollout/solve_all",))

@@ -34,6 +34,18 @@ def test_two_ranks(two_ranks, case):
     lab.assert_exact(case, two_ranks("train", case))
 
 
+@quick
+@given(case=lab.cases())
+def test_weights_are_the_same_without_rollouts_that_have_no_gradient(two_ranks, case):
+    """After every update of two epochs, to 1e-10; updates that train nothing on one rank or on all are among them."""
+    case = replace(case, epochs=2, groups_per_step=1, kl_old_coef=0.0, disco_kl_coef=0.0)
+    for less, more in zip(*(two_ranks("train", replace(case, skip=skip)) for skip in (True, False)), strict=True):
+        for one, other in zip(less, more, strict=True):
+            torch.testing.assert_close(one["loss"], other["loss"], rtol=1e-10, atol=1e-10)
+            for name in ("parameters", "gradients"):
+                torch.testing.assert_close(one[name], other[name], rtol=1e-10, atol=1e-10)
+
+
 CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3), {"name": "real"}, size=1, epochs=2)
 
 

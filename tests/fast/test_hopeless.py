@@ -25,6 +25,10 @@ def hope(limit=4, loss="real", uniform="drop", hopeless="fail", labels=None) -> 
     )
 
 
+def test_a_step_that_trained_no_token_has_no_entropy_and_is_no_dead_policy():
+    assert ends_after(hope(), [FINE] * 10) == (None, [])
+
+
 def ends_after(hope: HopelessCounter, steps: list[dict]) -> tuple[int | None, list[int]]:
     """(the step that it ends with, the steps that warn)."""
     warned = []

@@ -224,6 +224,22 @@ def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
     assert over_steps(steps[:1]) == steps[0]
 
 
+def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_none():
+    """In what is of trained tokens and rollouts; losses, shares and weights are of all rollouts."""
+    of_all = {"real/loss": 2.0, "policy_loss": 2.0, "real/mixed_groups": 2.0, "real/weight_pos": 2.0}
+    of_all |= {"update/clipped_share": 2.0, "actor_lr": 3.0}
+    names = ("entropy_loss", "mismatch/mean", "ratio/pos/low/share", "real/score_pos", "real/score_pos_min")
+    steps = [
+        {**dict.fromkeys(of_all, 1.0), **dict.fromkeys(names, 0.5)},
+        {**dict.fromkeys(of_all, 2.0), **dict.fromkeys(names, 0.0)},
+        {**dict.fromkeys(of_all, 3.0), **dict.fromkeys(names, 1.0)},
+    ]
+    merged = over_steps(steps, [30.0, 0.0, 10.0])
+    assert {name: merged[name] for name in of_all} == of_all
+    assert [merged[name] for name in names] == [(0.5 * 30 + 10) / 40] * 4 + [0.5]
+    assert over_steps(steps[1:2], [0.0])["real/score_pos"] == 0
+
+
 def test_the_share_of_updates_that_were_clipped():
     assert clipped_share([0.5, 1.0, 1.5, 9.0], 1.0) == 0.5
     assert clipped_share([0.5, 9.0], 0.0) == 0.0  # DeepSpeed's bound of 0 is none

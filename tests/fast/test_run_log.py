@@ -38,8 +38,30 @@ class Recorder:
 
 def sampled(*scores: float | None, prompt: str = "1 + 1 =") -> list:
     return [
-        SimpleNamespace(prompts=[prompt], scores=None if score is None else torch.tensor([score])) for score in scores
+        SimpleNamespace(
+            prompts=[prompt],
+            scores=None if score is None else torch.tensor([score]),
+            action_mask=torch.tensor([[0, 1]]),
+            rollout_log_probs=None,
+        )
+        for score in scores
     ]
+
+
+def test_entropy_is_estimated_by_what_the_sampler_says_of_all_tokens_that_it_drew(tmp_path):
+    samples = sampled(1.0, 1.0, 0.0, 0.0)
+    assert "rollout/entropy" not in run_log(tmp_path).group_stats(samples)
+    for sample, log_prob in zip(samples, (-1.0, -2.0, -3.0, -4.0), strict=True):
+        sample.rollout_log_probs = torch.tensor([[math.nan, log_prob]])
+    assert run_log(tmp_path).group_stats(samples)["rollout/entropy"] == 2.5
+
+
+def test_planning_is_logged_and_no_part_of_the_sum_of_times(tmp_path):
+    log = run_log(tmp_path)
+    log.plan_seconds = 0.25
+    values = {"timing/step_total": 3.0}
+    log.log_train(1, values)
+    assert lines(tmp_path)[0]["timing/plan"] == 0.25 and "timing/plan" not in values
 
 
 def without_prompts(stats: dict) -> dict:

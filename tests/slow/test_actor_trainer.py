@@ -31,6 +31,8 @@ CASES = {
     "uniform groups kept": {"uniform_groups": "keep"},
     "KL to the old policy": {"kl_old_coef": 0.1},
     "LoRA": {"lora": True},
+    "no gradient, left out": {"skip": True},
+    "no gradient, left out, one in a micro-batch": {"skip": True, "micro_batch_size": 1},
 }
 
 
@@ -79,6 +81,30 @@ def test_a_rank_without_rollouts_runs_a_dummy_micro_batch(two_ranks, random_mode
         assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
 
 
+# The last: of each group one rollout trains, and an update is one group.
+NOTHING = {
+    "all": {"kinds": ("uniform",)},
+    "some": {"kinds": ("uniform", "uniform", "mixed", "uniform")},
+    "one rank": {"kinds": ("ignored",), "group_sizes": (2,) * 4, "groups_per_step": 1, "uniform_groups": "keep"},
+}
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize("where, empty", [("all", 4), ("some", 2), ("one rank", 0)])
+def test_updates_that_train_nothing_take_their_optimizer_step(two_ranks, random_model, where, empty, zero_stage):
+    """On all ranks, on all in some updates, on one of two: dummies run, and the gradient is the formula's."""
+    case = {"zero_stage": zero_stage, "skip": True, **TWO_EPOCHS, **NOTHING[where]}
+    steps_of_ranks = two_ranks("real_steps", model=random_model, **case)
+    for steps in zip(*steps_of_ranks, strict=True):
+        empty -= all(step["dummies"] == step["micro_batches"] == 1 for step in steps)
+        assert any(step["dummies"] for step in steps) or where == "some"
+        for step in steps:
+            assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
+            assert step["gradient_error"] < 1e-5
+            assert step["actor_grad_norm"] == pytest.approx(step["naive_norm"], rel=1e-5)
+    assert empty == 0
+
+
 @pytest.mark.parametrize(
     "layout, checkpointing, forwards",
     [
@@ -119,8 +145,8 @@ def test_the_host_waits_once_a_wave_and_once_a_step(two_ranks, random_model):
     for counted in two_ranks("host_waits", model=random_model, **WAVES):
         assert counted["micro_batches"] == 16
         assert counted["waits"] == 0  # other than by fetching
-        assert counted["fetches"] == 4 + 2 + 1  # waves, steps, and the rollouts' means
+        assert counted["fetches"] == 4 + 2  # waves and steps
     for counted in two_ranks("host_waits", model=random_model, **(WAVES | {"depth": "1000"})):
-        assert counted["fetches"] == 1 + 2 + 1
+        assert counted["fetches"] == 1 + 2
     for counted in two_ranks("host_waits", model=random_model, loss="ppo", group_sizes=(4,) * 8, groups_per_step=4):
         assert counted["waits"] > 2 * counted["micro_batches"]  # built-in GRPO reads its metrics batch by batch

@@ -40,6 +40,15 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
     )
 
 
+CONSTRAINED = "trained like all others: --algo.real.disco_kl_coef 1000 is a constraint on every token"
+TRAINED_ALIKE = {
+    "grpo": "trained like all others: --algo.kl.init_coef 0.001 is a KL to the reference model on every token",
+    "trpa": "trained like all others: --algo.real.kl_old_coef 0.001 is a KL to the old policy on every token",
+    "disco_logl": CONSTRAINED,
+    "disco_lratio": CONSTRAINED,
+}
+
+
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
@@ -48,6 +57,7 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     assert code == 0
     assert "nothing was started" in printed
     assert os.listdir() == []  # nothing was written either
+    assert f"all right or all wrong): {TRAINED_ALIKE.get(algo, 'left out of training')}" in printed
 
 
 POLICY_LOSSES = {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo", "cispo": "cispo", "reinforce": "reinforce"}
@@ -67,6 +77,32 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     assert args.critic.model_name_or_path is None
     assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
     assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
+
+
+@pytest.mark.parametrize(
+    "algo, flags, all_train",
+    [
+        ("real", "", False),
+        ("real", "--algo.real.uniform_groups keep", False),  # ignored rollouts are left out
+        ("real", "--actor.entropy_coef 0.01", True),
+        ("real", "--actor.aux_loss_coef 0.01", True),
+        ("real", "--algo.kl.init_coef 0.1 --algo.kl.use_loss", True),
+        ("disco_logl", "--algo.real.disco_kl_coef 0", False),
+        ("dapo", "", False),
+        ("cispo", "--algo.advantage.estimator dr_grpo", False),
+        ("gspo", "--algo.advantage.estimator rloo", False),
+        ("dapo", "--algo.advantage.estimator reinforce_baseline", True),
+        ("dapo", "--reward.overlong_buffer_len 64 --reward.overlong_penalty_factor 1", True),
+        ("dapo", "--reward.stop_properly_penalty_coef 0.5", True),
+        ("dapo", "--train.deal upstream", True),
+    ],
+)
+def test_only_what_is_exact_is_left_out(capsys, algo, flags, all_train):
+    _, printed, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split())
+    assert problems == []
+    assert ("trained like all others: --" in printed) == all_train != ("wrong): left out of training" in printed)
+    _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, *flags.split(), "--no-train.skip_weightless")
+    assert "trained like all others; --train.skip_weightless would" in printed
 
 
 def test_each_value_is_printed_with_its_origin(capsys):

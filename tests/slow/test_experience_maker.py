@@ -28,7 +28,9 @@ def defaults() -> SimpleNamespace:
     return parse_args([*words.split(), "--rollout.n_samples_per_prompt", "4", "--train.seed", "7"])
 
 
-def arguments(group=4, prompts=8, batch=16, micro=2, ranks=2, epochs=1, max_tokens=None, **real) -> SimpleNamespace:
+def arguments(
+    group=4, prompts=8, batch=16, micro=2, ranks=2, epochs=1, max_tokens=None, skip=False, **real
+) -> SimpleNamespace:
     """OpenRLHF's own, with a layout of few rollouts, and settings of --algo.real."""
     args = copy.deepcopy(defaults())
     args.actor.num_gpus_per_node, args.train.max_epochs = ranks, epochs
@@ -36,6 +38,7 @@ def arguments(group=4, prompts=8, batch=16, micro=2, ranks=2, epochs=1, max_toke
     args.train.batch_size, args.train.micro_batch_size = batch, micro
     args.train.dynamic_batch_enable = max_tokens is not None
     args.train.max_tokens_per_gpu = args.rollout.max_tokens_per_gpu = max_tokens
+    args.train.skip_weightless = skip
     vars(args.algo.real).update(real)
     return args
 
@@ -248,7 +251,9 @@ def test_a_limit_without_the_samplers_log_probabilities_is_told():
 def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
     """What the actor trainer relies on, whatever the layout."""
     group = args.rollout.n_samples_per_prompt
-    assert sorted(itertools.chain.from_iterable(map(numbers, ranks))) == list(range(count))
+    used = [{i for s in rank.plan.steps for w in s.waves for b in w.micro_batches for i in b.items} for rank in ranks]
+    sent = [numbers(rank)[i] for rank, items in zip(ranks, used, strict=True) for i in items]
+    assert sorted(sent) == list(range(count))
     assert len(ranks) == args.actor.num_gpus_per_node
     steps_in_epoch = math.ceil(math.ceil(count / group) / (args.train.batch_size // group))
     assert {len(rank.plan.steps) for rank in ranks} == {steps_in_epoch * args.train.max_epochs}
@@ -383,6 +388,73 @@ def test_the_layout_does_not_change_what_an_update_trains_on():
     assert len({dealt(arguments(**layout), 32)[0].plan.metrics["update/rollouts_crc"] for layout in layouts}) == 1
 
 
-def test_too_few_rollouts_for_the_ranks_are_told_with_the_fix():
-    with pytest.raises(ValueError, match="2 rollouts for 4 ranks: some have nothing. Use a number of prompts"):
-        dealt(arguments(group=2, ranks=4, batch=8, micro=1), 2)
+def test_a_rank_without_rollouts_holds_one_as_the_shape_of_its_dummies():
+    ranks = dealt(arguments(group=2, ranks=4, batch=8, micro=1), 2)
+    items = [[b.items for s in rank.plan.steps for w in s.waves for b in w.micro_batches] for rank in ranks]
+    assert [len(numbers(rank)) for rank in ranks] == [1] * 4 and sorted(items) == [[[]], [[]], [[0]], [[0]]]
+
+
+# What has no gradient.
+
+
+@pytest.mark.parametrize("max_tokens", [None, 30])
+def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_tokens):
+    """Of eight prompts every second one is all right; one rollout of a mixed prompt has no verdict."""
+
+    def samples():
+        every = batch_of_rollouts(32, 4)
+        for i, sample in enumerate(every):
+            if i // 4 % 2:
+                sample.scores, sample.info["reward"] = torch.ones(1), torch.ones(1)
+        every[1].scores = every[1].rewards = None
+        del every[1].info["reward"]
+        return every
+
+    def made(**changes):
+        maker = Maker(arguments(max_tokens=max_tokens, **changes))
+        return maker, maker.make_experience_batch(samples())
+
+    (_, every), (maker, ranks) = made(), made(skip=True)
+    trained = sorted(itertools.chain.from_iterable(map(numbers, ranks)))
+    assert trained == [i for i in range(32) if i // 4 % 2 == 0 and i != 1]
+    metrics, all_metrics = ranks[0].plan.metrics, every[0].plan.metrics
+    assert metrics["update/trained_share"] == 15 / 32 and all_metrics["update/trained_share"] == 1
+    of_all = ("update/rollouts_crc", "reward", "number", "response_length", "total_length", "truncated")
+    assert [metrics[name] for name in of_all] == [all_metrics[name] for name in of_all]
+    assert metrics["number"] == 15.5 and metrics["reward"] == 31 / 32
+    first = sum(len(batch.items) for rank in ranks for w in rank.plan.steps[0].waves for batch in w.micro_batches)
+    assert metrics["real/old_forward_share"] == (15 - first) / 32
+    assert sum(len(batch) for forward in maker.forwards for batch in forward) < 16  # a rank's batch may be a repeat
+    for step, other in zip(ranks[0].plan.steps, every[0].plan.steps, strict=True):
+        for name in ("groups", "labels", "truncated"):
+            assert torch.equal(getattr(step, name), getattr(other, name))
+        for name in ("num_groups", "num_rollouts", "action_tokens", "rollouts_with_tokens"):
+            assert getattr(step, name) == getattr(other, name)
+        assert step.trained_tokens == step.log_weight < other.trained_tokens == other.action_tokens
+        assert other.log_weight == 1
+
+
+def test_a_batch_without_a_gradient_is_dealt_as_dummies():
+    made = Maker(arguments(skip=True), reference=True)
+    samples = batch_of_rollouts(32, 4)
+    for sample in samples:
+        sample.scores = torch.ones(1)
+    ranks = made.make_experience_batch(samples)
+    assert not made.forwards and ranks[0].plan.metrics["update/trained_share"] == 0
+    for rank in ranks:
+        assert len(numbers(rank)) == 1 and rank.base_action_log_probs is not None
+        assert [[b.items for w in s.waves for b in w.micro_batches] for s in rank.plan.steps] == [[[]], [[]]]
+
+
+def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_left_out():
+    """So that the gap of ignored rollouts is still logged, and a sampler of other weights still stops the run."""
+    args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25, skip=True)
+    samples, made = batch_of_rollouts(8, 4), Maker(args)
+    for i, sample in enumerate(samples):
+        policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
+        sample.rollout_log_probs = policy + sample.action_mask * (0.2 if i != 0 else -0.3)
+        if i >= 4:
+            sample.scores = torch.ones(1)
+    (rank,) = made.make_experience_batch(samples)
+    assert sorted(numbers(rank)) == [0, 1, 2, 3] and rank.plan.metrics["mismatch/ignored"] == 1 / 8
+    assert rank.plan.steps[0].labels.tolist() == [IGNORED, POSITIVE, NEGATIVE, POSITIVE, *[POSITIVE] * 4]

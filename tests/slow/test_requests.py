@@ -24,6 +24,7 @@ def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, ex
     """0: that of the sampled token and of no other. What upstream's correction asks for stays."""
     found = requests(mismatch).parameters(SamplingParams(logprobs=asked), "1+1")
     assert found.logprobs == expected and found.seed is None
+    assert found.flat_logprobs == (expected is not None and asked is None)  # what somebody asked for is left as it is
 
 
 def test_seeds_and_log_probabilities_go_together():

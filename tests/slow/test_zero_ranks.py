@@ -70,3 +70,41 @@ def test_upstreams_loss_with_a_dummy_micro_batch(one_rank, two_ranks, random_mod
     for (loss, norm), (loss_of_one, norm_of_one) in zip(first, one, strict=True):
         assert loss == pytest.approx(loss_of_one, rel=1e-4, abs=1e-7)
         assert norm == pytest.approx(norm_of_one, rel=1e-5)
+
+
+GROUPS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "deal": "groups"}}
+
+
+@pytest.mark.parametrize("loss", GROUPS)
+@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize(
+    "kinds", [("mixed", "ignored", "mixed", "uniform"), ("uniform", "uniform", "mixed"), ("uniform",)]
+)
+def test_losses_and_gradient_norms_are_those_of_all_rollouts_without_what_has_no_gradient(
+    two_ranks, random_model, loss, zero_stage, kinds
+):
+    case = {"model": random_model, "zero_stage": zero_stage, "kinds": kinds, **GROUPS[loss], "epochs": 2}
+    (less, other), (more, _) = (two_ranks("curve", **case, skip=skip) for skip in (True, False))
+    assert less == other and len(less) == len(more) == STEPS
+    for (loss, norm), (loss_of_all, norm_of_all) in zip(less, more, strict=True):
+        assert loss == pytest.approx(loss_of_all, rel=1e-4, abs=1e-7)
+        assert norm == pytest.approx(norm_of_all, rel=1e-5)
+    assert any(norm > 0 for _, norm in less) == (len(kinds) > 1)
+
+
+def test_entropy_is_the_mean_over_trained_tokens_in_every_layout_and_no_number_without_any(two_ranks, random_model):
+    """Two methods that train the same rollouts log the same, of updates of unlike length; the rate is tiny."""
+    case = {"model": random_model, "entropy_coef": 0.0, "skip": True, "learning_rate": 1e-12, "groups_per_step": 1}
+
+    def entropy(**changes) -> float | None:
+        return two_ranks("logged", **case, **changes)[0].get("entropy_loss")
+
+    found = [
+        entropy(kinds=("mixed", "uniform"), micro_batch_size=size, **method)
+        for method in GROUPS.values()
+        for size in (1, 2)
+    ]
+    assert 0.1 < found[0] == pytest.approx(found[1], rel=1e-5) == pytest.approx(found[2], rel=1e-5)
+    assert found[0] == pytest.approx(found[3], rel=1e-5)
+    for method in GROUPS.values():
+        assert entropy(kinds=("uniform",), **method) is None

@@ -11,6 +11,10 @@ from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_ba
 
 from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer
+from real_openrlhf.hooks.skipping import skips
+
+TOKEN_MEANS = {"entropy_loss", "ppo_kl", "ppo_clip_ratio"}
+NEXT_TO_NOTHING = 1e-30  # tokens of a dummy: upstream divides by those of all ranks, which may all run one
 
 
 class DealtBuffer(PlanBuffer):
@@ -48,7 +52,8 @@ class DealtBuffer(PlanBuffer):
         items = [self.items[item] for item in self.dynamic_indices[index]]
         if items:
             return items
-        dummy = copy(self.items[0])  # ZeRO-3 gathers in every forward: nothing visible trains nothing
+        # ZeRO-3 gathers in every forward, and a step of the optimizer needs a backward: nothing visible trains nothing
+        dummy = copy(self.items[0])
         dummy.action_mask = torch.zeros_like(dummy.action_mask)
         return [dummy]
 
@@ -70,10 +75,14 @@ class DealtActorTrainer(LoggedActorTrainer):
         mine.train.dynamic_batch_enable = True
         self.args = mine
         self.max_epochs = 1  # the plan has all of them
+        self.skips = skips(self.strategy.args)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
-        crc = self.replay_buffer.plan.metrics["update/rollouts_crc"]
-        return {**super().ppo_train(kl_ctl), "update/rollouts_crc": crc}
+        plan = self.replay_buffer.plan
+        status = super().ppo_train(kl_ctl)
+        if not any(step.trained_tokens for step in plan.steps):  # a mean over no token is no number
+            status = {name: value for name, value in status.items() if name not in TOKEN_MEANS}
+        return {**status, **{name: value for name, value in plan.metrics.items() if not name.startswith("real/")}}
 
     def training_step(
         self, experience: Experience, kl_ctl: float, step: int, loss_batch_info: dict | None = None
@@ -86,5 +95,16 @@ class DealtActorTrainer(LoggedActorTrainer):
                 name: torch.zeros(()) if status["weights"][name] else value
                 for name, value in status["metrics"].items()
             }
-            status["num_samples"] = status["num_action_tokens"] = 0.0
+            status["num_samples"] = status["num_action_tokens"] = NEXT_TO_NOTHING
+        elif self.skips and "entropy_loss" in status["metrics"]:
+            status["metrics"]["entropy_loss"] *= self.of_own_tokens(experience, step)
         return status
+
+    def of_own_tokens(self, experience: Experience, step: int) -> float:
+        """From a micro-batch's part of the update's mean, as upstream logs it, to its own mean: parts are left out."""
+        buffer, mask = self.replay_buffer, experience.action_mask
+        if self.actor_loss_fn.token_level_loss:
+            whole, own = buffer.dynamic_batch_num_tokens[step], int(mask.sum())
+        else:
+            whole, own = buffer.dynamic_global_batch_size[step], int(mask.any(-1).sum())
+        return whole / (max(own, 1) * self.strategy.world_size)

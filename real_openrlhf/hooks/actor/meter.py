@@ -71,7 +71,7 @@ class Meter:
         }
 
     def token_means(self, tokens: int) -> dict[str, float]:
-        return {name: float(self.sums[name]) / tokens for name in TERMS}
+        return {name: float(self.sums[name]) / max(tokens, 1) for name in TERMS}
 
 
 def fetch(values: Tensor) -> Tensor:

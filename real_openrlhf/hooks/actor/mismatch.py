@@ -56,15 +56,22 @@ class Mismatch:
         return found
 
 
-def over_limit(samples: list[Experience], limit: float) -> Tensor:
-    """(N,) rollouts whose mean gap is above the limit; each says so in what is logged of it."""
+def over_limit(samples: list[Experience], known: list[int], limit: float) -> Tensor:
+    """(N,) rollouts whose mean gap is above the limit; each says so in what is logged of it.
+
+    Those without old log-probabilities, which are not at the `known` positions, count as within it.
+    """
     if any(sample.rollout_log_probs is None for sample in samples):
         raise ValueError(
             "--algo.real.mismatch_limit needs vLLM's log-probabilities, and the agent returned rollouts without them. "
             "Return them as `rollout_log_probs`, or leave the limit out"
         )
-    columns = ((s.action_log_probs, s.rollout_log_probs, s.action_mask) for s in samples)
-    over = torch.cat([~(rollout_gaps(*one) <= limit) for one in columns])
+    over = torch.zeros(len(samples), dtype=torch.bool)
+    for position in known:
+        sample = samples[position]
+        over[position] = ~(
+            rollout_gaps(sample.action_log_probs, sample.rollout_log_probs, sample.action_mask) <= limit
+        )
     for sample, is_over in zip(samples, over.tolist(), strict=True):
         sample.info["mismatch/ignored"] = torch.tensor([float(is_over)])
     return over

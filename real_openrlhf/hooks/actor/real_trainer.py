@@ -15,7 +15,7 @@ from torch import Tensor
 from real_openrlhf import patching
 from real_openrlhf.algorithm.metrics import clipped_share, over_steps, ratio_table, token_gradients
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
-from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
+from real_openrlhf.algorithm.score_table import share_scores
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.meter import TERMS, Meter, fetch
@@ -24,8 +24,6 @@ from real_openrlhf.hooks.actor.step_table import StepTable
 from real_openrlhf.hooks.controller.experience_maker import objective_settings
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, batch_of
 from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
-
-EPISODE = ("response_length", "total_length", "truncated")
 
 
 @dataclass
@@ -87,7 +85,10 @@ class RealActorTrainer(ActorPPOTrainer):
             self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}, {plan.about}")
         statuses = [self.optimizer_step(step, kl_ctl) for step in plan.steps]
         self.strategy.enter("handing over weights")
-        return {**self.rollout_means(), **plan.metrics, **over_steps(statuses)}
+        merged = over_steps(statuses, [step.log_weight for step in plan.steps])
+        if not any(step.log_weight for step in plan.steps):  # a mean over no token is no number
+            merged = {name: value for name, value in merged.items() if name not in TERMS}
+        return {**plan.metrics, **merged}
 
     def optimizer_step(self, step: RankStep, kl_ctl: float) -> dict[str, float]:
         """Wave by wave: forward, exchange, weigh, backward. Then one step of the optimizer."""
@@ -234,22 +235,7 @@ class RealActorTrainer(ActorPPOTrainer):
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
             "actor_grad_norm": norm,
             "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
-            **meter.token_means(table.step.action_tokens),
+            **meter.token_means(table.step.trained_tokens),
             **table.metrics(meter.maxima["score_drift"]),
             **meter.metrics(self.mismatch, self.engine.global_steps),
         }
-
-    def rollout_means(self) -> dict[str, float]:
-        """What upstream logs of the rollouts themselves: rewards, lengths and the reward function's extra logs."""
-        names = [*sorted(self.replay_buffer.items[0].info), *EPISODE]
-        own = self.rollout_rows().to(self.device).sum(0)
-        count, *sums = fetch(sum_over_ranks(own, self.dp_group)).tolist()
-        return {name: value / count for name, value in zip(names, sums, strict=True)}
-
-    def rollout_rows(self) -> Tensor:
-        """A one to count by, `info` in alphabetical order, and the fields of an episode."""
-        rows = [
-            [1.0, *(float(item.info[name]) for name in sorted(item.info)), *(float(getattr(item, f)) for f in EPISODE)]
-            for item in self.replay_buffer.items
-        ]
-        return torch.tensor(rows, dtype=torch.float64)

@@ -30,7 +30,7 @@ class StepTable:
         return max(self.step.num_rollouts if self.settings.mean_over_rollouts else self.step.num_groups, 1)
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
-        """A wave's scores, which hold whole groups; one that is not finite stops every rank here."""
+        """A wave's scores, of all that is trained of its groups; one that is not finite stops every rank here."""
         if not bool(scores.isfinite().all()):
             prompts = self.step.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
@@ -39,7 +39,8 @@ class StepTable:
                 "--actor.adam.lr"
             )
         self.scores[rows] = scores
-        self.weights[rows] = self.weigh(rows).weights
+        whole = torch.isin(self.step.groups, self.step.groups[rows]).nonzero().squeeze(-1)
+        self.weights[whole] = self.weigh(whole).weights
 
     def weigh(self, rows: Tensor) -> WeighedLoss:
         return self.step.weigh(self.settings, self.scores, rows)
@@ -51,6 +52,10 @@ class StepTable:
     def metrics(self, score_drift: Tensor) -> dict[str, float]:
         """What the whole table says, when it is full."""
         weighed = self.weigh(torch.arange(len(self.scores)))
+        trained = torch.zeros_like(self.step.labels, dtype=torch.bool)
+        for wave in self.step.waves:
+            trained[wave.rows] = True
         columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
-        metrics = group_metrics(*columns, truncated=self.step.truncated, score_drift=float(score_drift))
+        drift = float(score_drift)
+        metrics = group_metrics(*columns, truncated=self.step.truncated, trained=trained, score_drift=drift)
         return {"policy_loss": float(weighed.loss), **metrics}

@@ -1,6 +1,7 @@
 """What the controller makes of rollouts and sends to the training ranks: REAL's labels, or upstream's advantages."""
 
 import math
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,75 +14,36 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, assignments
 from real_openrlhf.algorithm.groups import IGNORED
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.packing import Limit, Positions
-from real_openrlhf.algorithm.schedule import Layout
-from real_openrlhf.algorithm.step_plan import PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout
+from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.actor.mismatch import over_limit
 from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.refusals import ranks_of
+from real_openrlhf.hooks.skipping import skips, without_advantage
 from real_openrlhf.signs_of_life import enter
 
+EPISODE = ("response_length", "total_length", "truncated")
 
-class RealExperienceMaker(RemoteExperienceMaker):
-    """Labels rollouts, plans where and when each trains, has log-probabilities made that are not known otherwise."""
+
+class PlannedExperienceMaker(RemoteExperienceMaker):
+    """Plans where and when each rollout trains, and has log-probabilities made of those that do."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.rollout_step = 0
         self.num_ranks = ranks_of(self.args)
-        self.objective = objective_settings(self.args)
-        self.kept_tokens: float | None = None
+        self.skips = skips(self.args)
+        self.plan_seconds = 0.0
 
-    @torch.no_grad()
-    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
-        """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
-        enter(self.args.train.run_dir, "log-probabilities")
-        real, everything = self.args.algo.real, list(range(len(rollout_samples)))
-        labels, values = label_rollouts(rollout_samples, self.args, self.tokenizer)
-        rollouts = describe(rollout_samples, labels, self.args, values)
-        if real.mismatch_limit is not None:  # who takes part must be known before any training forward
-            self.add_log_probs(rollout_samples, rollouts.lengths, everything)
-            over = over_limit(rollout_samples, real.mismatch_limit)
-            rollouts = replace(rollouts, labels=rollouts.labels.masked_fill(over, IGNORED))
-        plan = plan_rollouts(rollouts, self.plan_settings(), self.rollout_step)
+    def plan(self, rollouts: Rollouts, settings: PlanSettings) -> Plan:
+        start = time.perf_counter()
+        plan = plan_rollouts(rollouts, settings, self.rollout_step)
+        self.plan_seconds = time.perf_counter() - start
         self.rollout_step += 1
-        forwarded = everything
-        if real.mismatch_limit is None:
-            if real.old_log_probs == "auto":
-                forwarded = sorted(set(everything) - set(plan.first_update))
-            self.add_log_probs(rollout_samples, rollouts.lengths, forwarded)
-        held, plans = rank_plans(plan, rollouts, self.objective, self.num_ranks, forwarded)
-        items = [item for sample in rollout_samples for item in split_experience_batch(sample)]
-        return planned_experiences(items, held, plans)
-
-    def plan_settings(self) -> PlanSettings:
-        real = self.args.algo.real
-        if self.kept_tokens is None:
-            self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
-        return plan_settings(
-            self.args,
-            depth=None if real.wave_depth == "auto" else int(real.wave_depth),
-            kept_tokens=self.kept_tokens,
-            score_first=real.scoring == "separate",
-            step_wide=self.objective.objective.needs_step_kl and real.disco_kl_coef > 0,
-            known_at_old=self.objective.score in KNOWN_AT_OLD,
-        )
-
-    def add_log_probs(self, samples: list[Experience], lengths: list[int], forwarded: Positions) -> None:
-        """Old log-probabilities where the training forward cannot make them, and the reference's for all.
-
-        What is left unknown is nan: whoever reads it by mistake is stopped, not misled.
-        """
-        for sample in samples:
-            sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
-            sample.base_action_log_probs = None
-        everything = list(range(len(samples)))
-        if forwarded:
-            self.forward(self.actor_model_group, samples, lengths, forwarded, "action_log_probs")
-        if self.initial_model_group is not None:
-            self.forward(self.initial_model_group, samples, lengths, everything, "base_action_log_probs")
+        return plan
 
     def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
         """Have a model group make `field` of the chosen rollouts; as many batches on each rank, for ZeRO-3."""
@@ -110,12 +72,71 @@ class RealExperienceMaker(RemoteExperienceMaker):
                 setattr(samples[position], field, row[None, : samples[position].action_mask.shape[1]].clone())
 
 
-class DealtExperienceMaker(RemoteExperienceMaker):
-    """Upstream's advantages in REAL's updates: whole prompts, none dropped, the same for every loss of one seed."""
+class RealExperienceMaker(PlannedExperienceMaker):
+    """Labels rollouts; those of the first update make their old log-probabilities while they train."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.rollout_step = 0
+        self.objective = objective_settings(self.args)
+        self.kept_tokens: float | None = None
+
+    @torch.no_grad()
+    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
+        """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
+        enter(self.args.train.run_dir, "log-probabilities")
+        real = self.args.algo.real
+        labels, values = label_rollouts(rollout_samples, self.args, self.tokenizer)
+        rollouts = describe(rollout_samples, labels, self.args, values)
+        if self.skips:
+            no_weight = weightless(self.objective, rollouts.labels, rollouts.groups, rollouts.values)
+            rollouts = replace(rollouts, left_out=positions_of(no_weight))
+        trained = [position for position in range(len(rollout_samples)) if position not in rollouts.left_out]
+        if real.mismatch_limit is not None:  # who takes part must be known before any training forward
+            self.add_log_probs(rollout_samples, rollouts.lengths, trained, trained)
+            over = over_limit(rollout_samples, trained, real.mismatch_limit)
+            rollouts = replace(rollouts, labels=rollouts.labels.masked_fill(over, IGNORED))
+        plan = self.plan(rollouts, self.plan_settings())
+        forwarded = trained
+        if real.mismatch_limit is None:
+            if real.old_log_probs == "auto":
+                forwarded = sorted(set(trained) - set(plan.first_update))
+            self.add_log_probs(rollout_samples, rollouts.lengths, forwarded, trained)
+        held, plans = rank_plans(plan, rollouts, self.objective, self.num_ranks, forwarded, self.skips)
+        items = [item for sample in rollout_samples for item in split_experience_batch(sample)]
+        return planned_experiences(items, held, plans, rollout_means(items))
+
+    def plan_settings(self) -> PlanSettings:
+        real = self.args.algo.real
+        if self.kept_tokens is None:
+            self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
+        return plan_settings(
+            self.args,
+            depth=None if real.wave_depth == "auto" else int(real.wave_depth),
+            kept_tokens=self.kept_tokens,
+            score_first=real.scoring == "separate",
+            step_wide=self.objective.objective.needs_step_kl and real.disco_kl_coef > 0,
+            known_at_old=self.objective.score in KNOWN_AT_OLD,
+            spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
+        )
+
+    def add_log_probs(
+        self, samples: list[Experience], lengths: list[int], forwarded: Positions, trained: Positions
+    ) -> None:
+        """Old log-probabilities where the training forward cannot make them, and the reference's of all that train.
+
+        What is left unknown is nan: whoever reads it by mistake is stopped, not misled.
+        """
+        for sample in samples:
+            sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
+            sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
+        if forwarded:
+            self.forward(self.actor_model_group, samples, lengths, forwarded, "action_log_probs")
+        if trained and self.initial_model_group is not None:
+            self.forward(self.initial_model_group, samples, lengths, trained, "base_action_log_probs")
+
+
+class DealtExperienceMaker(PlannedExperienceMaker):
+    """Upstream's advantages in REAL's updates: whole prompts, none dropped, the same for every loss of one seed."""
 
     @torch.no_grad()
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
@@ -126,16 +147,37 @@ class DealtExperienceMaker(RemoteExperienceMaker):
         rollouts = describe(rollout_samples, torch.zeros(len(rollout_samples), dtype=torch.long), self.args)
         samples = self.split_rollout_samples(rollout_samples)
         order = [position for sample in samples for position in sample.index]
-        experiences = self.compute_advantages_and_returns(self.make_experience(samples))
+        known = self.without_kl(samples) if self.skips else self.make_experience(samples)
+        experiences = self.compute_advantages_and_returns(known)
         split = [item for experience in experiences for item in split_experience_batch(experience)]
         items = [split[place] for place in sorted(everything, key=lambda place: order[place])]
-        plan = plan_rollouts(rollouts, self.plan_settings(), self.rollout_step)
-        self.rollout_step += 1
-        held, plans = rank_plans(plan, rollouts, ObjectiveSettings(), ranks_of(self.args), everything)
-        return planned_experiences(items, held, plans)
+        if self.skips:
+            rollouts = replace(rollouts, left_out=without_advantage(items))
+            self.add_log_probs(items, rollout_samples, rollouts)
+        plan = self.plan(rollouts, self.plan_settings())
+        held, plans = rank_plans(plan, rollouts, ObjectiveSettings(), self.num_ranks, plan.trained, self.skips)
+        return planned_experiences(items, held, plans, rollout_means(items) if self.skips else {})
 
     def plan_settings(self) -> PlanSettings:
         return plan_settings(self.args, whole_groups=False)
+
+    def without_kl(self, samples: list[Experience]) -> list[Experience]:
+        """What `make_experience` says of these where there is no reference model, but for log-probabilities."""
+        for sample in samples:
+            sample.kl = torch.zeros(sample.action_mask.shape)
+            sample.info |= {name: torch.zeros(len(sample.sequences)) for name in ("kl", "logprobs_diff")}
+        return samples
+
+    def add_log_probs(self, items: list[Experience], samples: list[Experience], rollouts: Rollouts) -> None:
+        """Old log-probabilities of all that trains, as wide as the batches in which advantages were made."""
+        trained = [position for position in range(len(items)) if position not in rollouts.left_out]
+        for sample in samples:
+            sample.action_log_probs = torch.zeros(sample.action_mask.shape)
+        if trained:
+            self.forward(self.actor_model_group, samples, rollouts.lengths, trained, "action_log_probs")
+        for item, sample in zip(items, samples, strict=True):
+            own = sample.action_log_probs[0]
+            item.action_log_probs = torch.nn.functional.pad(own, (0, len(item.action_mask) - len(own)))
 
 
 def plan_settings(args: SimpleNamespace, **of_objective: Any) -> PlanSettings:
@@ -151,15 +193,25 @@ def plan_settings(args: SimpleNamespace, **of_objective: Any) -> PlanSettings:
 
 
 def planned_experiences(
-    items: list[Experience], held: list[Positions], plans: list[RankPlan]
+    items: list[Experience], held: list[Positions], plans: list[RankPlan], means: dict[str, float]
 ) -> list[PlannedExperience]:
     """One Experience per rank, in rank order."""
-    if not all(held):
-        raise ValueError(
-            f"the last rollout batch has {len(items)} rollouts for {len(held)} ranks: some have nothing. "
-            "Use a number of prompts that is a multiple of --rollout.batch_size"
-        )
+    plans = [replace(plan, metrics=means | plan.metrics) for plan in plans]
     return [PlannedExperience.of([items[i] for i in own], plan) for own, plan in zip(held, plans, strict=True)]
+
+
+def rollout_means(items: list[Experience]) -> dict[str, float]:
+    """What upstream logs of the rollouts themselves, of all: rewards, lengths, the reward function's extra logs."""
+    rows = [
+        [*(float(item.info[name]) for name in sorted(items[0].info)), *(float(getattr(item, f)) for f in EPISODE)]
+        for item in items
+    ]
+    names = [*sorted(items[0].info), *EPISODE]
+    return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
+
+
+def positions_of(mask: Tensor) -> frozenset[int]:
+    return frozenset(mask.nonzero().squeeze(-1).tolist())
 
 
 def describe(

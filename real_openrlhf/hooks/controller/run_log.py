@@ -22,6 +22,7 @@ class RunLog:
         self.threshold = threshold_of(args)
         self.hopeless = HopelessCounter(args)
         self.train = args.train
+        self.plan_seconds: float | None = None  # of the step that is trained
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
@@ -30,6 +31,7 @@ class RunLog:
         known = [score for score in scores if not math.isnan(score)]
         right = [[score > self.threshold for score in group] for group in groups]  # nan is not
         return {
+            **entropy(rollout_samples),
             "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
             "rollout/solve_all": sum(map(all, right)) / len(groups),
             "rollout/solve_none": sum(not any(group) for group in right) / len(groups),
@@ -39,6 +41,8 @@ class RunLog:
         }
 
     def log_train(self, step: int, values: dict) -> None:
+        if self.plan_seconds is not None:  # a part of timing/make_experience, so no part of the sum of all times
+            values = {**values, "timing/plan": self.plan_seconds}
         self._write("train", step, values)
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
@@ -107,6 +111,15 @@ def _first_of_later(text: bytes, step: int, evaluates: bool) -> int:
             return place
         place += len(line)
     return place
+
+
+def entropy(rollout_samples: list) -> dict[str, float]:
+    """The sampler's own, of all tokens that it drew: each token's -log pi has the entropy as its mean."""
+    drawn = [(sample.rollout_log_probs, sample.action_mask.bool()) for sample in rollout_samples]
+    tokens = sum(int(mask.sum()) for _, mask in drawn)
+    if not tokens or any(log_probs is None for log_probs, _ in drawn):
+        return {}
+    return {"rollout/entropy": -sum(float(log_probs[mask].double().sum()) for log_probs, mask in drawn) / tokens}
 
 
 def threshold_of(args) -> float:

@@ -72,6 +72,23 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     return train_ppo_ray.build_parser()
 
 
+def about_weightless(plan: Plan) -> list[str]:
+    """A line for a dry run, if the checks accept the plan."""
+    from openrlhf.cli import train_ppo_ray
+
+    from real_openrlhf.hooks.skipping import said
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            args = train_ppo_ray.parse_args(plan.argv())
+    except (Exception, SystemExit):  # `combination_problems` has told why
+        return []
+    return [
+        f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}. The "
+        "estimates assume that there are none"
+    ]
+
+
 def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
     """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
     actions = parser._option_string_actions
