@@ -7,8 +7,7 @@ in the GPU recipes. Variants take turns (A B C ... A B C ...); a step is compare
 
     python benchmarks/step_time.py                     # everything, 13 minutes on two quiet cores
     python benchmarks/step_time.py --ranks 1 --updates 4 --rounds 5
-    python benchmarks/step_time.py --ranks 1 --updates 4 --uniform 0 0.25 0.5 0.75 \\
-        --variants "GRPO without KL" REAL "REAL, skipping"
+    python benchmarks/step_time.py --ranks 1 --updates 4 --uniform 0 0.25 0.5 0.75
 """
 
 import argparse
