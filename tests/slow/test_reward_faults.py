@@ -63,7 +63,7 @@ def rolled(tmp_path_factory):
             answer = SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=None)
             return SimpleNamespace(outputs=[answer])
 
-    real = SimpleNamespace(label_threshold=None, truncated="negative")
+    real = SimpleNamespace(objective="real", labels=None, label_threshold=None, truncated="negative")
     args = SimpleNamespace(
         rollout=SimpleNamespace(n_samples_per_prompt=2), algo=SimpleNamespace(real=real), train=SimpleNamespace()
     )
@@ -82,7 +82,7 @@ def rolled(tmp_path_factory):
         generator = SamplesGenerator.__new__(SamplesGenerator)
         samples = [generator._process_response_into_experience(response, max_len=32) for response in responses]
         infos = [dict(sample.info) for sample in samples]
-        return infos, samples, label_rollouts(samples, args).tolist()
+        return infos, samples, label_rollouts(samples, args, None)[0].tolist()
 
     return roll
 
