@@ -9,11 +9,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 name="${1:?which campaign? map, tune, tune-hard, tune-sums or stale}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
-# is sound: at a norm of 1 nearly all of REAL's are, and few of GRPO's.
+# is sound: at a norm of 1 nearly all of REAL's are, and few of GRPO's. The committed runs are older than
+# --train.skip_weightless and trained every rollout.
 sweep() {
     bash examples/scripts/compare_cpu.sh --out "comparison/$name" --eval.steps 10 \
         --steps 30 --eval.n_samples_per_prompt 4 --ds.zero_stage 2 --actor.max_norm 100 \
-        --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end "$@"
+        --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end --no-train.skip_weightless "$@"
 }
 # The last command of a campaign publishes all its runs. Before, the files here stay as they were committed.
 published() { sweep --publish "examples/results/$name" "$@"; }
