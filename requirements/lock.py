@@ -14,7 +14,8 @@ import tomllib
 
 HERE = Path(__file__).resolve().parent
 PYTHONS = ("3.11", "3.12")
-GLIBC = "2_28"  # the oldest that PyTorch's and vLLM's wheels run with
+# The oldest that PyTorch's and vLLM's wheels run with, and a new one: some packages have another wheel for it.
+GLIBCS = ("2_28", "2_40")
 # Asked for by openrlhf and imported by nothing here. flash-attn would be compiled.
 LEFT_OUT = ("flash-attn", "transformers-stream-generator")
 HEADER = """\
@@ -25,8 +26,11 @@ HEADER = """\
 """
 
 
-def resolve(python: str, folder: Path) -> list[dict]:
-    overrides, lock = folder / "overrides.txt", folder / f"pylock.py{python.replace('.', '')}.toml"
+def resolve(python: str, glibc: str, folder: Path) -> list[dict]:
+    overrides, lock = (
+        folder / "overrides.txt",
+        folder / f"pylock.py{python.replace('.', '')}-{glibc.replace('_', '-')}.toml",
+    )
     overrides.write_text("".join(f'{name}; sys_platform == "never"\n' for name in LEFT_OUT))
     held = folder / "held.txt"
     lines = (HERE / "gpu.txt").read_text().splitlines() if (HERE / "gpu.txt").exists() else []
@@ -35,7 +39,7 @@ def resolve(python: str, folder: Path) -> list[dict]:
         [
             *(Path(sys.executable).with_name("uv"), "pip", "compile", HERE / "gpu.in", "-q", "-o", lock),
             *("--override", overrides, "--constraint", held, "--format", "pylock.toml"),
-            *("--python-version", python, "--python-platform", f"x86_64-manylinux_{GLIBC}"),
+            *("--python-version", python, "--python-platform", f"x86_64-manylinux_{glibc}"),
         ],
         check=True,
     )
@@ -58,14 +62,14 @@ def size(package: dict) -> int:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        locks = [resolve(python, Path(folder)) for python in PYTHONS]
+        locks = [resolve(python, glibc, Path(folder)) for glibc in GLIBCS for python in PYTHONS]
     found: dict[str, set[str]] = {}
     for package in (package for lock in locks for package in lock):
         hashes = found.setdefault(f"{package['name']}=={package['version']}", set())
         hashes |= {file["hashes"]["sha256"] for file in files(package)}
     with ThreadPoolExecutor(8) as ask:
         gb = sum(ask.map(size, locks[0])) / 1e9
-    lines = [HEADER.format(glibc=GLIBC.replace("_", "."), left_out=" and ".join(LEFT_OUT), gb=gb).rstrip()]
+    lines = [HEADER.format(glibc=GLIBCS[0].replace("_", "."), left_out=" and ".join(LEFT_OUT), gb=gb).rstrip()]
     for name, hashes in sorted(found.items()):
         lines.append(" \\\n    ".join([name, *(f"--hash=sha256:{one}" for one in sorted(hashes))]))
     (HERE / "gpu.txt").write_text("\n".join(lines) + "\n")
