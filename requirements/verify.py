@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
@@ -17,14 +18,24 @@ def installed() -> list[Distribution]:
     return list(distributions(path=[sysconfig.get_paths()["purelib"]]))
 
 
-def damage(distribution: Distribution) -> str | None:
+def recorded_sizes(found: Iterable[Distribution]) -> dict[str, set[int]]:
+    """Of each file as its distributions record it: some wheels leave a file of one name at the top of the folder."""
+    sizes: dict[str, set[int]] = {}
+    for distribution in found:
+        for file in distribution.files or ():
+            if file.size is not None:
+                sizes.setdefault(str(file), set()).add(file.size)
+    return sizes
+
+
+def damage(distribution: Distribution, sizes: Mapping[str, set[int]]) -> str | None:
     """Why a distribution is not whole; pip writes INSTALLER after all the other files."""
     if not distribution.read_text("INSTALLER"):
         return "pip did not finish installing it"
     for file in distribution.files or ():
         if file.size is not None and file.suffix != ".pyc":
             try:
-                if os.stat(file.locate()).st_size != file.size:
+                if os.stat(file.locate()).st_size not in sizes[str(file)]:
                     return f"{file} has another size than recorded"
             except FileNotFoundError:
                 return f"{file} is missing"
@@ -36,7 +47,8 @@ def problems(requirements: Path) -> list[str]:
     from pip._vendor.packaging.utils import canonicalize_name
 
     found = {canonicalize_name(distribution.name): distribution for distribution in installed() if distribution.name}
-    wrong = [f"{name}: {why}" for name, distribution in found.items() if (why := damage(distribution))]
+    sizes = recorded_sizes(found.values())
+    wrong = [f"{name}: {why}" for name, distribution in found.items() if (why := damage(distribution, sizes))]
     for line in requirements.read_text().splitlines():
         if not line or line.startswith("#") or line.lstrip().startswith("--hash"):
             continue
@@ -56,8 +68,9 @@ if __name__ == "__main__":
     if sys.argv[1] == "--forget-broken":
         if not (Path(sys.prefix) / ".real_env").exists():
             sys.exit(f"{sys.prefix} was not made by setup_env.sh")
-        for distribution in installed():
-            if damage(distribution):
+        sizes = recorded_sizes(every := installed())
+        for distribution in every:
+            if damage(distribution, sizes):
                 shutil.rmtree(distribution._path)
     else:
         wrong = problems(Path(sys.argv[1]))

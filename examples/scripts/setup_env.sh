@@ -157,6 +157,9 @@ explain() { # what failed; the reason from what pip or uv logged in this step
     elif no_answer; then
         die "$1 failed: a package index does not answer." \
             "Check the network and 'pip config list', then run this again."
+    elif [ "$MODE" = gpu ] && logged -q 'torch==[0-9.]*+cpu'; then
+        die "pip's settings offer a PyTorch without CUDA." \
+            "Take its wheels for CPU out of them ('pip config list', PIP_FIND_LINKS), and run this again."
     fi
     local reason
     reason=$(logged -iE '^ *(error|cause)' | sed -n 's/^ *//;1p;1!{$p}' | paste -sd ' ') || true
