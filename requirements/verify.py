@@ -19,7 +19,10 @@ def installed() -> list[Distribution]:
 
 
 def recorded_sizes(found: Iterable[Distribution]) -> dict[str, set[int]]:
-    """Of each file as its distributions record it: some wheels leave a file of one name at the top of the folder."""
+    """Of each file as its distributions record it: some wheels leave a file of one name at the top of the folder.
+
+    Others hold libraries that are larger than their RECORD says. A pip that was killed leaves shorter files.
+    """
     sizes: dict[str, set[int]] = {}
     for distribution in found:
         for file in distribution.files or ():
@@ -35,8 +38,8 @@ def damage(distribution: Distribution, sizes: Mapping[str, set[int]]) -> str | N
     for file in distribution.files or ():
         if file.size is not None and file.suffix != ".pyc":
             try:
-                if os.stat(file.locate()).st_size not in sizes[str(file)]:
-                    return f"{file} has another size than recorded"
+                if os.stat(file.locate()).st_size < min(sizes[str(file)]):
+                    return f"{file} is shorter than recorded"
             except FileNotFoundError:
                 return f"{file} is missing"
     return None
