@@ -120,7 +120,9 @@ def test_whoever_comes_next_writes_down_how_a_run_ended(tmp_path):
 def test_a_run_that_finished_unseen_gets_its_summary_and_picture(tmp_path):
     path = running(tmp_path / "ended", 1, 2)
     line = {"phase": "train", "time": 1.0, "rollout/pass_rate": 0.5, "policy_loss": 1.0, "entropy_loss": 1.0}
-    (path / "metrics.jsonl").write_text("".join(json.dumps({**line, "step": step}) + "\n" for step in (1, 2)))
+    trained_nothing = {name: value for name, value in line.items() if name != "entropy_loss"}
+    lines = [{**line, "step": 1}, {**trained_nothing, "step": 2}]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     (path / FINISHED).touch()
     said = end_unwatched(path)
     assert "finished while nobody watched" in said and "training pass rate" in said

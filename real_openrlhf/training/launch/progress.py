@@ -125,8 +125,8 @@ def summary(run_dir: Path) -> str:
             name = key.removeprefix("eval_").removesuffix("_pass1")
             rows.append((f"held-out pass@1 ({name})", f"{first[key]:.3f}", f"{last.get(key, float('nan')):.3f}"))
     for name, key, form in SHOWN[:3]:
-        if steps and key in steps[0]:
-            rows.append((f"training {name}", f"{steps[0][key]:{form}}", f"{steps[-1][key]:{form}}"))
+        if known := [step[key] for step in steps if key in step]:  # a step that trains nothing lacks some
+            rows.append((f"training {name}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
     width = max((len(name) for name, _, _ in rows), default=0)
     header = f"{'':{width}}  {'first':>8}  {'last':>8}"
     return "\n".join([header, *(f"{name:{width}}  {a:>8}  {b:>8}" for name, a, b in rows)])
