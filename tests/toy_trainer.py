@@ -39,6 +39,7 @@ class Case:
     lengths: tuple[int, ...]
     settings: dict = field(default_factory=dict)
     values: tuple[float, ...] = ()  # rewards; of objectives of graded ones
+    environment: tuple[frozenset[int], ...] = ()  # per rollout: the places of tokens that are not the policy's
     groups_per_step: int = 2
     epochs: int = 1
     size: int | None = None  # samples in a micro-batch
@@ -52,6 +53,11 @@ class Case:
     seed: int = 0
     skip: bool = False  # leave out what has no gradient, where that is exact
 
+    def actions(self, row: int) -> list[int]:
+        """Places of the policy's own tokens: one span, or one for each turn."""
+        said = self.environment[row] if self.environment else ()
+        return [place for place in range(self.lengths[row]) if place not in said]
+
 
 @st.composite
 def cases(draw, max_group_size=8, max_groups=5, max_length=6):
@@ -64,8 +70,11 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
     random = draw(st.randoms(use_true_random=False))
     rewards = [draw(st.sampled_from([(1.0,), (0.0, 1.0), (0.25, -0.5, 3.0)])) for _ in sizes]
     lengths = [random.randint(0 if random.random() < 0.1 else 1, max_length) for _ in order]
-    # a rollout without tokens has no score: it is ignored
-    labels = [random.choice(mixes[group]) if length else -1 for group, length in zip(order, lengths, strict=True)]
+    turns = draw(st.sampled_from([0.0, 0.4]))  # of several turns: the share of tokens that an environment says
+    environment = [frozenset(place for place in range(length) if random.random() < turns) for length in lengths]
+    # a rollout without tokens of its own has no score: it is ignored
+    own = [length - len(said) for length, said in zip(lengths, environment, strict=True)]
+    labels = [random.choice(mixes[group]) if count else -1 for group, count in zip(order, own, strict=True)]
     name = draw(st.sampled_from(sorted(OBJECTIVES)))
     tau = draw(st.sampled_from([None, 0.1, 0.5, 1.0]))
     settings = {
@@ -84,6 +93,7 @@ def cases(draw, max_group_size=8, max_groups=5, max_length=6):
         lengths=tuple(lengths),
         settings=settings,
         values=tuple(random.choice(rewards[group]) for group in order),
+        environment=tuple(environment),
         groups_per_step=draw(st.integers(1, len(sizes))),
         epochs=draw(st.integers(1, 2)),
         size=None if by_tokens else draw(st.integers(1, len(order))),
@@ -112,7 +122,7 @@ def rollouts_of(case: Case) -> Rollouts:
         values=values,
         truncated=torch.zeros(len(case.groups), dtype=torch.bool),
         lengths=list(case.lengths),
-        actions=list(case.lengths),
+        actions=[len(case.actions(row)) for row in range(len(case.groups))],
         left_out=frozenset(left_out),
     )
 
@@ -134,14 +144,16 @@ def plan_settings(case: Case, ranks: int) -> PlanSettings:
 
 
 class Toy:
-    """Rollouts of a tiny recurrent-free policy; padding holds nan, so a leak through a mask is seen."""
+    """Rollouts of a tiny recurrent-free policy; padding and environments hold nan: a leak through a mask is seen."""
 
     def __init__(self, case: Case):
         generator = torch.Generator().manual_seed(case.seed)
         count, width = len(case.groups), max(max(case.lengths), 1)
         self.tokens = torch.randint(VOCABULARY, (count, width + 1), generator=generator)
         self.prompts = torch.tensor([sorted(set(case.groups)).index(group) for group in case.groups])
-        self.mask = torch.arange(width) < torch.tensor(case.lengths)[:, None]
+        self.mask = torch.zeros(count, width, dtype=torch.bool)
+        for row in range(count):
+            self.mask[row, case.actions(row)] = True
         shapes = [(VOCABULARY, HIDDEN), (len(set(case.groups)), HIDDEN), (HIDDEN, VOCABULARY)]
         start, reference = (
             [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in range(2)
@@ -286,7 +298,7 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
     for row in record["rows"]:
         kind = settings.score.removeprefix("sum_")
         tokens = []
-        for t in range(case.lengths[row]):
+        for t in case.actions(row):
             tokens.append(
                 {
                     "log_ratio_old": new[row, t] - toy.old[row, t],
@@ -309,7 +321,7 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
         valid += counted
     loss = sum(losses, zero) / (max(valid, 1) if settings.mean_over_rollouts else len(members))
 
-    gaps = [new[row, t] - toy.old[row, t] for row in record["rows"] for t in range(case.lengths[row])]
+    gaps = [new[row, t] - toy.old[row, t] for row in record["rows"] for t in case.actions(row)]
     objective = loss
     if gaps:
         # as OpenRLHF's: a token's estimate is capped at 10

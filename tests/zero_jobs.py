@@ -77,6 +77,7 @@ class Case:
     vocabulary: int = 15  # that rollouts are drawn from
     kinds: tuple[str, ...] = ("mixed", "ignored", "mixed", "uniform")  # of groups, again and again
     skip: bool = False  # leave out what has no gradient
+    turns: bool = False  # an environment speaks between the tokens of the policy
     seed: int = 0
 
 
@@ -175,6 +176,8 @@ def rollouts(case: Case) -> list[Experience]:
             response = draw(case.vocabulary, draw(11, low=1)[0], low=3)
             sequence = torch.tensor(prompt + response)
             action_mask = torch.arange(1, len(sequence)) >= case.prompt_length
+            if case.turns:
+                action_mask[case.prompt_length : -1] &= torch.rand(len(response) - 1, generator=generator)[1:] < 0.6
             samples.append(
                 Experience(
                     sequences=sequence[None],

@@ -325,9 +325,22 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         wrong += deal_problems(args) if args.train.deal == "groups" else []
         if wrong:
             raise UserError(*wrong)
+    _take_agent(args)
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
     return args
+
+
+def _take_agent(args: SimpleNamespace) -> None:
+    """With our deal the agent comes with each request (requests.py), to an executor that settles what is open in it.
+
+    Without, it stays upstream's: agent and engine as the release has them.
+    """
+    args.rollout.agent = None
+    if args.train.agent_func_path and args.train.deal == "groups":
+        args.rollout.agent = str(Path(args.train.agent_func_path).expanduser().resolve())
+        args.train.agent_func_path = None
+        args.reward.remote_url = args.reward.remote_url or "agent"  # upstream asks for one, and it is not called
 
 
 def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:

@@ -11,7 +11,7 @@ from real_openrlhf.hooks import label_rules
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
     """All that is wrong, topic by topic."""
-    for topic in (_labels, _batches, _ppo, _machinery, _numbers, _objective):
+    for topic in (_labels, _batches, _ppo, _machinery, _numbers, _objective, _agent):
         yield from topic(args)
 
 
@@ -19,6 +19,7 @@ def deal_problems(args: SimpleNamespace) -> Iterator[str]:
     """What makes no sense with `--train.deal groups` and one of upstream's losses."""
     yield from _batches(args)
     yield from _offload(args)
+    yield from _agent(args)
     if args.algo.advantage.estimator == "gae":
         yield (
             "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
@@ -219,6 +220,16 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         yield from label_rules.problems(real.labels, real.uniform_groups, objective)
     if file_of(real.objective):
         yield from _trial(real, objective, own)
+
+
+def _agent(args: SimpleNamespace) -> Iterator[str]:
+    if path := args.train.agent_func_path:
+        from real_openrlhf.hooks.rollout.agents import find_agent  # OpenRLHF's
+
+        try:
+            find_agent(path)
+        except ValueError as error:
+            yield f"--train.agent_func_path {path}: {error}"
 
 
 def _trial(real: SimpleNamespace, objective: Objective, own: dict) -> Iterator[str]:

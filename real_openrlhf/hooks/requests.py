@@ -12,6 +12,8 @@ from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
 from real_openrlhf.signs_of_life import enter, offer_stacks
 
+AGENT = "agent"  # in a request's `extra_args`: the agent's file, and the run that asks
+
 __all__ = ["Requests", "executor", "held", "seeded_by_index"]
 
 
@@ -29,7 +31,9 @@ class Requests:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
         self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
-        self.text = bool(args.train.agent_func_path)  # an agent reads the engine's; else tokens are all that is used
+        self.agent: str | None = args.rollout.agent
+        # an agent reads the engine's text; else tokens are all that is used
+        self.text = bool(self.agent or args.train.agent_func_path)
         self.tokenizer = Sent(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:
@@ -42,6 +46,8 @@ class Requests:
         enter(self.run_dir, "generation and rewards")
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = self.text
+        if self.agent:  # said with each request: an engine outlives its run where runs share it
+            sampling_params.extra_args = {AGENT: (self.agent, self.run_dir)}
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
             sampling_params.flat_logprobs = True  # lists of numbers, not two objects a token
@@ -76,6 +82,13 @@ def executor(url: str | list[str] | None) -> Any:
         def __init__(self) -> None:
             super().__init__(url)
             self.calls = RewardCalls(self.reward_func)
+
+        async def execute(self, *, sampling_params: Any, **request: Any) -> dict:
+            if agent := (sampling_params.extra_args or {}).get(AGENT):
+                from real_openrlhf.hooks.rollout.agents import play
+
+                return await play(*agent, sampling_params=sampling_params, **request)
+            return await super().execute(sampling_params=sampling_params, **request)
 
         async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
             each = zip(queries, prompts, labels, strict=True)

@@ -13,6 +13,7 @@ from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.recipes.setting import DERIVED, SET, USER, Algorithm, Recipe, Setting, own
 
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
+AGENT, REWARD = "--train.agent_func_path", "--reward.remote_url"
 
 # OpenRLHF's own, where something here reads a flag that a recipe need not set; a test asks its parser for each.
 OPENRLHF_DEFAULTS = {
@@ -133,6 +134,8 @@ def compose(
             flags[flag] = after
     for flag in removed:
         changes.append(Change(flag, flags.pop(flag, None), None))
+    if AGENT in flags and REWARD in flags and REWARD not in user:
+        flags[REWARD] = replace(flags[REWARD], note="not called: the agent rewards")
     plan = Plan(flags, changes)
     for flag, setting in _derived(plan, rows).items():
         if flag not in removed and (flag == SET or flag not in flags):

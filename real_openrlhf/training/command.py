@@ -20,7 +20,7 @@ from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import LABELS, OBJECTIVE, Plan, compose
+from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, Plan, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.records import flag_lines, flags_of, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.setting import Recipe, Setting
@@ -109,6 +109,8 @@ class Request:
         user |= flags
         for flag in {OBJECTIVE, LABELS} & user.keys():
             user[flag] = tuple(map(absolute, user[flag]))
+        if AGENT in user:
+            user[AGENT] = tuple(str(Path(path).expanduser().resolve()) for path in user[AGENT])
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
@@ -292,7 +294,7 @@ def _check_objective(request: Request, record: dict, findings: preflight.Finding
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
         findings.problems.append(
-            f"{request.resumed} began with another objective or rule for labels of your own: {said[0]}, "
+            f"{request.resumed} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
 

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import file_of
-from real_openrlhf.recipes.plan import LABELS, OBJECTIVE
+from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, REWARD
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, default
 
-MODEL, TRAINING, VALIDATION, REWARD = (
-    "--actor.model_name_or_path",
-    "--data.prompt_dataset",
-    "--eval.dataset",
-    "--reward.remote_url",
-)
+MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 
 
 @dataclass(frozen=True)
@@ -90,8 +85,9 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
 
 
 def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
-    """The user's own objective and rule for labels, whose hashes a run keeps too."""
+    """The user's own objective, rule for labels and agent, whose hashes a run keeps too."""
     paths = {file_of(flags[flag].text) for flag in (OBJECTIVE, LABELS) if flag in flags}
+    paths |= {Path(word) for word in flags[AGENT].words} if AGENT in flags else set()
     return [path for path in paths if path is not None and path.is_file()]
 
 

@@ -31,7 +31,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
 
     mine.write_text(EXAMPLE.read_text().replace("settings.tau", "2 * settings.tau"))
     refused = train("hinge", *words, "--max-steps", "4", "--resume", code=2)
-    assert "began with another objective or rule for labels of your own" in refused.output
+    assert "began with another objective, rule for labels or agent of your own" in refused.output
 
 
 def test_a_policy_that_keeps_its_weights_to_itself_is_stopped(train):

@@ -63,6 +63,24 @@ def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_firs
     assert [wave.score_first for wave in later.waves] == [score_first]
 
 
+TURNS = (frozenset(), frozenset({1, 2}), frozenset({0}), frozenset({1, 3}), *[frozenset()] * 4)
+
+
+def test_of_several_turns_only_the_policys_own_tokens_count():
+    """Whatever an environment's tokens are worth nothing changes; a token that changes sides changes the loss."""
+    case = replace(CASE, environment=TURNS)
+    first, second = lab.train(case)
+    trainer = lab.Trainer(case, 0, 1)
+    for log_probs in (trainer.toy.old, trainer.toy.ref):
+        log_probs[trainer.toy.mask.logical_not()] = 1e3  # it was nan
+    for one, other in zip(trainer.run(), (first, second), strict=True):
+        assert one["loss"] == other["loss"] and all(map(torch.equal, one["gradients"], other["gradients"]))
+    _, changed = lab.train(replace(case, environment=(*TURNS[:1], frozenset({1}), *TURNS[2:])))
+    assert changed["loss"] != second["loss"]
+    with pytest.raises(AssertionError):
+        lab.assert_exact(CASE, [[first, second]])  # a mask of one span is another loss
+
+
 def test_a_group_torn_over_two_waves_is_caught():
     """The grid can fail: half a group's scores make other weights, and so another gradient."""
     lab.assert_exact(CASE, [lab.Trainer(CASE, 0, 1).run()])

@@ -33,6 +33,7 @@ CASES = {
     "LoRA": {"lora": True},
     "no gradient, left out": {"skip": True},
     "no gradient, left out, one in a micro-batch": {"skip": True, "micro_batch_size": 1},
+    "several turns": {**UNEVEN, "turns": True, "micro_batch_size": 1, "kl_old_coef": 0.1},
 }
 
 

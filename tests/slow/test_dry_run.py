@@ -174,7 +174,7 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
 
     assert problems("mine.py:mine") == []
     (changed,) = problems("real")
-    assert "began with another objective or rule for labels" in changed and "now none" in changed
+    assert "began with another objective, rule for labels or agent" in changed and "now none" in changed
     (tmp_path / "mine.py").write_text(text + "# another\n")
     (changed,) = problems("mine.py:mine")
     assert record["objective"]["elsewhere.py"][:12] in changed and "another --run-name" in changed

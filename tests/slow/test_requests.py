@@ -7,12 +7,12 @@ import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from real_openrlhf.hooks.requests import Requests, Sent, held
+from real_openrlhf.hooks.requests import AGENT, Requests, Sent, held
 
 
-def requests(mismatch="off", seeded=False, agent=None) -> Requests:
-    rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded)
-    train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=agent)
+def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> Requests:
+    rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded, agent=agent)
+    train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=upstreams_agent)
     return Requests(SimpleNamespace(rollout=rollout, train=train), tokenizer="itself")
 
 
@@ -32,10 +32,11 @@ def test_seeds_and_log_probabilities_go_together():
     assert one.logprobs == other.logprobs == 0 and None not in (one.seed, other.seed) and one.seed != other.seed
 
 
-@pytest.mark.parametrize("agent, text", [(None, False), ("agent.py", True)])
-def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agent, text):
-    found = requests(agent=agent).parameters(SamplingParams(), "1+1")
+@pytest.mark.parametrize("agents, text", [({}, False), ({"agent": "a.py"}, True), ({"upstreams_agent": "a.py"}, True)])
+def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agents, text):
+    found = requests(**agents).parameters(SamplingParams(), "1+1")
     assert found.output_kind is RequestOutputKind.FINAL_ONLY and found.detokenize is text
+    assert found.extra_args == ({AGENT: ("a.py", None)} if "agent" in agents else None)  # ours comes with each request
 
 
 class Loads:

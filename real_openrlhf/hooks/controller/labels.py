@@ -104,6 +104,7 @@ def complete_columns(samples: list[Experience]) -> None:
             sample.info["reward"] = torch.zeros(1)
         score = math.nan if sample.scores is None else float(sample.scores[0])
         sample.scores = torch.tensor([score], dtype=torch.float32)
+        sample.response_length = sample.action_mask.sum(-1)  # upstream's has what an agent's environment said too
     keys = set().union(*(sample.info for sample in samples))
     for sample in samples:
         for key in keys - sample.info.keys():

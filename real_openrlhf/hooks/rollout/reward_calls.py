@@ -97,7 +97,7 @@ def checked(value: Any) -> dict:
     logs = value.get("extra_logs")
     if not math.isfinite(reward) or math.isinf(score):
         raise Fault("not_finite", f"rewards {reward}, scores {score}; a score of nan alone says: no verdict")
-    return {"rewards": reward, "scores": score, "extra_logs": dict(_logged(logs if isinstance(logs, dict) else {}))}
+    return {"rewards": reward, "scores": score, "extra_logs": dict(logged(logs if isinstance(logs, dict) else {}))}
 
 
 def number(name: str, value: Any) -> float:
@@ -115,7 +115,7 @@ def number(name: str, value: Any) -> float:
         return math.inf
 
 
-def _logged(logs: dict) -> Iterator[tuple[str, float]]:
+def logged(logs: dict) -> Iterator[tuple[str, float]]:
     for key, value in logs.items():
         with contextlib.suppress(Fault):
             yield str(key), number(str(key), value)

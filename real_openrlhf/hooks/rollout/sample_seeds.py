@@ -33,3 +33,9 @@ def seeded_by_index(sampling_params, index: int):
     sampling_params = copy(sampling_params)
     sampling_params.seed += index * 0x9E3779B1  # far apart, so that neighbouring prompts' samples do not meet
     return sampling_params
+
+
+def seeded_by_turn(sampling_params, seed: int | None, turn: int):
+    """In place: the seed of a rollout's turn. Else each of its turns would make the same draws again."""
+    sampling_params.seed = None if seed is None else seed + turn * 0x85EBCA6B
+    return sampling_params

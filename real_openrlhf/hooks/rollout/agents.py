@@ -1,0 +1,121 @@
+"""An agent of the user's own: several turns, which are one rollout. OpenRLHF's executor plays them, in a rollout actor.
+
+It leaves open what a turn draws, how long it may be, and what an environment may return: that is settled here.
+"""
+
+import traceback
+from collections.abc import Callable
+from copy import copy
+from functools import cache
+from typing import Any
+
+import torch
+from openrlhf.utils.agent import AgentExecutorBase
+
+from real_openrlhf.algorithm.lookup import load
+from real_openrlhf.hooks.rollout.reward_calls import checked, logged, number
+from real_openrlhf.hooks.rollout.sample_seeds import seeded_by_turn
+
+CLASS = "AgentExecutor"
+TURNS, UNFINISHED = "agent/turns", "agent/unfinished"  # in extra_logs, so that metrics.jsonl has their means
+STEP = ("rewards", "environment_feedback", "done")
+
+
+class AgentError(RuntimeError):
+    """An agent raised, or returned what is no trajectory."""
+
+
+def find_agent(path: str) -> Callable[[], AgentExecutorBase]:
+    """The file's executor class; a ValueError in one line if there is none."""
+    found = load(f"{path}:{CLASS}")
+    if not isinstance(found, type) or not issubclass(found, AgentExecutorBase):
+        raise ValueError(
+            f"it defines no {CLASS}. Derive one from openrlhf.utils.agent.MultiTurnAgentExecutor, as "
+            "examples/agents/guess_number.py does"
+        )
+    return found
+
+
+@cache
+def _executor(path: str, run: str | None) -> AgentExecutorBase:
+    """One for a run, whatever becomes of the file meanwhile."""
+    executor = find_agent(path)()
+    if hasattr(executor, "agent_instance_cls"):
+        executor.agent_instance_cls = _with_checked_steps(executor.agent_instance_cls)
+    return executor
+
+
+def _with_checked_steps(agent: type) -> type:
+    class Checked(agent):
+        async def step(self, states: dict, **named: Any) -> dict:
+            result = await super().step(states, **named)
+            if not isinstance(result, dict) or (missing := [name for name in STEP if name not in result]):
+                raise ValueError(f"step returned no {missing[0] if isinstance(result, dict) else 'dict'}")
+            verdict = checked(result)
+            if result.get("scores") is None:
+                del verdict["scores"]  # the trajectory's is then the sum of its rewards
+            verdict["rewards"] = torch.tensor(verdict["rewards"], dtype=torch.float64)  # upstream asks for its item()
+            verdict["extra_logs"][UNFINISHED] = float(not result["done"])
+            return {name: value for name, value in result.items() if name != "scores"} | verdict
+
+    return Checked
+
+
+class Turns:
+    """The engine as an agent sees it: each turn has the run's length limit, and draws of its own."""
+
+    def __init__(self, engine: Any, params: Any) -> None:
+        self.engine, self.params = engine, params
+        self.count = 0
+        self.failure: Exception | None = None  # the engine's own, which is no fault of the agent
+
+    async def generate(self, tokens: list[int], params: Any, **named: Any) -> Any:
+        params = seeded_by_turn(copy(params), self.params.seed, self.count)
+        limits = [limit for limit in (params.max_tokens, self.params.max_tokens) if limit is not None]
+        params.max_tokens = min(limits, default=None)
+        params.min_tokens = 0  # a model may end its turn at once: forbidden, its first token would not be the policy's
+        self.count += 1
+        try:
+            return await self.engine.generate(tokens, params, **named)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+async def play(
+    path: str, run: str | None, *, prompt: str, sampling_params: Any, llm_engine: Any, **request: Any
+) -> dict:
+    """One trajectory, as upstream's single turn is one."""
+    params = copy(sampling_params)
+    params.extra_args = None
+    turns = Turns(llm_engine, params)
+    try:
+        executor = _executor(path, run)
+        # a copy: upstream writes each turn's budget into it, and all rollouts of a prompt may share one
+        return _settled(
+            await executor.execute(prompt=prompt, sampling_params=copy(params), llm_engine=turns, **request)
+        )
+    except (Exception, SystemExit) as error:
+        if error is turns.failure:
+            raise
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        place = f", line {lines[-1]}" if lines else ""
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise AgentError(
+            f"the agent {path}{place}: {type(error).__name__}: {reason[:500]}, after turn {turns.count} of prompt "
+            f"{prompt[:80]!r}. Mend it; an environment that cannot judge catches its exception and returns scores nan"
+        ) from error
+
+
+def _settled(response: dict) -> dict:
+    """What a rollout is made of, as numbers; one that had no room for its next turn is truncated."""
+    tokens, log_probs = response["observation_tokens"], response.get("rollout_log_probs")
+    if log_probs is not None and len(log_probs) != len(tokens):
+        raise ValueError(
+            f"{len(log_probs)} log-probabilities for {len(tokens)} tokens: `sampling_params` that a step returns must "
+            "keep the `logprobs` of those it was given"
+        )
+    logs = dict(logged(response.get("extra_logs") or {}))
+    given = {name: number(name, response[name]) for name in ("reward", "scores") if response.get(name) is not None}
+    cut = bool(response.get("truncated")) or logs.get(UNFINISHED, 0.0) > 0
+    return response | given | {"truncated": cut, "extra_logs": logs | {TURNS: float(len(response["action_ranges"]))}}
