@@ -37,17 +37,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the JSONL to write; a folder for `benchmarks`")
     parser.add_argument("--source", type=Path, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
-    training.add_argument("--problem-column", help="where the problem is (default: found by its usual names)")
-    training.add_argument("--gold-column", help="where the gold answer is (default: found by its usual names)")
-    training.add_argument("--tokenizer", help="model whose tokens --max-prompt-tokens counts (default: no count)")
+    training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
+    training.add_argument("--gold-column", help="column of the gold answer (default: found by its usual names)")
+    training.add_argument("--tokenizer", help="model whose tokenizer counts --max-prompt-tokens (default: no count)")
     training.add_argument(
         "--max-prompt-tokens",
         type=positive,
         default=1024,
         help="drop longer prompts, chat template included (default %(default)s)",
     )
-    training.add_argument("--benchmarks", type=Path, help="the benchmarks to check against (default: the hub's)")
-    training.add_argument("--decontaminate", action="store_true", help="drop problems that contain a benchmark's")
+    training.add_argument(
+        "--benchmarks", type=Path, help="folder of the benchmarks to check against (default: the hub's)"
+    )
+    training.add_argument(
+        "--decontaminate", action="store_true", help="drop problems that contain a benchmark problem"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
