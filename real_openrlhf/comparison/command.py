@@ -53,7 +53,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     methods = [tuple(shlex.split(text)) for text in algos]
     for flag, *values in grid:
         if not values:
-            raise UserError(f"--grid {flag}: give the values that it is to have, like --grid {flag} 1 2.")
+            raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
@@ -65,7 +65,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
         for algo, *flags in methods
     ]
     if len({entry.name for entry in runs}) < len(runs):
-        raise UserError("--algos or --grid names the same thing twice.")
+        raise UserError("--algos or --grid names the same run twice. Remove one.")
     return runs
 
 
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     for entry, code in failures:
         print(f"{entry.name} ended with exit code {code}: {folder / entry.name / 'train.log'}", file=sys.stderr)
     if failures:
-        print("the same command goes on with what is missing", file=sys.stderr)
+        print("run the same command again for the missing runs", file=sys.stderr)
         return failures[-1][1]
     return 0
 

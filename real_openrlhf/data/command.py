@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.what == "benchmarks":
         if args.out.is_file():
-            raise UserError(f"{args.out} is a file: the benchmarks go into a folder")
+            raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")
         for name in BENCHMARKS:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
         return 0
@@ -98,7 +98,10 @@ def prepare_training(args: argparse.Namespace) -> None:
     if args.decontaminate:
         selection.keep(lambda problem: _match_objection(matches.get(problem.row)), cleaning.CONTAMINATED)
     if not selection.kept:
-        raise UserError(f"no row of {args.what} can be used: {_in_words(selection.counts)}")
+        raise UserError(
+            f"no row of {args.what} can be used: {_in_words(selection.counts)}. Name the right columns with "
+            "--problem-column and --gold-column"
+        )
 
     dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
     write_jsonl(args.out, (problem.record(name) for problem in selection.kept))
