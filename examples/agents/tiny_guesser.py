@@ -2,8 +2,8 @@
 
     python examples/agents/tiny_guesser.py FOLDER
 
-`8:` asks for a digit up to 8. In half of its guesses the model forgets the hints, and it never halves what is left: both
-are left to learn. It takes 20 s of a core.
+`8:` asks for a digit up to 8. The model forgets the hints in half of its guesses, and never halves what is left: both are
+left to learn. It takes 20 s of a core.
 """
 
 import argparse
@@ -63,7 +63,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, help="of pre-training, in place of all")
     args = parser.parse_args()
     task = replace(GuessTask(), sure_steps=args.steps, unsure_steps=0) if args.steps else GuessTask()
-    (args.folder / "model").mkdir(parents=True)
+    (args.folder / "model").mkdir(parents=True, exist_ok=True)
     write_data(task, args.folder)
     pretrain(task, args.folder / "model", progress=True)
     print(f"{args.folder}: model, train.jsonl, eval.jsonl")

@@ -1,4 +1,4 @@
-"""The example of several turns in the real stack, with the task's model of the other runs, until its environment breaks."""
+"""The example of several turns in the real stack, with the model of the other runs, until its environment breaks."""
 
 import json
 from pathlib import Path

@@ -180,7 +180,7 @@ def logged() -> set[str]:
 def in_code() -> set[str]:
     """Keys in the package's text, and those that the verifier makes."""
     text = "\n".join(text for path, text in files(".py").items() if "real_openrlhf" in path.parts)
-    keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label|mismatch)/\w+)["']""", text))
+    keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label|mismatch|agent)/\w+)["']""", text))
     keys |= {f"reward/failed_{kind}" for kind in KINDS}
     return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED, "prompt_not_found")}
 

@@ -1,4 +1,4 @@
-"""Several turns in one rollout: OpenRLHF's own executor plays an agent's file, with an engine that says what it is told.
+"""Several turns in one rollout: OpenRLHF's own executor plays an agent's file, with an engine that has a script.
 
 From the request to the label; the real engine is in tests/e2e/test_agents.py.
 """
@@ -27,7 +27,9 @@ from tiny_guesser import GuessTask  # noqa: E402
 
 TOKENIZER = make_tokenizer(GuessTask)
 HEAD = "from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor\n"
-AGENT_FILE = HEAD + """
+AGENT_FILE = (
+    HEAD
+    + """
 class Agent(AgentInstanceBase):
     def __init__(self):
         self.turn = 0
@@ -38,6 +40,7 @@ class AgentExecutor(MultiTurnAgentExecutor):
     def __init__(self):
         super().__init__(Agent)
 """
+)
 TOLD = '"environment_feedback": "<", "done": self.turn == 3'
 
 
@@ -62,9 +65,7 @@ def play(engine: Engine, path: Path = EXAMPLE, label="5", max_length=32, seed=7,
     params = SamplingParams(**({"max_tokens": 3, "min_tokens": 1, "logprobs": 0, "seed": seed} | params))
     params.extra_args = {AGENT: (str(path), None)}
     request = {"label": label, "max_length": max_length, "hf_tokenizer": TOKENIZER, "images": None}
-    return asyncio.run(
-        executor("unused").execute(prompt="8:", sampling_params=params, llm_engine=engine, **request)
-    )
+    return asyncio.run(executor("unused").execute(prompt="8:", sampling_params=params, llm_engine=engine, **request))
 
 
 def rollout(response: dict):
@@ -81,9 +82,7 @@ def labels(*responses: dict, **real) -> list[int]:
 
 def arguments(path: Path | str, *flags: str, loss="real") -> SimpleNamespace:
     words = ["--actor.model_name_or_path", "model", "--actor.policy_loss_type", loss]
-    return parse_args(
-        [*words, "--rollout.n_samples_per_prompt", "4", "--train.agent_func_path", str(path), *flags]
-    )
+    return parse_args([*words, "--rollout.n_samples_per_prompt", "4", "--train.agent_func_path", str(path), *flags])
 
 
 def written(tmp_path: Path, body: str) -> Path:

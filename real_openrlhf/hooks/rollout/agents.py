@@ -1,4 +1,4 @@
-"""An agent of the user's own: several turns, which are one rollout. OpenRLHF's executor plays them, in a rollout actor.
+"""The user's own agent: several turns, which are one rollout. OpenRLHF's executor plays them, in a rollout actor.
 
 It leaves open what a turn draws, how long it may be, and what an environment may return: that is settled here.
 """
