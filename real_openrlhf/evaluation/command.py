@@ -51,7 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading.add_argument(
         "--grader",
         default="robust",
-        help="robust; disco, the rules of the paper's baselines; or a reward file, FILE.py (default %(default)s)",
+        help="robust; disco, the rules of the paper's baselines; gym, for rows of `real-openrlhf data gym`; "
+        "or a reward file, FILE.py (default %(default)s)",
     )
     grading.add_argument(
         "--think",
