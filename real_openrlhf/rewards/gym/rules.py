@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 Entry = dict
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -62,8 +63,8 @@ def _reaches_target(entry: Entry, answer: str) -> bool:
     for sign, plain in _SIGNS.items():
         answer = answer.replace(sign, plain)
     tree = ast.parse(answer.strip(), mode="eval").body
-    used = sorted(node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return used == sorted(entry["metadata"]["numbers"]) and _value(tree) == entry["metadata"].get("target", 24)
+    used: list[Any] = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return sorted(used) == sorted(entry["metadata"]["numbers"]) and _value(tree) == entry["metadata"].get("target", 24)
 
 
 def _value(tree: ast.AST) -> Fraction:
