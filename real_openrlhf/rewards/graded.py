@@ -35,7 +35,7 @@ def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str) ->
 
 
 def _response(query: str, prompt: str) -> str | None:
-    r"""What follows the prompt, whose own words may contain `\boxed{}`; None where the prompt is not in the query."""
+    r"""The text after the prompt, which may itself contain `\boxed{}`; None if the query lacks the prompt."""
     if query.startswith(prompt):
         return query[len(prompt) :]
     _, found, response = query.partition(prompt[-_PROMPT_END:])
