@@ -164,13 +164,15 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
     text = "def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n"
     (tmp_path / "mine.py").write_text(text)
     (tmp_path / "runs/begun").mkdir(parents=True)
-    record = {"recipe": "qwen7b", "algo": "real", "seed": 42, "status": "failed", "flags": {}}
+    record = {"recipe": "qwen7b", "algo": "real", "seed": 42, "status": "failed", "flags": {"--actor.adam.lr": 0.5}}
     record["objective"] = {"elsewhere.py": hashlib.sha256(text.encode()).hexdigest()}  # the file may have moved
     (tmp_path / "runs/begun/run.json").write_text(json.dumps(record))
 
     def problems(objective: str) -> list[str]:
         resumed = ("--recipe", "qwen7b", "--run-name", "begun", "--resume")
-        return dry_run(capsys, *resumed, "--algo.real.objective", objective)[2]
+        _, printed, problems = dry_run(capsys, *resumed, "--algo.real.objective", objective)
+        assert "since this run began --actor.adam.lr has changed from 0.5 to 1e-06" in printed
+        return problems
 
     assert problems("mine.py:mine") == []
     (changed,) = problems("real")
@@ -227,6 +229,10 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
         ("--algo.kl.init_coef -1e-3", "push the policy away"),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
         ("--run-name a/b", "use letters, digits"),
+        ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments. Give it 2 numbers."),
+        ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1. Give it 2 numbers."),
+        ("--recip a", "unknown flag --recip. Did you mean --recipe?"),
+        ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )
 def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
