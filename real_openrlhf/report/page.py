@@ -93,12 +93,20 @@ def write(
 
 
 def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
-    curves = (tables.results, maps.pairs, figures.dynamics, figures.ablation, tables.ablations, figures.knobs)
-    curves += (figures.distributions, tables.ratios)
+    """In reading order; with flags a map of them."""
     if flags:
-        parts = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs_in_cells)]
-    else:
-        parts = [make(comparison) for make in curves]
+        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs_in_cells)]
+        return [part for part in made if part is not None]
+    parts = [
+        tables.results(comparison),
+        maps.pairs(comparison),
+        figures.dynamics(comparison),
+        figures.ablation(comparison),
+        tables.ablations(comparison),
+        figures.knobs(comparison),
+        figures.distributions(comparison),
+        tables.ratios(comparison),
+    ]
     return [part for part in parts if part is not None]
 
 
