@@ -273,19 +273,3 @@ def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
     assert done.returncode == 2
     assert "does not carry the patches" in done.stderr and "patching apply" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_script_for_gpus_needs_none_and_finds_the_environment_that_there_is(tmp_path):
-    """With nothing of it on PATH."""
-    if not os.path.exists(f"{sys.prefix}/.real_env"):
-        pytest.skip(f"{sys.prefix} was not made by setup_env.sh")
-    script = Path(__file__).resolve().parents[2] / "examples/scripts/train_real_qwen7b.sh"
-    path = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != f"{sys.prefix}/bin"]
-    done = subprocess.run(
-        ["bash", script, "--algo", "dapo", "--dry-run"],
-        env={**os.environ, "PATH": os.pathsep.join(path), "REAL_VENV": sys.prefix},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "8 GPUs are needed" in done.stdout and "dry run: nothing is wrong" in done.stdout
