@@ -97,7 +97,8 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
-        members = [_trained(step, rollouts.left_out) for step in dealt]
+        kept = [[[one for one in group if one not in rollouts.left_out] for group in step] for step in dealt]
+        members = [[group for group in step if group] for step in kept]
         planned, chosen, why = _plan_epoch(members, layout, settings, first=epoch == 0)
         steps += [
             replace(step, dealt=sorted(position for group in own for position in group))
@@ -109,12 +110,6 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         if chosen >= depth:
             depth, about = chosen, why
     return Plan(steps, settings.step_wide, owner, depth, about)
-
-
-def _trained(step: list[Positions], left_out: frozenset[int]) -> list[Positions]:
-    """The step's groups without what is left out; none of them is empty."""
-    kept = ([position for position in group if position not in left_out] for group in step)
-    return [group for group in kept if group]
 
 
 def _plan_epoch(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from real_openrlhf import cli
 from real_openrlhf.algorithm.formulas import SETTINGS
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
@@ -245,9 +244,3 @@ def test_the_table_of_our_variables_is_complete():
     in_texts = {next(filter(None, names)) for text in texts for names in re.findall(read, text)}
     named = {row[0].strip("`") for row in rows_of("troubleshooting.md") if row[0].startswith("`REAL_")}
     assert named == in_texts - {"REAL_FAMILY"}
-
-
-def test_every_subcommand_is_on_some_page():
-    text = "\n".join(page.read_text() for page in PAGES)
-    for name in cli.COMMANDS:
-        assert f"real-openrlhf {name}" in text

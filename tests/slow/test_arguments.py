@@ -10,13 +10,17 @@ from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.errors import UserError
 from real_openrlhf.hooks import arguments
 
-REAL = "--actor.policy_loss_type real --reward.remote_url reward.py --rollout.n_samples_per_prompt 8"
+REQUIRED = (
+    "--actor.model_name_or_path model --reward.remote_url reward.py --ds.attn_implementation eager "
+    "--rollout.n_samples_per_prompt 8 --vllm.num_engines 1"
+)
+REAL = "--actor.policy_loss_type real"
 
 
 def resolve(flags: str) -> SimpleNamespace:
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    return parse_args(["--actor.model_name_or_path", "model", "--ds.attn_implementation", "eager", *flags.split()])
+    return parse_args(f"{REQUIRED} {flags}".split())
 
 
 def refusals(flags: str) -> list[str]:
@@ -32,7 +36,7 @@ def test_real_needs_one_flag_beside_what_grpo_has():
     assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
 
 
-@pytest.mark.parametrize("loss", ["ppo", "gspo", f"real {REAL.split(' ', 2)[2]}"])
+@pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])
 def test_what_was_typed_is_kept(loss):
     flags = "--algo.kl.init_coef 0.5 --algo.kl.use_loss --algo.advantage.estimator rloo"
     args = resolve(f"--actor.policy_loss_type {loss} {flags}")
@@ -115,7 +119,7 @@ CISPO = "--actor.policy_loss_type cispo"
 REFUSED = [
     ("--algo.advantage.estimator gae", "would start a critic", "--algo.advantage.estimator group_norm"),
     ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
-    ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512 changes", ""),
+    ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512.0 changes", ""),
     ("--reward.stop_properly_penalty_coef 0", "--reward.stop_properly_penalty_coef 0.0 changes", ""),
     (f"{SAMPLES} 1", "a group of one has nothing to classify. Use 8", f"{SAMPLES} 8"),
     (f"{SAMPLES} 0", f"{SAMPLES} 0: a group", ""),

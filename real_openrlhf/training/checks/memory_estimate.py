@@ -210,11 +210,6 @@ def pinned(size: float) -> int:
     return 1 << max(math.ceil(size) - 1, 0).bit_length()
 
 
-def engine_bytes(shape: Shape, tensor_parallel: int) -> int:
-    """A sleeping engine's weights: each is a block of its own on each of its GPUs. Norms and biases are left out."""
-    return tensor_parallel * sum(pinned(2 * size / tensor_parallel) for size in shape.matrices)
-
-
 def policy_bytes(shape: Shape, plan: Plan) -> float:
     """A sleeping rank's fp32 weights and two moments, and its gradients."""
     held = trained_parameters(shape, plan) / math.prod(plan.layout)
@@ -229,7 +224,9 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     engines, tensor_parallel = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
     memory = {"processes, a guess": (gpus + engines * tensor_parallel) * PROCESS_GB * GB / nodes}
     if "--vllm.enable_sleep" in plan.flags:
-        memory["weights of sleeping vLLM engines, pinned"] = engine_bytes(shape, tensor_parallel) * engines / nodes
+        # each weight is a block of its own on each of an engine's GPUs; norms and biases are left out
+        blocks = sum(pinned(2 * size / tensor_parallel) for size in shape.matrices)
+        memory["weights of sleeping vLLM engines, pinned"] = tensor_parallel * blocks * engines / nodes
     if "--ds.adam_offload" in plan.flags:
         memory["Adam and gradients in fp32"] = 16 * trained_parameters(shape, plan) / nodes
     elif "--ds.enable_sleep" in plan.flags:
