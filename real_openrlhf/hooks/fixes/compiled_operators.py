@@ -1,4 +1,4 @@
-"""What DeepSpeed compiles when a run first needs it: as little as training takes.
+"""DeepSpeed compiles operators at their first use: as little as training needs.
 
 Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's does the same and takes its place: fused on GPUs,
 plain on CPU, so that committed runs can be made again. Only the one for offloaded states is compiled
