@@ -2,8 +2,8 @@
 
     python examples/agents/tiny_guesser.py FOLDER
 
-`8:` asks for a digit up to 8. The model forgets the hints in half of its guesses, and never halves what is left: it can
-learn both. Making it takes 20 s of a core.
+`8:` asks for a digit up to 8. The model forgets the hints in half of its guesses, and never halves what is left: both
+can be learned. Making it takes 20 s of a core.
 """
 
 import argparse

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
@@ -136,14 +135,13 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
-    def add(name: str, text: str, **options: Any) -> None:
-        default = SETTINGS[name]
-        shown = f"{default:g}" if isinstance(default, float) else default
+    def add(name: str, text: str) -> None:
         group.add_argument(
             f"--algo.real.{name}",
-            default=default,
-            help=f"{' and '.join(readers(name))} only: {text} (default: {shown})",
-            **options,
+            default=SETTINGS[name],
+            type=float,
+            metavar="FLOAT",
+            help=f"{' and '.join(readers(name))} only: {text} (default: {SETTINGS[name]:g})",
         )
 
     own = "; ".join(
@@ -158,18 +156,8 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=VALUE",
         help=f"the objective's own settings. {own} (default: those in parentheses)",
     )
-    add(
-        "disco_kl_coef",
-        "coefficient of its squared-hinge KL constraint to the old policy",
-        type=float,
-        metavar="FLOAT",
-    )
-    add(
-        "disco_kl_delta",
-        "KL in nats per token without a penalty",
-        type=float,
-        metavar="FLOAT",
-    )
+    add("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy")
+    add("disco_kl_delta", "KL in nats per token without a penalty")
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
@@ -309,21 +297,17 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
         args.algo.advantage.estimator = "group_norm" if real else "gae"
-    scored_against_reference = False
     if real:
         args.algo.real.objective = absolute(args.algo.real.objective)
         args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
         wrong = list(problems(args))
-        if wrong:
-            raise UserError(*wrong)
-        scored_against_reference = find(args.algo.real.objective).needs_reference
-        # OpenRLHF then keeps the reference's log-probabilities.
-        kl.use_loss = kl.use_loss or scored_against_reference
     else:
         wrong = list(weighted_problems(args)) if args.actor.policy_loss_type in TOKEN_WEIGHTS else []
         wrong += deal_problems(args) if args.train.deal == "groups" else []
-        if wrong:
-            raise UserError(*wrong)
+    if wrong:
+        raise UserError(*wrong)
+    scored_against_reference = real and find(args.algo.real.objective).needs_reference
+    kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     _take_agent(args)
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.algorithm.lookup import absolute
 from real_openrlhf.errors import UserError, on_one_line
 from real_openrlhf.files import FINISHED
 from real_openrlhf.parsing import PassThrough, whole
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, Plan, compose
+from real_openrlhf.recipes.plan import Plan, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.records import flag_lines, flags_of, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.setting import Recipe, Setting
@@ -124,11 +123,7 @@ class Request:
                 raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
             if value is not None:
                 user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else str(value),)
-        user |= flags
-        for flag in {OBJECTIVE, LABELS} & user.keys():
-            user[flag] = tuple(map(absolute, user[flag]))
-        if AGENT in user:
-            user[AGENT] = tuple(str(Path(path).expanduser().resolve()) for path in user[AGENT])
+        user |= run_inputs.found_anywhere(flags)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
@@ -275,7 +270,8 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
             findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
         return
     measured = place.gpu_gb is not None
-    host = memory_estimate.machine_bytes() if measured and not place.address else None
+    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    host = machine if measured and not place.address else None
     lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured, host)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())

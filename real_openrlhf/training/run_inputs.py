@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.algorithm.lookup import file_of
+from real_openrlhf.algorithm.lookup import absolute, file_of
 from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, REWARD
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
@@ -82,6 +82,16 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     for flag in (TRAINING, VALIDATION):
         if flag in flags:
             yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
+
+
+def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The user's own files by absolute path: Ray's actors run in other directories."""
+    found = dict(flags)
+    for flag in {OBJECTIVE, LABELS} & found.keys():
+        found[flag] = tuple(map(absolute, found[flag]))
+    if AGENT in found:
+        found[AGENT] = tuple(str(Path(path).expanduser().resolve()) for path in found[AGENT])
+    return found
 
 
 def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:

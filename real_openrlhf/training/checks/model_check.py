@@ -29,8 +29,9 @@ def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | N
             return None
         return _object(config, findings)
     if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
+        wrong = "is a file" if path.is_file() else "does not exist"
         findings.problems.append(
-            f"model {model} does not exist. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B."
+            f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B."
         )
         return None
     return _hub_config(model, findings, must_reach)
