@@ -83,12 +83,12 @@ def executor(url: str | list[str] | None) -> Any:
             super().__init__(url)
             self.calls = RewardCalls(self.reward_func)
 
-        async def execute(self, *, sampling_params: Any, **request: Any) -> dict:
+        async def execute(self, prompt: str, label: Any, sampling_params: Any, *request: Any, **named: Any) -> dict:
             if agent := (sampling_params.extra_args or {}).get(AGENT):
                 from real_openrlhf.hooks.rollout.agents import play
 
-                return await play(*agent, sampling_params=sampling_params, **request)
-            return await super().execute(sampling_params=sampling_params, **request)
+                return await play(*agent, prompt, label, sampling_params, *request, **named)
+            return await super().execute(prompt, label, sampling_params, *request, **named)
 
         async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
             each = zip(queries, prompts, labels, strict=True)

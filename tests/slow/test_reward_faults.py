@@ -72,7 +72,7 @@ def rolled(tmp_path_factory):
         path = folder / f"{abs(hash(body))}.py"
         path.write_text(HEADER + body + "\n")
         mine = executor([str(path)])
-        params = SimpleNamespace(max_tokens=None, logprobs=None)
+        params = SimpleNamespace(max_tokens=None, logprobs=None, extra_args=None)
 
         async def both():
             one = [mine.execute(PROMPT, "8573", params, 32, tokenizer, Engine()) for _ in range(2)]

@@ -83,7 +83,15 @@ class Turns:
 
 
 async def play(
-    path: str, run: str | None, *, prompt: str, sampling_params: Any, llm_engine: Any, **request: Any
+    path: str,
+    run: str | None,
+    prompt: str,
+    label: Any,
+    sampling_params: Any,
+    max_length: int,
+    hf_tokenizer: Any,
+    llm_engine: Any,
+    images: Any = None,
 ) -> dict:
     """One trajectory, as upstream's single turn is one."""
     params = copy(sampling_params)
@@ -92,9 +100,7 @@ async def play(
     try:
         executor = _executor(path, run)
         # a copy: upstream writes each turn's budget into it, and all rollouts of a prompt may share one
-        return _settled(
-            await executor.execute(prompt=prompt, sampling_params=copy(params), llm_engine=turns, **request)
-        )
+        return _settled(await executor.execute(prompt, label, copy(params), max_length, hf_tokenizer, turns, images))
     except (Exception, SystemExit) as error:
         if error is turns.failure:
             raise
