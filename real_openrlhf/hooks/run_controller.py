@@ -5,6 +5,7 @@ from typing import Any
 
 import ray
 
+from real_openrlhf.hooks.controller.kept_groups import GroupKeeper
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
 from real_openrlhf.signs_of_life import enter, offer_stacks
@@ -63,7 +64,16 @@ class RunController:
         if self.log:
             self.log.plan_seconds = getattr(maker, "plan_seconds", None)
             own |= self.log.group_stats(samples)
+            self.log.groups = self.kept_groups(samples) if self.args.train.keep_groups else []
         return own
+
+    def kept_groups(self, samples: list) -> list[dict]:
+        """Of the step that was trained just now."""
+        keeper, policy = GroupKeeper(self.args, self.trainer.tokenizer), self.trainer.actor_model_group
+        tables = []
+        if self.args.actor.policy_loss_type == "real":  # every rank has the whole table
+            tables = ray.get(policy.async_run_method("call_trainer", "take_tables"))[0]
+        return keeper.of_step(samples, tables, getattr(self.trainer.experience_maker, "advantages", {}))
 
 
 def evaluation_is_due(args: SimpleNamespace, states: dict) -> bool:
