@@ -34,9 +34,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.run / ROLLOUTS} has no {KINDS[phase]} of that step. {_has(groups)}")
     chosen = [args.step] if args.step is not None else moments(groups) if args.eval else known[-1:]
     found = [group for group in groups if group.phase == phase and group.step in chosen]
-    # a question's answers one below the other
-    for group in sorted(found, key=lambda group: group.prompt) if args.eval else found:
-        print("\n".join(_lines(group, args.letters)), end="\n\n")
+    if args.eval:  # a question's answers one below the other
+        found.sort(key=lambda group: group.prompt)
+    for asked, own in groupby(found, lambda group: (group.prompt, group.gold)):
+        print(_hanging("question  ", asked[0], args.letters), _hanging("expected  ", asked[1], args.letters), sep="\n")
+        for group in own:
+            print("\n".join(_answers(group, args.letters)))
+        print()
     print(_has(groups))
     return 0
 
@@ -66,15 +70,16 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(f"{part[0]}-{part[-1]}" if part[1:] else str(part[0]) for part in parts) or "none"
 
 
-def _lines(group: Group, letters: int) -> list[str]:
-    def text(words: str) -> str:
-        return textwrap.indent(short(words, letters) or "(nothing)", " " * 6, lambda line: True)
-
-    lines = [group.title, "  question", text(group.prompt), "  expected", text(group.gold)]
+def _answers(group: Group, letters: int) -> list[str]:
+    lines = [group.title]
     for rollout in group.rollouts:
         bar = ("+" if rollout.weight > 0 else "-") * round(BAR * abs(rollout.weight) / group.largest)
         numbers = f"reward {rollout.shown('reward')}"
         if group.phase == "train":
             numbers += f"  score {rollout.shown('score')}  {group.weight_name} {rollout.shown('weight')}  {bar}"
-        lines += [f"  {rollout.verdict:7}  {numbers}".rstrip(), text(rollout.answer)]
+        lines += [f"  {rollout.verdict:7}  {numbers}".rstrip(), _hanging("           ", rollout.answer, letters)]
     return lines
+
+
+def _hanging(head: str, text: str, letters: int) -> str:
+    return head + textwrap.indent(short(text, letters) or "(nothing)", " " * len(head), lambda line: True)[len(head) :]
