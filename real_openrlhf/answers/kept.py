@@ -81,10 +81,10 @@ def _group(line: bytes) -> Group | None:
         row = parsed(line)
         rollouts = [_rollout(one) for one in row["rollouts"]]
         counts = {"right": sum(one.verdict == "right" for one in rollouts), "of": len(rollouts), "update": 0}
-        whole = {name: int(_number(row.get(name)) or value) for name, value in counts.items()}
-        step, texts = row["step"], (str(row["prompt"]), str(row["gold"]))
-        ours = row["phase"] in ("train", "eval") and type(step) is int and 0 <= step <= LAST_STEP and rollouts
-        return Group(row["phase"], step, *texts, **whole, rollouts=rollouts) if ours else None
+        counts |= {name: int(_number(row.get(name)) or value) for name, value in counts.items()}
+        phase, step, texts = row["phase"], row["step"], (str(row["prompt"]), str(row["gold"]))
+        ours = phase in ("train", "eval") and type(step) is int and 0 <= step <= LAST_STEP and rollouts
+        return Group(phase, step, *texts, counts["update"], counts["right"], counts["of"], rollouts) if ours else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

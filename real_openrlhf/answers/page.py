@@ -14,11 +14,11 @@ CSS = """
 .bar { display: inline-block; height: .6rem; background: #1a7f37 } .down { background: #d1242f }
 """
 ABOUT = (
-    "Held-out questions are the same few in every evaluation, chosen by a hash of their text, each with its first "
-    "answer. Of the first and the last step that kept a group with right and wrong answers the page shows one. A score "
-    "is the mean of log pi - log pi_old over an answer's tokens. A weight is how strongly the loss pushes the answer: "
-    "above 0 up, below 0 down. Both are of the first update that trained the group. Built-in losses have an advantage "
-    "in place of a weight, and no score."
+    "Every evaluation keeps its first answer to the same few held-out questions, which a hash of their text chose. "
+    "Below them stand two training groups with right and wrong answers, of the first and of the last step that kept "
+    "one. A score is the mean of log pi - log pi_old over an answer's tokens. A weight says how strongly the loss "
+    "pushes the answer: above 0 up, below 0 down. Score and weight are those of the first update that trained the "
+    "group. Built-in losses have an advantage in place of a weight, and no score."
 )
 
 

@@ -218,7 +218,8 @@ def test_show_prints_a_step(run, capsys):
     assert "answer 2" in text and "answer 3" not in text and "Step 2, update 2: 2 of 3 right" in text
     assert "  right    reward 1  score +0.1000  weight +0.5000  ++++++++++++\n" in text
     assert "  wrong    reward 0  score -0.1000  weight -0.2500  ------\n" in text
-    assert "b" * 700 not in text and "Kept: groups of steps 1-3, 7; held-out answers (--eval) of steps 0, 3-4, 7." in text
+    assert "b" * 700 not in text
+    assert text.endswith("Kept: groups of steps 1-3, 7; held-out answers (--eval) of steps 0, 3-4, 7.\n")
     assert "b" * 5000 in shown(capsys, run, "--letters", 9999)
     assert "answer 7" in shown(capsys, run)
 
@@ -244,16 +245,25 @@ def test_show_says_what_there_is(run, tmp_path, capsys):
     assert "no folder" in refused(capsys, tmp_path / "none")
 
 
-BAD = (b"", b"[1]", b"null", b"{}", b'{"phase": "train", "step": 1, "prompt": "", "gold": "", "rollouts": []}', b"[" * 9**6,
-       b'{"phase": "train", "step": 1e3, "prompt": 1, "gold": 1, "rollouts": [{"answer": 1, "label": 1}]}',
-       b'{"phase": "train", "step": 1, "prompt": 1, "gold": 1, "rollouts": [7]}', b"\xff\xfe", b'{"phase": "tr')  # fmt: skip
+WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '
+LINE = WITHOUT_STEP.replace(b"{", b'{"step": 1, ', 1)
+BAD = (b"", b"[1]", b"null", b"{}", b"[" * 9**6, b"\xff\xfe", b'{"phase": "tr')
+BAD += (LINE + b"[]}", LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e3}')
 
 
 def test_what_is_no_line_of_the_file_is_passed_over(run):
     good = kept.read(run)
     (run / ROLLOUTS).write_bytes(b"\n".join(BAD) + b"\n" + (run / ROLLOUTS).read_bytes())
     assert kept.read(run) == good
-    strange = {"phase": "eval", "step": 1, "prompt": {}, "gold": [HOSTILE], "right": 1e999, "of": "x", "update": -10**400}
+    strange = {
+        "phase": "eval",
+        "step": 1,
+        "prompt": {},
+        "gold": [HOSTILE],
+        "right": 1e999,
+        "of": "x",
+        "update": 10**400,
+    }
     strange["rollouts"] = [{"answer": None, "label": [], "reward": "x", "score": float("nan"), "weight": 10**400}]
     (run / ROLLOUTS).write_text(json.dumps(strange))
     (group,) = kept.read(run)

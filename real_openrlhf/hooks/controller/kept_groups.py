@@ -43,7 +43,7 @@ class GroupKeeper:
         return kept
 
     def of_evaluation(self, samples: Sequence) -> list[dict]:
-        """Of the prompts whose hashes come first, so the same in every evaluation: the first answer, and all counted."""
+        """The first answer to each prompt whose hash comes early: the same prompts in every evaluation."""
         questions: dict[str, list] = {}
         for sample in samples:
             questions.setdefault(sample.prompts[0], []).append(sample)
