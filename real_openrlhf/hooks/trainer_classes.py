@@ -17,10 +17,6 @@ def experience_maker_class(args) -> type:
         from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker
 
         return DealtExperienceMaker
-    if args.train.run_dir:
-        from real_openrlhf.hooks.controller.experience_maker import LoggedExperienceMaker
-
-        return LoggedExperienceMaker
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
     return RemoteExperienceMaker

@@ -28,24 +28,7 @@ from real_openrlhf.signs_of_life import enter
 EPISODE = ("response_length", "total_length", "truncated")
 
 
-class LoggedExperienceMaker(RemoteExperienceMaker):
-    """Upstream's. It remembers each rollout's mean advantage over its tokens, for the run's log."""
-
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        self.advantages: dict[int, float] = {}  # by position in the batch
-
-    def compute_advantages_and_returns(self, experiences: list[Experience]) -> list[Experience]:
-        made = super().compute_advantages_and_returns(experiences)
-        self.advantages = {}
-        for one in made:
-            mask = one.action_mask.to(one.advantages)
-            means = (one.advantages * mask).sum(-1) / mask.sum(-1).clamp(min=1)
-            self.advantages |= dict(zip(one.index, means.tolist(), strict=True))
-        return made
-
-
-class PlannedExperienceMaker(LoggedExperienceMaker):
+class PlannedExperienceMaker(RemoteExperienceMaker):
     """Plans where and when each rollout trains, and has log-probabilities made of those that do."""
 
     def __init__(self, *args, **kwargs) -> None:

@@ -103,6 +103,22 @@ def cut(name: str, text: str) -> str:
     return text if left_out <= 0 else f"{text[:half]} ... [{left_out} letters left out] ... {text[-half:]}"
 
 
+def keep_advantages(maker: Any) -> dict[int, float]:
+    """From now on this experience maker leaves each rollout's mean advantage here, by position in the batch."""
+    advantages: dict[int, float] = {}
+    compute = maker.compute_advantages_and_returns
+
+    def computed(experiences: list) -> list:
+        for one in (made := compute(experiences)):
+            mask = one.action_mask.to(one.advantages)
+            means = (one.advantages * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+            advantages.update(zip(one.index, means.tolist(), strict=True))
+        return made
+
+    maker.compute_advantages_and_returns = computed
+    return advantages
+
+
 def keep_answers(generator: Any) -> None:
     """From now on each evaluation of this samples generator leaves some in the run's folder, for the log.
 
