@@ -11,7 +11,7 @@ from real_openrlhf.answers import kept, page
 from real_openrlhf.cli import main
 from real_openrlhf.files import ROLLOUTS
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
+from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_advantages, keep_answers
 from real_openrlhf.terminal import OBEYED
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
@@ -96,6 +96,17 @@ def test_a_built_in_loss_has_advantages_and_labels_by_the_score(tmp_path):
         ("negative", None, -1.5),
     ]
     assert rows[0]["update"] is None
+
+
+def test_advantages_are_means_over_an_answers_tokens_by_position():
+    """Batches of OpenRLHF's hold rollouts in any order; an answer without tokens has 0."""
+    maker, made = SimpleNamespace(), SimpleNamespace(index=[2, 0, 1])
+    made.advantages = torch.tensor([[9.0, 1.0, 2.0], [9.0, -1.0, 9.0], [9.0, 9.0, 9.0]])
+    made.action_mask = torch.tensor([[0, 1, 1], [0, 1, 0], [0, 0, 0]])
+    maker.compute_advantages_and_returns = lambda experiences: experiences
+    advantages = keep_advantages(maker)
+    assert maker.compute_advantages_and_returns([made]) == [made]
+    assert advantages == {2: 1.5, 0: -1.0, 1: 0.0}
 
 
 def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
