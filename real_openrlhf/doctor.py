@@ -243,16 +243,12 @@ QUICK: tuple[Callable[[], Iterator[Check]], ...] = (
 SLOW: tuple[Callable[[], Iterator[Check]], ...] = (check_vllm, check_ray)
 
 
-def _all_of(check: Callable[[], Iterator[Check]]) -> list[Check]:
-    return list(check())
-
-
 def examine(quick: bool) -> Iterator[Check]:
     """The checks run side by side; their results come in a fixed order, each as soon as it is known."""
     chosen = QUICK if quick else QUICK + SLOW
     with ThreadPoolExecutor(2) as pool:
-        for result in [pool.submit(_all_of, check) for check in chosen]:
-            yield from result.result()
+        for checks in pool.map(lambda check: list(check()), chosen):
+            yield from checks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""What every rank does with a rollout batch: the schedule, with all that is known before any forward pass.
+"""The plan of a rollout batch for every rank: the schedule, and all numbers known before any forward pass.
 
 Labels, groups, denominators and the place of every score in the step's table come with the plan, so ranks tell each
 other nothing but scores. `plan_rollouts` decides, `rank_plans` encodes each rank's part, which is read as it is.
@@ -33,7 +33,7 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """What decides the layout of a rollout batch, beside the batch itself."""
+    """The settings that decide the layout of a rollout batch, beside the batch itself."""
 
     groups_per_step: int
     num_ranks: int
@@ -97,7 +97,8 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
-        members = [_trained(step, rollouts.left_out) for step in dealt]
+        kept = [[[one for one in group if one not in rollouts.left_out] for group in step] for step in dealt]
+        members = [[group for group in step if group] for step in kept]
         planned, chosen, why = _plan_epoch(members, layout, settings, first=epoch == 0)
         steps += [
             replace(step, dealt=sorted(position for group in own for position in group))
@@ -109,12 +110,6 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         if chosen >= depth:
             depth, about = chosen, why
     return Plan(steps, settings.step_wide, owner, depth, about)
-
-
-def _trained(step: list[Positions], left_out: frozenset[int]) -> list[Positions]:
-    """The step's groups without what is left out; none of them is empty."""
-    kept = ([position for position in group if position not in left_out] for group in step)
-    return [group for group in kept if group]
 
 
 def _plan_epoch(
@@ -137,12 +132,7 @@ def _plan_epoch(
         depth, waves, why = _in_waves(rest, layout, settings)
     waves = [[replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves]
     steps = [
-        PlannedStep(
-            [],
-            step,
-            on_policy=first and number == 0,
-            scores_known=known and number == 0,
-        )
+        PlannedStep([], step, on_policy=first and number == 0, scores_known=known and number == 0)
         for number, step in enumerate([*head, *waves])
     ]
     return steps, depth, why
@@ -245,7 +235,7 @@ class RankStep:
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What one rank is sent beside its rollouts."""
+    """The plan that one rank gets with its rollouts."""
 
     steps: list[RankStep]
     about: str
@@ -276,20 +266,16 @@ def rank_plans(
     if not leaves_out:
         steps = [[replace(own, log_weight=1.0) for own in step] for step in steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
+    crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # a float32 of some logger holds it
     metrics = {
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
-        "update/rollouts_crc": float(_crc([step.dealt for step in plan.steps])),
+        "update/rollouts_crc": float(crc),
         "update/trained_share": len(plan.trained) / max(len(plan.owner), 1),
     }
     about = f"waves up to {plan.depth} deep: {plan.about}"
     return held, [RankPlan([step[rank] for step in steps], about, metrics) for rank in range(num_ranks)]
-
-
-def _crc(updates: list[Positions]) -> int:
-    """Of the rollouts of each update in order, whatever the layout; small enough for a float32 of some logger."""
-    return zlib.crc32(repr(updates).encode()) >> 8
 
 
 def _rank_steps(

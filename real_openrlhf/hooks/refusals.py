@@ -1,4 +1,4 @@
-"""What makes no sense with `--actor.policy_loss_type real`: what, why, and the fix, before anything is loaded."""
+"""Refusals with `--actor.policy_loss_type real`: the defect, the reason and the fix, before anything is loaded."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def problems(args: SimpleNamespace) -> Iterator[str]:
 
 
 def deal_problems(args: SimpleNamespace) -> Iterator[str]:
-    """What makes no sense with `--train.deal groups` and one of upstream's losses."""
+    """Refusals with `--train.deal groups` and one of upstream's losses."""
     yield from _batches(args)
     yield from _offload(args)
     if args.algo.advantage.estimator == "gae":
@@ -186,7 +186,7 @@ def _numbers(args: SimpleNamespace) -> Iterator[str]:
             yield f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more"
     limit = real.mismatch_limit
     if limit is not None and not 0 < limit < math.inf:
-        yield f"--algo.real.mismatch_limit {limit}: it must be a positive number. Look at mismatch/rollout_max first"
+        yield f"--algo.real.mismatch_limit {limit}: it must be a positive number. Use more than mismatch/rollout_max"
     if limit is not None and args.rollout.mismatch == "off":
         yield (
             f"--algo.real.mismatch_limit {limit:g} needs vLLM's log-probabilities, which --rollout.mismatch off does "

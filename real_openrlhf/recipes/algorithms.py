@@ -48,18 +48,15 @@ def _tau(objective: Objective) -> Setting:
     return paper(words, "“the temperature parameter is fixed at τ=0.5”") if words == "0.5" else own(words)
 
 
-def _defaults(objective: Objective) -> str:
-    return " ".join(f"{name}={one.default}" for name, one in objective.settings.items())
-
-
 def _of_objective(name: str, objective: Objective) -> Algorithm:
     """REAL's own variants are called real_NAME, the objectives of others as they are."""
     constants = {"tau": _tau(objective), **_CONSTANTS}
+    defaults = " ".join(f"{setting}={one.default}" for setting, one in objective.settings.items())
     settings = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
         **{f"--algo.real.{read}": constants[read] for read in objective.reads},
-        **({SET: _OWN.get(name, own(_defaults(objective)))} if objective.settings else {}),
+        **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the equation"
         ),
@@ -96,7 +93,7 @@ _BASELINES = (
     Algorithm(
         "dapo",
         "DAPO",
-        "baseline: GRPO with clip-higher and the token mean, which is what the paper takes of DAPO",
+        "baseline: GRPO with clip-higher and the token mean, as the paper runs DAPO",
         "OpenRLHF's loss, the paper's settings",
         {
             "--actor.policy_loss_type": own("ppo", "the clipped token ratio of PPO and GRPO"),
@@ -123,7 +120,7 @@ _BASELINES = (
     Algorithm(
         "cispo",
         "CISPO",
-        "baseline: clipped importance weights, constants of the loss, so that no token loses its gradient",
+        "baseline: clipped importance weights as constants, so every token keeps its gradient",
         "MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5; not in the paper",
         {
             "--actor.policy_loss_type": own("cispo", "advantages as GRPO's"),
@@ -138,11 +135,11 @@ _BASELINES = (
     Algorithm(
         "reinforce",
         "REINFORCE",
-        "control: CISPO with no clipping at all; beside `dapo` and `cispo`, what clipping does",
-        "MiniMax-M1 (arXiv 2506.13585), what CISPO starts from; not in the paper",
+        "control: CISPO without clipping, to show the effect of clipping",
+        "MiniMax-M1 (arXiv 2506.13585), CISPO's starting point; not in the paper",
         {
             "--actor.policy_loss_type": own("reinforce", "advantages as GRPO's, importance weights unclipped"),
-            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`, from which only clipping tells it"),
+            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`: the three differ in clipping only"),
             **_NO_MORE_KL,
         },
     ),

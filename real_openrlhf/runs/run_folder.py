@@ -53,21 +53,15 @@ def create(folder: Path, stem: str, name: str | None) -> Path:
     path, attempt = folder / base, 1
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        while not _made(path):
+        while True:
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                return path
             refuse_name(folder, name)  # another process was faster
             attempt += 1
             path = folder / f"{base}-{attempt}"
-        return path
     except OSError as error:
         raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
-
-
-def _made(path: Path) -> bool:
-    try:
-        path.mkdir()
-        return True
-    except FileExistsError:
-        return False
 
 
 def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:
@@ -163,7 +157,7 @@ def last_step(log: Path) -> int:
 
 
 def is_trained(path: Path) -> bool:
-    """Whether a process of the run is there, or of the command that watches it."""
+    """Whether a process of the run lives, or the command that watches it."""
     try:
         with open(path / LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -187,7 +181,7 @@ def only_one(path: Path) -> Iterator[int]:
 
 
 def _locked(lock: IO) -> bool:
-    """Who only asks whether a run is trained holds the lock for a moment."""
+    """Try for half a second: a command that only asks for the state holds the lock for a moment."""
     for _ in range(10):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

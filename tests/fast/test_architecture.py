@@ -20,10 +20,7 @@ ROOMS = {
     TOP: (set(), {TOP, "algorithm", "patch_tool"}),
     "patch_tool": (set(), {TOP}),
     "algorithm": ({"torch"}, set()),
-    "hooks": (
-        {"cpuinfo", "deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},
-        {TOP, "algorithm"},
-    ),
+    "hooks": ({"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"}, {TOP, "algorithm"}),
     "runs": (set(), {TOP}),
     "recipes": (set(), {TOP, "algorithm", "runs"}),
     "answers": (set(), {TOP}),

@@ -26,7 +26,7 @@ class StepTable:
 
     @property
     def denominator(self) -> int:
-        """What the loss is a mean over."""
+        """The denominator of the loss."""
         return max(self.step.num_rollouts if self.settings.mean_over_rollouts else self.step.num_groups, 1)
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
@@ -63,7 +63,7 @@ class StepTable:
         return torch.stack([self.step.groups, self.step.labels, scores, self.weights * self.denominator])
 
     def metrics(self, score_drift: Tensor) -> dict[str, float]:
-        """What the whole table says, when it is full."""
+        """The metrics of the full table."""
         weighed = self.weigh(torch.arange(len(self.scores)))
         columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
         drift = float(score_drift)
