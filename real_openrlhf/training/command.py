@@ -32,6 +32,7 @@ from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.launch.stalled import FLAG, Watch
+from real_openrlhf.training.tasks import smollm2
 
 ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--dry-run", action="store_true", help="print and check everything, start nothing")
-    parser.add_argument("--model", help="a folder or a hub id, instead of the recipe's model")
+    parser.add_argument("--model", help=f"a folder, a hub id, or {smollm2.NAME}: instead of the recipe's")
     parser.add_argument("--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or a JSONL file of your own")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where sets are prepared (%(default)s)")
     parser.add_argument("--seed", type=whole, metavar="N", help="of data order, sampling and initialisation")
@@ -105,7 +106,7 @@ class Request:
             if value is not None and flag in flags:
                 raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
             if value is not None:
-                user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else str(value),)
+                user[flag] = (str(run_inputs.by_name(name, value, args.data_dir)),)
         user |= flags
         for flag in {OBJECTIVE, LABELS} & user.keys():
             user[flag] = tuple(map(absolute, user[flag]))
@@ -245,6 +246,7 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     plan, dry_run = request.plan(), request.args.dry_run
     model = plan.text(run_inputs.MODEL)
     config = None
+    findings.problems += run_inputs.changed(plan.flags)
     if all(str(file.path) != model for file in request.missing()):
         config = model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:

@@ -11,7 +11,7 @@ from real_openrlhf.algorithm.lookup import file_of
 from real_openrlhf.recipes.plan import LABELS, OBJECTIVE
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
-from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks import kept_folder, smollm2, tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, default
 
 MODEL, TRAINING, VALIDATION, REWARD = (
@@ -30,10 +30,19 @@ class Prepared:
     path: Path
 
     def make(self, model: str) -> None:
-        if self.name in TASKS:
+        if self.path == smollm2.folder():
+            smollm2.prepare()
+        elif self.name in TASKS:
             tiny_model.prepare(default(self.name))
         else:
             _prepare_set(self.name, self.path, model)
+
+
+def by_name(shorthand: str, value: object, data_dir: Path) -> object:
+    """What --model or --data calls by name, as a path; anything else as it is."""
+    if shorthand == "data":
+        return training_set(str(value), data_dir)
+    return smollm2.folder() if (shorthand, value) == ("model", smollm2.NAME) else value
 
 
 def training_set(name: str, data_dir: Path) -> Path:
@@ -68,8 +77,16 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
     ]
     files += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
     files += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
+    files += [Prepared(smollm2.NAME, smollm2.folder())]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
     return list({file.path: file for file in files if str(file.path) in read and not file.path.exists()}.values())
+
+
+def changed(flags: Mapping[str, Setting]) -> list[str]:
+    """Of a model that the cache keeps with a list of hashes: whatever is no longer what was made."""
+    kept = smollm2.folder()
+    wrong = kept_folder.changed(kept) if MODEL in flags and flags[MODEL].text == str(kept) and kept.exists() else None
+    return [wrong] if wrong else []
 
 
 def rows(flags: Mapping[str, Setting]) -> int | None:
