@@ -34,7 +34,6 @@ from real_openrlhf.training.launch.progress import Progress, end_unwatched, fina
 from real_openrlhf.training.launch.stalled import FLAG, Watch
 from real_openrlhf.training.tasks import smollm2
 
-ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
 SHORTHANDS = {
     "model": run_inputs.MODEL,
@@ -258,7 +257,7 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         return
     measured = place.gpu_gb is not None
     host = memory_estimate.machine_bytes() if measured and not place.address else None
-    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured, host)
+    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:

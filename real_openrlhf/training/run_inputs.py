@@ -11,8 +11,8 @@ from real_openrlhf.algorithm.lookup import file_of
 from real_openrlhf.recipes.plan import LABELS, OBJECTIVE
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
-from real_openrlhf.training.tasks import kept_folder, smollm2, tiny_model
-from real_openrlhf.training.tasks.tasks import TASKS, default
+from real_openrlhf.training.tasks import kept_folder, smollm2
+from real_openrlhf.training.tasks.tasks import PRETRAINED, TASKS, default, prepare
 
 MODEL, TRAINING, VALIDATION, REWARD = (
     "--actor.model_name_or_path",
@@ -33,7 +33,7 @@ class Prepared:
         if self.path == smollm2.folder():
             smollm2.prepare()
         elif self.name in TASKS:
-            tiny_model.prepare(default(self.name))
+            prepare(default(self.name))
         else:
             _prepare_set(self.name, self.path, model)
 
@@ -58,7 +58,7 @@ def validation_set(name: str, data_dir: Path) -> Path:
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
-    reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
+    reward = Path(__file__).resolve().parents[1] / "rewards" / f"{recipe.reward}.py"
     model = str(default(recipe.model).folder() / "model") if recipe.model in TASKS else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
@@ -84,9 +84,10 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
 
 def changed(flags: Mapping[str, Setting]) -> list[str]:
     """Of a model that the cache keeps with a list of hashes: whatever is no longer what was made."""
-    kept = smollm2.folder()
-    wrong = kept_folder.changed(kept) if MODEL in flags and flags[MODEL].text == str(kept) and kept.exists() else None
-    return [wrong] if wrong else []
+    path = Path(flags[MODEL].text) if MODEL in flags else Path()
+    kept = [smollm2.folder(), *(task.folder() for task in PRETRAINED.values())]
+    found = [kept_folder.changed(place) for place in kept if place in (path, path.parent) and place.exists()]
+    return [wrong for wrong in found if wrong]
 
 
 def rows(flags: Mapping[str, Setting]) -> int | None:

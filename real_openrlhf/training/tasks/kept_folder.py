@@ -42,3 +42,8 @@ def changed(place: Path) -> str | None:
     if not (damage := whole_folders.damage(place)):
         return None
     return f"{place} was changed since it was made: {damage}. Delete the folder, and the same command makes it again."
+
+
+def refuse_changed(place: Path) -> None:
+    if wrong := changed(place):
+        raise UserError(wrong)

