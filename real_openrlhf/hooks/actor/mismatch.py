@@ -45,7 +45,7 @@ class Mismatch:
             raise MismatchError(
                 f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "
                 f"differ by {mean:.3g} on average, {self.warn_above:.2g} is what the number format explains. "
-                f"{LOOK_AT}. --rollout.mismatch log goes on all the same"
+                f"{LOOK_AT}. --rollout.mismatch log never ends the run"
             )
         if mean > self.warn_above:
             self.say(

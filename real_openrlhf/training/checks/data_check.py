@@ -35,11 +35,11 @@ def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
             else:
                 findings.notes.append(f"{flag} {name} is not a JSONL file: its rows were not checked")
         except OSError as error:
-            findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a file that can.")
+            findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a readable file.")
 
 
 def _absent(flag: str, name: str) -> str:
-    return f"{flag} {name} does not exist. Name a file that does, or a prepared set: `real-openrlhf data --help`."
+    return f"{flag} {name} does not exist. Name an existing file or a prepared set: `real-openrlhf data --help`."
 
 
 def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:

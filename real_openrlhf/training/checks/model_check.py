@@ -30,7 +30,7 @@ def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | N
         return _object(config, findings)
     if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
         findings.problems.append(
-            f"model {model} does not exist. Give a folder that does, or a hub id such as Qwen/Qwen2.5-1.5B."
+            f"model {model} does not exist. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B."
         )
         return None
     return _hub_config(model, findings, must_reach)
@@ -73,7 +73,7 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
         if must_reach:
             findings.problems.append(f"{silence}. Check the network, or give a folder with --model.")
         else:
-            findings.notes.append(f"{silence}: that it exists was not checked")
+            findings.notes.append(f"{silence}: its existence was not checked")
     return None
 
 

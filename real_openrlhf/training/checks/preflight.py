@@ -219,7 +219,9 @@ def local_gpus() -> tuple[int, float | None]:
     try:
         sizes = nvidia.memory_sizes()
     except ProbeFailed as error:
-        raise UserError(f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` looks why.") from error
+        raise UserError(
+            f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` finds the cause."
+        ) from error
     return len(sizes), min(sizes) / 1e9
 
 
