@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Constants(Protocol):
-    """What a formula may read of its settings."""
+    """The settings that a formula may read."""
 
     @property
     def tau(self) -> float: ...

@@ -275,7 +275,7 @@ def rollout_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor
 
 
 def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a micro-batch, in float64 on its device: (tokens and sums, to add up), (maxima, to take the largest of)."""
+    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), (maxima, to merge by max)."""
     each = token_gaps(policy, sampler, action_mask)
     sums = torch.stack([action_mask.bool().sum().double(), each.abs().double().sum(), each.double().sum()])
     largest = torch.stack([each.abs().max(), rollout_gaps(policy, sampler, action_mask).max()]).double()
@@ -298,7 +298,7 @@ UPDATE_METRICS = {
 
 
 def clipped_share(norms: Sequence[float], max_norm: float) -> float:
-    """Of updates with these gradient norms; a bound of 0 is none."""
+    """The share of clipped updates among these gradient norms; a bound of 0 clips none."""
     return sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1)
 
 

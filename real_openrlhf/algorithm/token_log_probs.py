@@ -164,7 +164,7 @@ class _TokenLogProbs(torch.autograd.Function):
 
 
 class _GradientSum:
-    """What the blocks of d/d logits add up to for one product, where it is asked for."""
+    """The sum over blocks of d/d logits for one product, if its gradient is needed."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, wants_hidden: bool, wants_weight: bool) -> None:
         self.hidden, self.weight = hidden, weight
@@ -188,7 +188,7 @@ def _pairs(flat: Sequence) -> list[tuple]:
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """What sums are made in: fp32, or float64 where that is given."""
+    """The format of sums: fp32, or float64 for float64 inputs."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 

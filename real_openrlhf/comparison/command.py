@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
-    """Whether there is a map to draw: after an interrupt the runs that are there may have one value of a flag."""
+    """Whether both flags vary: after an interrupt the finished runs may have one value only."""
     return all(len({str(flags_of(record).get(flag)) for record in records}) > 1 for flag in across)
 
 
@@ -241,7 +241,7 @@ def _left(seconds: Sequence[float], count: int) -> str:
 
 
 def environment_of(*runs: Sequence[str]) -> dict[str, str]:
-    """Of a session in which each of these can train: some have a reference model, which may need GPUs of its own."""
+    """The environment of a session in which each run can train: a reference model may need its own GPUs."""
     requests = [train_command.request_of(words) for words in runs]
     place = Place.of(requests[0].recipe, None)
     if place.job_address:

@@ -1,4 +1,4 @@
-"""What a model is asked: the boxed template, and a prompt as token ids."""
+"""Prompts: the boxed template, and token ids."""
 
 from typing import TYPE_CHECKING
 

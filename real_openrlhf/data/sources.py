@@ -55,7 +55,7 @@ def read_local(path: Path) -> Rows:
         raise UserError(f"no file or folder {path}. Check the path")
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
     if not files or any(file.suffix not in SUFFIXES for file in files):
-        raise UserError(f"{path} is no file of a known kind, or a folder with others. Give {', '.join(SUFFIXES)}")
+        raise UserError(f"{path} has no rows to read: expected {', '.join(SUFFIXES)}. Convert it, or name another")
     return Rows(_read_files(files), {"files": {str(file): sha256(file) for file in files}})
 
 

@@ -31,7 +31,7 @@ def find_model(name: str) -> Path:
 
 
 def fingerprint(model: Path) -> str:
-    """Of every file that can change an answer; reading the weights now also warms the disk's cache for vLLM."""
+    """One hash over every file that can change an answer; reading the weights also warms the disk's cache for vLLM."""
     files = sorted(file for file in model.iterdir() if file.suffix in SUFFIXES)
     return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
 

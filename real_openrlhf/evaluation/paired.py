@@ -64,7 +64,7 @@ class Difference:
 
 
 def refuse_unlike(a: Evaluated, b: Evaluated) -> None:
-    """What is no pair cannot be compared by pairs."""
+    """Raise `UserError` if the two evaluations differ in settings, problems or answers."""
     unlike = [
         f"{name} {a.settings.get(name)} and {b.settings.get(name)}"
         for name in sorted({*a.settings, *b.settings})

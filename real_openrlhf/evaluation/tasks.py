@@ -1,4 +1,4 @@
-"""What to ask: the problems of each benchmark, as the token ids that the model will see."""
+"""The problems of each benchmark, as the token ids that the model gets."""
 
 import hashlib
 import json

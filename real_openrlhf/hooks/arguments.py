@@ -330,7 +330,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
 
 
 def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
-    """Whether vLLM returns log-probabilities, and of what: of the distribution that it samples from."""
+    """Whether vLLM returns log-probabilities; if so, those of the distribution that it samples from."""
     rollout = args.rollout
     if rollout.mismatch is None:
         rollout.mismatch = "stop" if real or args.train.run_dir else "off"

@@ -104,7 +104,7 @@ def _epilog() -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for; the plan follows from it and from the run's folder."""
+    """A parsed command line; the plan follows from it and from the run's folder."""
 
     args: argparse.Namespace
     recipe: Recipe

@@ -38,7 +38,7 @@ class Mismatch:
         self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
 
     def metrics(self, sums: Tensor, largest: Tensor, step: int) -> dict[str, float]:
-        """What is logged of the gaps of all ranks; raises where the two are unrelated."""
+        """The logged numbers of all ranks' gaps; raises if vLLM and the policy are unrelated."""
         found = mismatch_metrics(sums, largest)
         mean = found["mismatch/mean"]
         if not mean <= self.stop_above and self.stops:

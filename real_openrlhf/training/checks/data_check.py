@@ -18,11 +18,11 @@ HUGE = 500  # bytes a token: more than any token has, so that what is longer nee
 
 
 class BadRow(ValueError):
-    """What is wrong with a row, and the fix."""
+    """The defect of a row, and the fix."""
 
 
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
-    """What is wrong with the files behind a flag; of each file the first thing only."""
+    """Find defects of the files behind a flag; of each file the first only."""
     for name in plan.text(flag).split(","):
         path = Path(name)
         try:
@@ -114,7 +114,7 @@ class PromptLengths:
 
 @dataclass
 class Rows:
-    """What is known of a file's rows so far."""
+    """Facts about a file's rows so far."""
 
     columns: dict[str, str]  # flag -> column, of those that the run reads
     chat: bool

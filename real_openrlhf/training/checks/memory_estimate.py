@@ -1,4 +1,4 @@
-"""What a run will need before it is rented: memory of GPUs and machines, tokens per step, disk for checkpoints.
+"""Needs of a run, before you rent GPUs: memory of GPUs and machines, tokens per step, disk for checkpoints.
 
 Standard library only. These are sums over known tensors, rounded up where a choice is the allocator's; what CUDA,
 NCCL and fragmentation add is one line of its own. Nobody has held them against a GPU yet.
@@ -100,7 +100,7 @@ def trained_parameters(shape: Shape, plan: Plan) -> int:
 
 
 def gradient_bytes(plan: Plan) -> int:
-    """Of the format in which micro-batches are added up."""
+    """Bytes of a number in the format that sums up micro-batches."""
     return 4 if plan.text("--ds.grad_accum_dtype") == "fp32" else 2
 
 
@@ -110,7 +110,7 @@ def offloads_reference(plan: Plan) -> bool:
 
 
 def tokens(plan: Plan, when: str) -> int:
-    """Of one micro-batch: with gradients (TRAIN), or without (ROLLOUT)."""
+    """Tokens of one micro-batch: with gradients (TRAIN), or without (ROLLOUT)."""
     if "--train.dynamic_batch_enable" not in plan.flags:
         return plan.number(f"--{when}.micro_batch_size") * plan.number("--data.max_len")
     return plan.number(f"--{when}.max_tokens_per_gpu") or plan.number("--train.max_tokens_per_gpu")

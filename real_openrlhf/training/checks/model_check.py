@@ -1,4 +1,4 @@
-"""Whether a model is one: by its files' headers, before gigabytes of it are loaded on every rank."""
+"""Check a model by its files' headers, before every rank loads gigabytes of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 class Broken(ValueError):
-    """What is wrong with a model's file, and the fix."""
+    """The defect of a model's file, and the fix."""
 
 
 def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
@@ -78,7 +78,7 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
 
 
 def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:
-    """Of a model in a folder: weights that are whole, and that go with configuration, tokenizer and flags."""
+    """Check a model in a folder: whole weights that fit configuration, tokenizer and flags."""
     folder = Path(plan.text("--actor.model_name_or_path")).expanduser()
     if not folder.is_dir():
         return

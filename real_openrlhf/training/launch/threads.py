@@ -40,7 +40,7 @@ def choice(plan: Plan) -> tuple[int, str]:
 
 
 def parameters(model: str) -> int | None:
-    """Of a model that is here, or will be made; None: unknown, so not a tiny one."""
+    """Parameters of a model that is here, or will be made; None: unknown, so not a tiny one."""
     folder = Path(model).expanduser()
     if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
         return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
