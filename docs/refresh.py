@@ -57,7 +57,7 @@ def reads(name: str) -> str:
 def metrics(meanings: dict[str, str], rows: str) -> str:
     """Names and meanings are the code's; the readings are the page's own and stay."""
     readings = {row["name"]: row["last"] for row in ROW.finditer(rows)}
-    columns = ("name", "meaning", "reading, and what to turn")
+    columns = ("name", "meaning", "reading, and flags to change")
     made = ((f"`{name}`", text.replace("|", "\\|"), readings.get(name, "")) for name, text in meanings.items())
     return table(columns, made)
 

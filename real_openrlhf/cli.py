@@ -15,22 +15,22 @@ COMMANDS = {
         "real_openrlhf.training.command",
         "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag",
     ),
-    "compare": ("real_openrlhf.comparison.command", "algorithms x seeds on the CPU stack, then the report"),
-    "eval": ("real_openrlhf.evaluation.command", "pass@1 over k samples on the benchmarks, with standard errors"),
-    "data": ("real_openrlhf.data.command", "training sets and benchmarks as OpenRLHF's JSONL"),
+    "compare": ("real_openrlhf.comparison.command", "train algorithms x seeds on CPU, then write the report"),
+    "eval": ("real_openrlhf.evaluation.command", "score a model on the benchmarks: pass@1 with standard errors"),
+    "data": ("real_openrlhf.data.command", "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("real_openrlhf.rewards.command", "verify the answers in a JSONL file"),
-    "report": ("real_openrlhf.report.command", "figures and tables from run folders"),
+    "report": ("real_openrlhf.report.command", "make figures and tables from run folders"),
     "patch": ("real_openrlhf.patching", "apply, revert or show the patches to OpenRLHF"),
     "doctor": ("real_openrlhf.doctor", "check this machine: versions, patches, devices, Ray, vLLM"),
 }
 
 
-# What to do where a subcommand lacks a package: an extra of setup.py has its name; training is more than an extra can.
+# What to type if a subcommand lacks a package. An extra of setup.py has its name; no extra can install training.
 SET_UP = "In a checkout `bash examples/scripts/setup_env.sh cpu`, or `gpu`, installs all that training needs."
 TO_DO = {"train": SET_UP, "compare": SET_UP, "patch": None, "doctor": None}
 
 
-# What a subcommand cannot do without, asked for before it begins.
+# The package that a subcommand needs, checked before it begins.
 NEEDS = {"train": "openrlhf", "compare": "openrlhf", "eval": "vllm", "grade": "math_verify", "report": "matplotlib"}
 
 
@@ -51,7 +51,9 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF.")
+    parser = argparse.ArgumentParser(
+        prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF. `COMMAND --help` explains each."
+    )
     parser.add_argument("--version", action="version", version=f"real_openrlhf {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     chosen = next((word for word in argv if not word.startswith("-")), None)

@@ -39,7 +39,7 @@ def _see(record: logging.LogRecord) -> bool:
 
 
 def killed_by(code: int) -> str:
-    """Of a process's exit code, below 0."""
+    """The signal's name for a negative exit code of a process."""
     memory = ", as the kernel does when memory runs out" if -code == signal.SIGKILL else ""
     return f"killed by {signal.Signals(-code).name}{memory}"
 

@@ -53,7 +53,7 @@ def on_one_line(problem: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What somebody else's error says, where the cause comes first."""
+    """The first line of a foreign error, for libraries that name the cause first."""
     return _lines(error)[0].rstrip(".")
 
 

@@ -30,7 +30,7 @@ def parsed(text: str | bytes, **options: Any) -> Any:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Of a regular file: a pipe or a device in a folder of somebody else's would be read for ever."""
+    """The bytes of a regular file: reading a pipe or a device in a foreign folder would never end."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

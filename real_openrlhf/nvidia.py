@@ -14,7 +14,7 @@ LEAST_DRIVER = {12: 525, 13: 580}
 
 
 def _answer(*words: str) -> str:
-    """What a program prints; nothing where it is missing, fails or hangs."""
+    """The output of a program; empty if it is missing, fails or hangs."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
         return "" if done.returncode else done.stdout

@@ -1,4 +1,4 @@
-"""What the parsers of several subcommands share."""
+"""Types and parsers that several subcommands share."""
 
 import argparse
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def flag_name(text: str) -> str:
 
 
 class PassThrough(argparse.ArgumentParser):
-    """Whatever is not ours is OpenRLHF's: kept in order under `openrlhf` instead of refused."""
+    """Keeps unknown arguments in order under `openrlhf`, for OpenRLHF's parser, instead of refusing them."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         namespace, rest = super().parse_known_args(args, namespace)

@@ -189,7 +189,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("status", parents=[where], help="exit 0: applied, 1: not applied, 2: unknown")
     actions.add_parser("apply", parents=[where], help="apply the series, all or nothing")
-    actions.add_parser("revert", parents=[where], help="take it off, byte-identical to the release")
+    actions.add_parser("revert", parents=[where], help="restore the release, byte for byte")
     exporting = actions.add_parser("export", parents=[where], help="write a patched copy for Ray's working_dir")
     exporting.add_argument("folder", type=Path, metavar="DIR")
     recording = actions.add_parser("record", help="for maintainers: write files.json from an unpatched release")

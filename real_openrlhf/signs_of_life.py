@@ -1,4 +1,4 @@
-"""What a run's processes leave for whoever watches them: the phase that it is in, and their stacks when asked.
+"""A run's processes note their phase, and write their stacks on request, for the command that watches them.
 
 The phase is a file in the run's folder. Stacks are written by faulthandler, which needs no lock of the interpreter's:
 also a process that hangs in C has some.
@@ -46,7 +46,7 @@ def offer_stacks() -> None:
 
 
 def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
-    """Of all processes below one: a file for each that answers, and a list of all; how many answered."""
+    """Ask all processes below one for stacks: a file for each answer, a list of all. Returns the number of answers."""
     import psutil
 
     processes = {process.pid: _about(process) for process in psutil.Process(above).children(recursive=True)}
@@ -76,7 +76,7 @@ def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
 
 
 def _about(process: Any) -> str:
-    """What it does, such as running, sleeping, disk-sleep, stopped or zombie, and its command."""
+    """A process's state (running, sleeping, disk-sleep, stopped, zombie) and its command."""
     import psutil
 
     with contextlib.suppress(psutil.Error):

@@ -16,12 +16,17 @@ HERE = Path(__file__).resolve().parent
 PYTHONS = ("3.11", "3.12")
 # The oldest that PyTorch's and vLLM's wheels run with, and a new one: some packages have another wheel for it.
 GLIBCS = ("2_28", "2_40")
-# Asked for by openrlhf and imported by nothing here. flash-attn would be compiled.
-LEFT_OUT = ("flash-attn", "transformers-stream-generator")
+# Imported by nothing here. flash-attn and pycosat would be compiled.
+LEFT_OUT = {
+    "openrlhf": ("flash-attn", "transformers-stream-generator"),
+    "reasoning-gym": ("cellpylib", "pycosat", "zss"),
+}
+# reasoning-gym pins 0.9.0 of it, and imports it for a task that is left out.
+FREE = ("tabulate",)
 HEADER = """\
 # The whole training stack on a machine with NVIDIA GPUs, for Python 3.11 and 3.12 on Linux x86_64, glibc {glibc} or
 # later. Made of gpu.in by lock.py; examples/scripts/setup_env.sh gpu installs it.
-# Left out on purpose, and nothing here imports it: {left_out} (asked for by openrlhf).
+# Left out on purpose, and nothing here imports it: {left_out}.
 # Download: {gb:.1f} GB
 """
 
@@ -31,7 +36,8 @@ def resolve(python: str, glibc: str, folder: Path) -> list[dict]:
         folder / "overrides.txt",
         folder / f"pylock.py{python.replace('.', '')}-{glibc.replace('_', '-')}.toml",
     )
-    overrides.write_text("".join(f'{name}; sys_platform == "never"\n' for name in LEFT_OUT))
+    never = [f'{name}; sys_platform == "never"' for names in LEFT_OUT.values() for name in names]
+    overrides.write_text("\n".join([*never, *FREE]) + "\n")
     held = folder / "held.txt"
     lines = (HERE / "gpu.txt").read_text().splitlines() if (HERE / "gpu.txt").exists() else []
     held.write_text("\n".join(line.removesuffix(" \\") for line in lines if line[:1].isalnum()))
@@ -69,7 +75,8 @@ def main() -> None:
         hashes |= {file["hashes"]["sha256"] for file in files(package)}
     with ThreadPoolExecutor(8) as ask:
         gb = sum(ask.map(size, locks[0])) / 1e9
-    lines = [HEADER.format(glibc=GLIBCS[0].replace("_", "."), left_out=" and ".join(LEFT_OUT), gb=gb).rstrip()]
+    left_out = ";\n# ".join(f"{', '.join(names)} (asked for by {asks})" for asks, names in LEFT_OUT.items())
+    lines = [HEADER.format(glibc=GLIBCS[0].replace("_", "."), left_out=left_out, gb=gb).rstrip()]
     for name, hashes in sorted(found.items()):
         lines.append(" \\\n    ".join([name, *(f"--hash=sha256:{one}" for one in sorted(hashes))]))
     (HERE / "gpu.txt").write_text("\n".join(lines) + "\n")

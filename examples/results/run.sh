@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune|tune-hard|tune-sums|stale [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-name="${1:?which campaign? map, tune, tune-hard, tune-sums or stale}"
+campaigns="map, tune-rates, tune, tune-hard, tune-sums or stale"
+name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
-# is sound: at a norm of 1 nearly all of REAL's are, and few of GRPO's. The committed runs are older than
-# --train.skip_weightless and trained every rollout.
+# is sound: at a norm of 1 nearly all of REAL's are, and few of GRPO's.
 sweep() {
     bash examples/scripts/compare_cpu.sh --out "comparison/$name" --eval.steps 10 \
         --steps 30 --eval.n_samples_per_prompt 4 --ds.zero_stage 2 --actor.max_norm 100 \
-        --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end --no-train.skip_weightless "$@"
+        --train.micro_batch_size 16 --train.hopeless_steps 8 --train.hopeless end "${every_rollout[@]}" "$@"
 }
+# The committed runs of all campaigns but tune are older than --train.skip_weightless and trained every rollout.
+every_rollout=(--no-train.skip_weightless)
 # The last command of a campaign publishes all its runs. Before, the files here stay as they were committed.
 published() { sweep --publish "examples/results/$name" "$@"; }
 rates=(3e-5 1e-4 3e-4 1e-3) # at 3e-3 every method of the map is dead
@@ -34,12 +36,15 @@ map) # rate x updates a rollout (1, 4, 16) x method: where each works and where 
     published --compact --first-seed 3 --seeds 3 --algos "${six[@]}" --grid actor.adam.lr 1e-3 \
         --grid train.batch_size 64 "$@"
     ;;
-tune) # every method at its best rate of four on seeds 11 to 15; the map, which has most of these rates, comes first
-    [ -d comparison/map/runs ] || { echo "comparison/map/runs is missing: run.sh map comes first" >&2; exit 2; }
-    tried=(--seeds 2 --algos dapo reinforce --grid actor.adam.lr "${rates[@]}" "$@")
-    name=tune-rates sweep "${tried[@]}"
-    at_best_rates comparison/{map,tune-rates}/runs "$@" --publish examples/results/tune
-    name=tune-rates published --compact "${tried[@]}"
+tune-rates) # four rates for two methods that the map lacks
+    published --compact --seeds 2 --algos dapo reinforce --grid actor.adam.lr "${rates[@]}" "$@"
+    ;;
+tune) # every method at its best rate of four on seeds 11 to 15; the rates of most are those of the two campaigns before
+    every_rollout=()
+    tried=(--seeds 2 --algos listwise conspo maxrl --grid actor.adam.lr "${rates[@]}" "$@")
+    name=tune-losses sweep "${tried[@]}"
+    at_best_rates examples/results/{map,tune-rates} comparison/tune-losses/runs "$@" --publish examples/results/tune
+    name=tune-losses published --compact "${tried[@]}"
     ;;
 tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the best one on seeds 11 to 15
     methods=(real real_constant real_balanced grpo) && grid=(1e-4 2e-4 4e-4 8e-4)
@@ -63,7 +68,7 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
     ;;
 *)
-    echo "no campaign $name: map, tune, tune-hard, tune-sums or stale" >&2
+    echo "no campaign $name: $campaigns" >&2
     exit 2
     ;;
 esac

@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Constants(Protocol):
-    """What a formula may read of its settings."""
+    """The settings that a formula may read."""
 
     @property
     def tau(self) -> float: ...
@@ -237,20 +237,20 @@ OBJECTIVES: dict[str, Objective] = {
     "constant": Objective(
         constant,
         label="REAL, constant weights",
-        about="control: REAL's weights frozen at score 0, what is left of it when scores stay small",
+        about="control: REAL with its adaptive weights frozen at score 0",
         source="not in the paper",
     ),
     "balanced": Objective(
         balanced,
         label="REAL, balanced",
-        about="REAL with means for sums: at score 0 a group's right and wrong side weigh the same",
+        about="REAL with means in place of sums: at score 0 right and wrong answers of a group weigh the same",
         source="not in the paper",
     ),
     "trpa": Objective(
         trpa,
         label="TRPA",
         about="preference pairs, scores against a reference model",
-        source="TRPA's code; the paper cites its numbers from DisCO's",
+        source="TRPA's code; the paper cites its numbers from DisCO's table",
         family="TRPA",
         score="log_ratio_ref",
         reads=(),
@@ -260,8 +260,8 @@ OBJECTIVES: dict[str, Objective] = {
     "disco_logl": Objective(
         disco,
         label="DisCO log-L",
-        about="DisCO on log-likelihoods, with its KL constraint; the better one in its own table",
-        source="DisCO's code; not in the paper, whose cited table has it",
+        about="DisCO on log-likelihoods, with its KL constraint; the better variant in DisCO's table",
+        source="DisCO's code; the paper cites the table but not this row",
         family="DisCO",
         score="log_prob",
         tau=10.0,
@@ -271,7 +271,7 @@ OBJECTIVES: dict[str, Objective] = {
         disco,
         label="DisCO L-ratio",
         about="DisCO on likelihood ratios, with its KL constraint",
-        source="DisCO's code; not in the paper, whose cited table has it",
+        source="DisCO's code; the paper cites the table but not this row",
         family="DisCO",
         score="ratio_old",
         tau=1.0,
@@ -280,7 +280,7 @@ OBJECTIVES: dict[str, Objective] = {
     "listwise": Objective(
         listwise,
         label="Listwise target",
-        about="cross-entropy to a target over the group, made of its rewards, which may be graded",
+        about="cross-entropy to a target made from the group's rewards, graded ones too",
         source="TPO (arXiv 2604.06159), LPO (2605.06139) and ADPO (2510.18913), our reading; not in the paper",
         family="listwise",
         score="sum_log_ratio_old",

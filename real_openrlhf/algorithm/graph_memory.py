@@ -2,7 +2,9 @@
 
 LOGIT_BYTES = 12  # per word: fp32 logits, their softmax and its gradient; an estimate between 9 and 18 measured ones
 HEAD_BYTES = 8  # per number of a hidden state, without logits: the last norm's input in fp32, and its two bf16 results
-LOGITS_AT_ONCE = 2**24  # that a logit-free head holds, over all tokens: 67 MB in fp32
+# Logits that a logit-free head holds, over all tokens: 67 MB in fp32. A GPU writes the hidden states' gradient
+# once a block, so its blocks are larger: 0.3 GB.
+LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**24, 2**26
 GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 
 

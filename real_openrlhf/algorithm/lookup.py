@@ -40,7 +40,7 @@ def absolute(name: str) -> str:
 
 
 def load(name: str) -> object:
-    """What a file calls by this name (FILE.py:NAME), None if nothing; a ValueError if the file cannot be loaded."""
+    """The object of this name in a file (FILE.py:NAME), or None; a ValueError if the file cannot be loaded."""
     path = file_of(name)
     if path is None:
         raise ValueError(f"{name!r} names no file. Give FILE.py:NAME")

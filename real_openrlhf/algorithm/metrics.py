@@ -17,8 +17,8 @@ from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 GROUP_METRICS = {
     "real/loss": "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid "
     "rollouts)",
-    "real/loss_pos": "its positive side: the loss if negatives were ignored; 0 where the sides meet in one term",
-    "real/loss_neg": "its negative side: the loss if positives were ignored; 0 where the sides meet in one term",
+    "real/loss_pos": "its positive side: the loss without negatives; 0 if one term joins both sides",
+    "real/loss_neg": "its negative side: the loss without positives; 0 if one term joins both sides",
     "real/score_pos": "mean score of positives",
     "real/score_neg": "mean score of negatives",
     "real/score_pos_std": "standard deviation of the scores of positives",
@@ -31,7 +31,7 @@ GROUP_METRICS = {
     "real/score_neg_right": "share of negatives with score < 0",
     "real/score_std": "standard deviation of the scores of all labelled rollouts",
     "real/score_abs_max": "largest |score| of a labelled rollout",
-    "real/score_drift": "largest |score in the gradient pass - score that the weights were made from|",
+    "real/score_drift": "largest |score in the gradient pass - score behind the weights|",
     "real/weight_pos": "mean weight of positives",
     "real/weight_neg": "mean weight of negatives",
     "real/weight_abs_max": "largest weight",
@@ -52,9 +52,8 @@ PLAN_METRICS = {
     "update a rollout batch, 0.75 at four",
     "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
     "real/micro_batches": "micro-batches of a rank in an optimizer step",
-    "update/rollouts_crc": "the same number in two runs whose updates were dealt the same rollouts in the same order",
-    "update/trained_share": "share of rollouts that were trained; `--train.skip_weightless` leaves out the others, "
-    "whose gradient is exactly 0",
+    "update/rollouts_crc": "checksum of the updates' rollouts in their order: equal in two runs with equal batches",
+    "update/trained_share": "share of trained rollouts; `--train.skip_weightless` leaves out those with gradient 0",
 }
 
 
@@ -253,7 +252,7 @@ MISMATCH_METRICS = {
     "mismatch/mean": "mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves",
     "mismatch/max": "the largest of these",
     "mismatch/kl": "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy",
-    "mismatch/rollout_max": "largest mean gap of a rollout: what `--algo.real.mismatch_limit` is compared with",
+    "mismatch/rollout_max": "largest mean gap of a rollout, which `--algo.real.mismatch_limit` bounds",
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
@@ -276,7 +275,7 @@ def rollout_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor
 
 
 def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a micro-batch, in float64 on its device: (tokens and sums, to add up), (maxima, to take the largest of)."""
+    """A micro-batch's gaps, in float64 on its device: (tokens and sums, to add up), (maxima, to merge by max)."""
     each = token_gaps(policy, sampler, action_mask)
     sums = torch.stack([action_mask.bool().sum().double(), each.abs().double().sum(), each.double().sum()])
     largest = torch.stack([each.abs().max(), rollout_gaps(policy, sampler, action_mask).max()]).double()
@@ -299,7 +298,7 @@ UPDATE_METRICS = {
 
 
 def clipped_share(norms: Sequence[float], max_norm: float) -> float:
-    """Of updates with these gradient norms; a bound of 0 is none."""
+    """The share of clipped updates among these gradient norms; a bound of 0 clips none."""
     return sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1)
 
 

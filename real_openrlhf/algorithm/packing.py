@@ -10,7 +10,7 @@ Positions = list[int]  # of rollouts in the rollout batch
 
 @dataclass(frozen=True)
 class Limit:
-    """What a micro-batch may hold: `size` rollouts, or `max_tokens` tokens."""
+    """The limit of a micro-batch: `size` rollouts, or `max_tokens` tokens."""
 
     size: int | None = None
     max_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""What a trainer calls: the loss whose gradient is the paper's, the KL terms, and the whole of it as one function."""
+"""The functions for a trainer: the loss with the paper's gradient, the KL terms, and one function with all of it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

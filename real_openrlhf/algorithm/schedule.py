@@ -52,7 +52,7 @@ def steps_of_groups(
 
 @dataclass(frozen=True)
 class Layout:
-    """What micro-batches must obey. `owner[p]`, where given, is the rank that already holds rollout p."""
+    """The rules for micro-batches. `owner[p]`, if given, is the rank that already holds rollout p."""
 
     lengths: Sequence[int]
     num_ranks: int

@@ -1,4 +1,4 @@
-"""What every rank does with a rollout batch: the schedule, with all that is known before any forward pass.
+"""The plan of a rollout batch for every rank: the schedule, and all numbers known before any forward pass.
 
 Labels, groups, denominators and the place of every score in the step's table come with the plan, so ranks tell each
 other nothing but scores. `plan_rollouts` decides, `rank_plans` encodes each rank's part, which is read as it is.
@@ -33,7 +33,7 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """What decides the layout of a rollout batch, beside the batch itself."""
+    """The settings that decide the layout of a rollout batch, beside the batch itself."""
 
     groups_per_step: int
     num_ranks: int
@@ -245,7 +245,7 @@ class RankStep:
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What one rank is sent beside its rollouts."""
+    """The plan that one rank gets with its rollouts."""
 
     steps: list[RankStep]
     about: str

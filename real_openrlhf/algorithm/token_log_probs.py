@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE
+from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU
 
 Factors = Sequence[tuple[Tensor, Tensor]]  # (hidden, weight): logits are the sum of hidden @ weight.T
 
@@ -36,7 +36,7 @@ def token_log_probs(
     `hidden` is (tokens, width), `weight` (vocabulary, width), `labels` (tokens,). Both results are (tokens,), in fp32
     whatever the inputs are, and differentiable once, with respect to hidden, weight and bias. A negative label is
     ignored: both results are 0 there, nothing is computed for it, and it has no gradient. No more logits exist at a
-    time than `chunk_tokens` tokens have, by default 2**24.
+    time than `chunk_tokens` tokens have, by default 2**24, and 2**26 on a GPU.
     """
     if (
         hidden.dim() != 2
@@ -48,7 +48,7 @@ def token_log_probs(
             "hidden must be (tokens, width), weight (vocabulary, width) and labels (tokens,), got "
             f"{tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(labels.shape)}"
         )
-    logits_at_once = chunk_tokens * len(weight) if chunk_tokens else LOGITS_AT_ONCE
+    logits_at_once = chunk_tokens * len(weight) if chunk_tokens else None
     factors = head_factors(hidden, weight, bias)
     return factored_log_probs(factors, labels, temperature, entropy, logits_at_once=logits_at_once)
 
@@ -65,7 +65,7 @@ def factored_log_probs(
     entropy: bool = False,
     *,
     rounded: bool = False,
-    logits_at_once: int = LOGITS_AT_ONCE,
+    logits_at_once: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """`token_log_probs` of logits that are a sum of products, as those of a layer with adapters are.
 
@@ -79,6 +79,8 @@ def factored_log_probs(
     asked = (labels >= 0).nonzero().squeeze(1)
     if len(asked) < len(labels):
         factors = [(hidden.index_select(0, asked), weight) for hidden, weight in factors]
+    if logits_at_once is None:
+        logits_at_once = LOGITS_AT_ONCE_ON_GPU if labels.is_cuda else LOGITS_AT_ONCE
     head = _Head(temperature, entropy, rounded, max(logits_at_once // max(len(asked), 1) // 8 * 8, 8))
     tensors = (tensor for pair in factors for tensor in pair)
     log_probs, entropies = _TokenLogProbs.apply(head, labels[asked], *tensors)
@@ -162,7 +164,7 @@ class _TokenLogProbs(torch.autograd.Function):
 
 
 class _GradientSum:
-    """What the blocks of d/d logits add up to for one product, where it is asked for."""
+    """The sum over blocks of d/d logits for one product, if its gradient is needed."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, wants_hidden: bool, wants_weight: bool) -> None:
         self.hidden, self.weight = hidden, weight
@@ -186,7 +188,7 @@ def _pairs(flat: Sequence) -> list[tuple]:
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """What sums are made in: fp32, or float64 where that is given."""
+    """The format of sums: fp32, or float64 for float64 inputs."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 

@@ -23,7 +23,7 @@ TOKEN_WEIGHTS: dict[str, Callable[[Tensor, Clip], Tensor]] = {
 
 
 def token_weights(name: str, log_ratio: Tensor, clip: Clip) -> Tensor:
-    """What an advantage is multiplied by for each token, as a constant."""
+    """The constant factor of each token's advantage."""
     return TOKEN_WEIGHTS[name](_ratio(log_ratio), clip)
 
 

@@ -24,7 +24,7 @@ ON_POLICY = {
 
 
 def problem(settings: ObjectiveSettings) -> str | None:
-    """What is wrong with the objective's loss, in one line with the fix; nothing if it can be trained with."""
+    """The defect of the objective's loss, in one line with the fix; None if it can train."""
     labels, groups = torch.tensor(LABELS), torch.tensor(GROUPS)
     values = torch.tensor(REWARDS) if settings.objective.graded else None
     # Kept uniform groups show the formula an empty side, as the metrics of each side do in every run.

@@ -53,7 +53,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     methods = [tuple(shlex.split(text)) for text in algos]
     for flag, *values in grid:
         if not values:
-            raise UserError(f"--grid {flag}: give the values that it is to have, like --grid {flag} 1 2.")
+            raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
@@ -65,7 +65,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
         for algo, *flags in methods
     ]
     if len({entry.name for entry in runs}) < len(runs):
-        raise UserError("--algos or --grid names the same thing twice.")
+        raise UserError("--algos or --grid names the same run twice. Remove one.")
     return runs
 
 
@@ -78,13 +78,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=DEFAULT_ALGOS,
         metavar="NAME",
-        help=f"with flags of its own in quotes: 'real --algo.real.tau 0.1' (default: {' '.join(DEFAULT_ALGOS)})",
+        help="algorithms, with flags of their own in quotes: 'real --algo.real.tau 0.1' "
+        f"(default: {' '.join(DEFAULT_ALGOS)})",
     )
     parser.add_argument(
-        "--seeds", type=positive, default=3, metavar="N", help="runs of each, one a seed (default: %(default)s)"
+        "--seeds", type=positive, default=3, metavar="N", help="seeds of each algorithm (default: %(default)s)"
     )
     parser.add_argument(
-        "--first-seed", type=whole, default=1, metavar="N", help="seeds from N on (default: %(default)s)"
+        "--first-seed", type=whole, default=1, metavar="N", help="the first seed (default: %(default)s)"
     )
     parser.add_argument(
         "--grid",
@@ -92,26 +93,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("FLAG", "VALUE"),
-        help="run every algorithm at each of these values, like --grid actor.adam.lr 1e-4 1e-3; given twice, at each "
-        "pair of both, and the report is their map",
+        help="run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3; given twice, at each pair of values, "
+        "and the report is their map",
     )
     parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
-    parser.add_argument("--task", choices=TASKS, default="reverse", help="what is learned (default: %(default)s)")
+    parser.add_argument("--task", choices=TASKS, default="reverse", help="the tiny task (default: %(default)s)")
     parser.add_argument(
         "--skill",
         type=float,
         metavar="P",
-        help="how often the model was right in its pre-training; lower is harder (default: the task's)",
+        help="share of right answers in the model's pre-training; lower is harder (default: the task's)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("comparison"), metavar="DIR", help="runs and report (%(default)s)"
+        "--out",
+        type=Path,
+        default=Path("comparison"),
+        metavar="DIR",
+        help="folder for runs and report (default: %(default)s)",
     )
     parser.add_argument(
         "--publish",
         type=Path,
         metavar="DIR",
-        help="also a campaign that is small enough to commit: three files with records and logged numbers, without "
-        "paths of this machine; refuses runs of code that is not committed",
+        help="also write a campaign, small enough to commit: three files with records and logged numbers, without "
+        "paths of this machine; refuses runs of uncommitted code",
     )
     parser.add_argument("--compact", action="store_true", help="with --publish: only the numbers that results read")
 
@@ -150,13 +155,13 @@ def run(args: argparse.Namespace) -> int:
     for entry, code in failures:
         print(f"{entry.name} ended with exit code {code}: {folder / entry.name / 'train.log'}", file=sys.stderr)
     if failures:
-        print("the same command goes on with what is missing", file=sys.stderr)
+        print("run the same command again for the missing runs", file=sys.stderr)
         return failures[-1][1]
     return 0
 
 
 def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
-    """Whether there is a map to draw: after an interrupt the runs that are there may have one value of a flag."""
+    """Whether both flags vary: after an interrupt the finished runs may have one value only."""
     return all(len({str(flags_of(record).get(flag)) for record in records}) > 1 for flag in across)
 
 
@@ -234,7 +239,7 @@ def _left(seconds: Sequence[float], count: int) -> str:
 
 
 def environment_of(*runs: Sequence[str]) -> dict[str, str]:
-    """Of a session in which each of these can train: some have a reference model, which may need GPUs of its own."""
+    """The environment of a session in which each run can train: a reference model may need its own GPUs."""
     requests = [train_command.request_of(words) for words in runs]
     place = Place.of(requests[0].recipe, None)
     if place.job_address:

@@ -44,7 +44,10 @@ def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem]
         )
     for problem in problems:
         if not problem.key or not problem.golds:
-            raise UserError(f"{name}: row {problem.row} of {source or benchmark.hub.repo} lacks its problem or gold")
+            raise UserError(
+                f"{name}: row {problem.row} of {source or benchmark.hub.repo} lacks its problem or gold. Give "
+                "another --source"
+            )
     return problems, rows.origin
 
 
@@ -55,7 +58,10 @@ def _read_from(benchmark: Benchmark, source: Path) -> Rows:
         for suffix in SUFFIXES:
             if (source / f"{stem}{suffix}").exists():
                 return read_local(source / f"{stem}{suffix}")
-    raise UserError(f"{source} has no {benchmark.name}.jsonl and no {benchmark.stem}.parquet for {benchmark.name}")
+    raise UserError(
+        f"{source} has no {benchmark.name}.jsonl and no {benchmark.stem}.parquet for {benchmark.name}. Make it with "
+        "`real-openrlhf data benchmarks`"
+    )
 
 
 def chosen(names: Iterable[str]) -> list[str]:

@@ -37,23 +37,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the JSONL to write; a folder for `benchmarks`")
     parser.add_argument("--source", type=Path, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
-    training.add_argument("--problem-column", help="where the problem is (default: found by its usual names)")
-    training.add_argument("--gold-column", help="where the gold answer is (default: found by its usual names)")
-    training.add_argument("--tokenizer", help="model whose tokens --max-prompt-tokens counts (default: no count)")
+    training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
+    training.add_argument("--gold-column", help="column of the gold answer (default: found by its usual names)")
+    training.add_argument("--tokenizer", help="model whose tokenizer counts --max-prompt-tokens (default: no count)")
     training.add_argument(
         "--max-prompt-tokens",
         type=positive,
         default=1024,
         help="drop longer prompts, chat template included (default %(default)s)",
     )
-    training.add_argument("--benchmarks", type=Path, help="the benchmarks to check against (default: the hub's)")
-    training.add_argument("--decontaminate", action="store_true", help="drop problems that contain a benchmark's")
+    training.add_argument(
+        "--benchmarks", type=Path, help="folder of the benchmarks to check against (default: the hub's)"
+    )
+    training.add_argument(
+        "--decontaminate", action="store_true", help="drop problems that contain a benchmark problem"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.what == "benchmarks":
         if args.out.is_file():
-            raise UserError(f"{args.out} is a file: the benchmarks go into a folder")
+            raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")
         for name in BENCHMARKS:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
         return 0
@@ -94,7 +98,10 @@ def prepare_training(args: argparse.Namespace) -> None:
     if args.decontaminate:
         selection.keep(lambda problem: _match_objection(matches.get(problem.row)), cleaning.CONTAMINATED)
     if not selection.kept:
-        raise UserError(f"no row of {args.what} can be used: {_in_words(selection.counts)}")
+        raise UserError(
+            f"no row of {args.what} can be used: {_in_words(selection.counts)}. Name the right columns with "
+            "--problem-column and --gold-column"
+        )
 
     dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
     write_jsonl(args.out, (problem.record(name) for problem in selection.kept))

@@ -1,4 +1,4 @@
-"""What a model is asked: the boxed template, and a prompt as token ids."""
+"""Prompts: the boxed template, and token ids."""
 
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,9 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     try:
         return AutoTokenizer.from_pretrained(name)
     except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
-        raise UserError(f"cannot load a tokenizer from {name} ({first_line(error)})") from error
+        raise UserError(
+            f"cannot load a tokenizer from {name} ({first_line(error)}). Give a model folder or a hub id"
+        ) from error
 
 
 def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) -> list[int]:

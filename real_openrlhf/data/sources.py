@@ -52,10 +52,10 @@ def _current_revision(repo: str) -> str | None:
 def read_local(path: Path) -> Rows:
     """A parquet, JSON or JSONL file, or every such file of a folder in the order of their names."""
     if not path.exists():
-        raise UserError(f"no file or folder {path}")
+        raise UserError(f"no file or folder {path}. Check the path")
     files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
     if not files or any(file.suffix not in SUFFIXES for file in files):
-        raise UserError(f"{path} holds no rows that can be read: expected {', '.join(SUFFIXES)}")
+        raise UserError(f"{path} has no rows to read: expected {', '.join(SUFFIXES)}. Convert it, or name another")
     return Rows(_read_files(files), {"files": {str(file): sha256(file) for file in files}})
 
 
@@ -66,7 +66,7 @@ def _read_files(files: list[Path]) -> Iterator[dict]:
             empty = False
             yield row
         if empty:
-            raise UserError(f"{file} is empty")
+            raise UserError(f"{file} is empty. Download it again, or remove it")
 
 
 def _read_parquet(file: Path) -> Iterator[dict]:
@@ -77,7 +77,7 @@ def _read_parquet(file: Path) -> Iterator[dict]:
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches():
             yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
-        raise UserError(f"{file} is not a parquet file ({first_line(error)})") from error
+        raise UserError(f"{file} is not a parquet file ({first_line(error)}). Download it again") from error
 
 
 def _read_json(file: Path) -> Iterator[dict]:
@@ -96,4 +96,4 @@ def _read_json(file: Path) -> Iterator[dict]:
                     raise UserError(f"{file}: row {number} is a {type(row).__name__}, expected an object with columns")
                 yield row
     except ValueError as error:  # broken JSON or broken UTF-8
-        raise UserError(f"{file} is not JSON ({first_line(error)})") from error
+        raise UserError(f"{file} is not JSON ({first_line(error)}). Write one object a line, in UTF-8") from error

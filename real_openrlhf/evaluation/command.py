@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--benchmarks",
         default="all",
-        help=f"all, or a list like aime24,minerva of {', '.join(BENCHMARKS)}, or JSONL files (default %(default)s)",
+        help=f"all, or names like aime24,minerva ({', '.join(BENCHMARKS)}), or JSONL files (default %(default)s)",
     )
     parser.add_argument("--out", type=Path, help="folder for the samples, results and tables")
     parser.add_argument(
@@ -34,49 +34,55 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         type=Path,
         metavar="OUT",
-        help="evaluate nothing: two such folders of the same problems and settings, by pairs of problems",
+        help="evaluate nothing; compare two folders that --out filled, problem by problem",
     )
     parser.add_argument("--data-dir", type=Path, help="folder with the benchmarks (default: the hub's)")
-    parser.add_argument("--name", help="of the model in the tables (default: the last part of --model)")
+    parser.add_argument("--name", help="the model's name in the tables (default: the last part of --model)")
     sampling = parser.add_argument_group("sampling (the defaults are the paper's protocol)")
     sampling.add_argument("--k", type=positive, default=16, help="samples a problem (default %(default)s)")
-    sampling.add_argument("--temperature", type=float, default=0.6, help="default %(default)s")
+    sampling.add_argument(
+        "--temperature", type=float, default=0.6, help="0: the likeliest token (default %(default)s)"
+    )
     sampling.add_argument("--top-p", type=float, default=0.95, help="default %(default)s")
     sampling.add_argument("--max-new-tokens", type=positive, default=8192, help="default %(default)s")
     sampling.add_argument("--seed", type=int, default=42, help="default %(default)s")
     dtypes = ("auto", "bfloat16", "float16", "float32")
-    sampling.add_argument("--dtype", choices=dtypes, default="auto", help="of the model in vLLM (default %(default)s)")
+    sampling.add_argument(
+        "--dtype", choices=dtypes, default="auto", help="number format in vLLM (default %(default)s)"
+    )
     sampling.add_argument("--limit", type=positive, help="only the first N problems of each benchmark")
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     grading.add_argument(
         "--grader",
         default="robust",
-        help="robust; disco, the rules of the paper's baselines; or a reward file, FILE.py (default %(default)s)",
+        help="robust: our verifier; disco: the rules of the paper's baselines; FILE.py: a reward file (%(default)s)",
     )
     grading.add_argument(
         "--think",
         choices=["required", "optional"],
         default="required",
-        help="must a response close its thinking with </think> to be right (default %(default)s, as in the paper)",
+        help="required: a response without </think> is wrong (default %(default)s, as in the paper)",
     )
     machine = parser.add_argument_group("machine")
-    machine.add_argument("--tensor-parallel", type=positive, default=1, help="GPUs an engine (default %(default)s)")
     machine.add_argument(
-        "--data-parallel", type=positive, help="engines (default: as many as the visible GPUs carry, else 1)"
+        "--tensor-parallel", type=positive, default=1, help="GPUs of each engine (default %(default)s)"
+    )
+    machine.add_argument(
+        "--data-parallel", type=positive, help="engines (default: as many as fit on the visible GPUs, else 1)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.compare:
         if args.model:
-            raise UserError("--compare reads two evaluations that are there. Leave --model out")
+            raise UserError("--compare reads two finished evaluations and loads no model. Leave --model out")
         first, second = args.compare
         print(paired.compare(first, second, args.out))
         return 0
     if not args.model or not args.out:
-        raise UserError("give --model and --out, or --compare with two folders that were such an --out")
+        raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
-        raise UserError("--temperature must not be negative, --top-p must lie above 0 and not above 1")
+        raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
     grader = find_grader(args.grader, args.think)
     model = find_model(args.model)
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))

@@ -46,7 +46,7 @@ def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]
     """The reward contract: one query, 0 or 1; a score of nan says that there is no verdict."""
     score = float(reward([task.prompt + sample.response], [task.prompt], [task.label])["scores"])
     if not (math.isnan(score) or score in (0.0, 1.0)):
-        raise UserError(f"the reward file gave {score}: pass@1 needs 0 or 1")
+        raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for no verdict")
     return score, "reward"
 
 
@@ -58,5 +58,5 @@ def _reward_function(path: Path) -> Callable:
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     if not hasattr(module, "reward_func"):
-        raise UserError(f"{path} has no function reward_func")
+        raise UserError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")
     return module.reward_func

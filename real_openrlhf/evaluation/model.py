@@ -22,15 +22,16 @@ def find_model(name: str) -> Path:
             return Path(snapshot_download(name, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES]))
         except Exception as error:  # the hub's client raises a dozen unrelated types for one missing model
             raise UserError(
-                f"no such model: {name} is no folder here and cannot be downloaded ({first_line(error)})"
+                f"no such model: {name} is no folder here and cannot be downloaded ({first_line(error)}). Check the "
+                "name and the network, or give a folder"
             ) from error
     if not (folder / "config.json").exists():
-        raise UserError(f"{folder} is not a model: it has no config.json")
+        raise UserError(f"{folder} is not a model: it has no config.json. Give a Hugging Face model folder")
     return folder
 
 
 def fingerprint(model: Path) -> str:
-    """Of every file that can change an answer; reading the weights now also warms the disk's cache for vLLM."""
+    """One hash over every file that can change an answer; reading the weights also warms the disk's cache for vLLM."""
     files = sorted(file for file in model.iterdir() if file.suffix in SUFFIXES)
     return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
 

@@ -37,7 +37,7 @@ class Evaluated:
                 f"{folder} has no {Path(error.filename).name}. Name a folder that real-openrlhf eval --out has filled"
             ) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{folder} is no evaluation that can be read: {error!r}. Make it again") from error
+            raise UserError(f"{folder} has no readable evaluation: {error!r}. Evaluate the model again") from error
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Difference:
 
 
 def refuse_unlike(a: Evaluated, b: Evaluated) -> None:
-    """What is no pair cannot be compared by pairs."""
+    """Raise `UserError` if the two evaluations differ in settings, problems or answers."""
     unlike = [
         f"{name} {a.settings.get(name)} and {b.settings.get(name)}"
         for name in sorted({*a.settings, *b.settings})
@@ -80,7 +80,10 @@ def refuse_unlike(a: Evaluated, b: Evaluated) -> None:
         )
     other = [key for key, line in a.problems.items() if line["label"] != b.problems[key]["label"]]
     if other:
-        raise UserError(f"{' '.join(other[0])} has another answer in each: the benchmark's file has changed")
+        raise UserError(
+            f"{' '.join(other[0])} has another answer in each: the benchmark's file has changed. "
+            "Evaluate one model again"
+        )
 
 
 def differences(a: Evaluated, b: Evaluated) -> list[Difference]:

@@ -36,7 +36,9 @@ class SampleStore:
             self._samples.parent.mkdir(parents=True, exist_ok=True)
             file = self._samples.open("a+b")
         except OSError as error:
-            raise UserError(f"cannot write to {self._samples.parent} ({error.strerror})") from error
+            raise UserError(
+                f"cannot write to {self._samples.parent} ({error.strerror}). Choose another --out"
+            ) from error
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What to ask: the problems of each benchmark, as the token ids that the model will see."""
+"""The problems of each benchmark, as the token ids that the model gets."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerB
         raise UserError(f"no benchmark in {names!r}. There are: all, {', '.join(BENCHMARKS)}, or a JSONL file")
     identities = [record["id"] for rows in records.values() for record in rows]
     if len(set(identities)) < len(identities):
-        raise UserError(f"{names}: several problems share one id")
+        raise UserError(f"{names}: several problems share one id. Make the column id unique, or remove it")
     return {name: [_task(name, record, tokenizer) for record in rows] for name, rows in records.items()}
 
 
@@ -56,7 +56,9 @@ def _file_records(file: Path) -> list[dict]:
             if column not in row:
                 raise UserError(f"{file}: row {number} has no column {column}. Prepare it with real-openrlhf data")
         if not isinstance(row["prompt"], str | list) or not isinstance(row["label"], str):
-            raise UserError(f"{file}: row {number}: the prompt must be text or a chat, the label text")
+            raise UserError(
+                f"{file}: row {number}: the prompt must be text or a chat, the label text. Change that row"
+            )
         records.append({"id": f"{file.stem}-{number}", **row})
     return records
 

@@ -1,1 +1,1 @@
-"""What the patches call: one module a seam at the top, behind them a folder for each process."""
+"""The patches call these modules: one for each patched place at the top, and a folder for each process."""

@@ -74,24 +74,25 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
         "--algo.real.scoring",
         default="auto",
         choices=["auto", "separate"],
-        help="how a wave's scores are known before its weights: auto keeps the wave's graphs and scores once more "
-        "without gradient only where they do not fit; separate always scores first (default: auto)",
+        help="how a wave (micro-batches of all ranks that hold whole prompts) gets its scores before its weights. "
+        "auto: keep its graphs, and score first without gradient only if they do not fit; separate: always score "
+        "first (default: auto)",
     )
     group.add_argument(
         "--algo.real.wave_depth",
         default="auto",
         type=_depth,
         metavar="auto|N",
-        help="most micro-batches of a rank whose graphs are kept while scores are exchanged, unless one prompt "
-        "alone needs more; auto is the smallest that packs nearly as well as no limit, within the memory (default: "
+        help="most micro-batches of a rank whose graphs are kept while ranks exchange scores; one long prompt may "
+        "need more. auto: the smallest number that packs nearly as well as no limit and fits in memory (default: "
         "auto)",
     )
     group.add_argument(
         "--algo.real.old_log_probs",
         default="auto",
         choices=["auto", "always"],
-        help="auto: the first update's rollouts get their old log-probabilities from its own forward, which is the "
-        "old policy's; always: a forward of its own for every rollout, as built-in losses have it (default: auto)",
+        help="auto: the first update takes old log-probabilities from its own forward, since its policy is the old "
+        "one; always: a separate forward for every rollout, as built-in losses do (default: auto)",
     )
 
 
@@ -106,17 +107,16 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         "--algo.real.truncated",
         default="negative",
         choices=["negative", "ignore"],
-        help="rollouts cut at the length limit and not right: negative, as in the authors' code, or ignored (default: "
-        "negative)",
+        help="label of a wrong rollout cut at the length limit: negative, as in the authors' code, or ignored "
+        "(default: negative)",
     )
     group.add_argument(
         "--algo.real.mismatch_limit",
         type=float,
         default=None,
         metavar="FLOAT",
-        help="a rollout whose mean |log pi - log pi of vLLM| in nats a token is above this is ignored, like one "
-        "without a verdict, before a group's labels are counted; asks a forward of its own for every rollout's old "
-        "log-probabilities, as --algo.real.old_log_probs always (default: none)",
+        help="ignore a rollout whose mean |log pi - log pi of vLLM| exceeds this, in nats a token. Needs a forward "
+        "for every rollout's old log-probabilities, as --algo.real.old_log_probs always (default: none)",
     )
     group.add_argument(
         "--algo.real.label_threshold",
@@ -156,7 +156,7 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         nargs="+",
         default=None,
         metavar="NAME=VALUE",
-        help=f"settings of the objective's own. {own} (default: those in parentheses)",
+        help=f"the objective's own settings. {own} (default: those in parentheses)",
     )
     add(
         "disco_kl_coef",
@@ -166,7 +166,7 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "disco_kl_delta",
-        "KL in nats per token up to which the constraint is silent",
+        "KL in nats per token without a penalty",
         type=float,
         metavar="FLOAT",
     )
@@ -184,9 +184,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=20,
         metavar="N",
-        help="with --train.run_dir: end a run that cannot learn any more after N steps without a prompt that has both "
-        "labels, with all responses cut, no verdict on most of them, or no entropy left; it is warned of at half of "
-        "them (default: 20; 0: never)",
+        help="with --train.run_dir: end a run after N steps in a row in which no prompt has both labels, all "
+        "responses are cut, most have no verdict, or the entropy is 0; warn after half of them (default: 20; 0: "
+        "never)",
     )
     group.add_argument(
         "--train.hung_minutes",
@@ -201,8 +201,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.hopeless",
         default="fail",
         choices=["fail", "end"],
-        help="how such a run ends: fail, so that it is seen and can go on from its checkpoint; end, as after its last "
-        "step, for sweeps that go where runs break (default: fail)",
+        help="how --train.hopeless_steps ends a run. fail: with an error, so it can resume from its checkpoint; end: "
+        "as after its last step, for sweeps (default: fail)",
     )
     group.add_argument(
         "--ds.logit_free",
@@ -214,8 +214,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--ds.head_dtype",
         default=None,
         choices=["fp32", "model"],
-        help="with --ds.logit_free: logits in fp32, or rounded to the model's format as its own head and vLLM's round "
-        "them, which agrees better with what was sampled (default: model)",
+        help="with --ds.logit_free: logits in fp32, or rounded to the model's format as its own head and vLLM do, "
+        "which is closer to the sampler (default: model)",
     )
 
 
@@ -224,18 +224,17 @@ def _add_deal(group: argparse._ArgumentGroup) -> None:
         "--train.deal",
         default="upstream",
         choices=["groups", "upstream"],
-        help="what an update trains on. groups: whole prompts in an order made of --train.seed, nothing dropped, "
-        "the same rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets are "
-        "sorted by length and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
+        help="how rollouts are assigned to updates. groups: whole prompts in an order from --train.seed, the same "
+        "rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets sort by length "
+        "and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
     )
 
     group.add_argument(
         "--train.skip_weightless",
         action="store_true",
-        help="with --train.deal groups: leave out of training what has a gradient of exactly 0, which are ignored "
-        "rollouts and groups that are all right or all wrong; means and denominators stay those of all. A KL, an "
-        "entropy bonus or DisCO's constraint trains every rollout, so nothing is left out then; --dry-run says "
-        "(default: off; every recipe here: on)",
+        help="with --train.deal groups: do not train rollouts whose gradient is exactly 0 (ignored ones, and prompts "
+        "that are all right or all wrong); means and denominators still count them. With a KL, an entropy bonus or "
+        "DisCO's constraint every rollout trains; --dry-run says so (default: off; every recipe here: on)",
     )
 
 
@@ -243,24 +242,24 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--rollout.seeded_order",
         action="store_true",
-        help="draw prompts in an order made of --train.seed and train on their rollouts in that order, so that runs "
-        "with one seed see the same prompts in the same step; costs nothing (default: off, as upstream)",
+        help="draw and train prompts in an order from --train.seed, so that runs of one seed see the same prompts in "
+        "the same step (default: off, as upstream)",
     )
     group.add_argument(
         "--rollout.seeded",
         action="store_true",
-        help="give every sample a seed made of --train.seed, its prompt and its index, so that runs with one seed "
-        "draw the same rollouts; vLLM on CPU then samples request by request, which is slower, on GPUs it has a seed "
-        "for each request anyway; includes --rollout.seeded_order (default: off)",
+        help="give every sample a seed from --train.seed, its prompt and its index, so that runs of one seed draw "
+        "the same rollouts; includes --rollout.seeded_order. On CPU vLLM then samples requests one by one, which is "
+        "slower (default: off)",
     )
     group.add_argument(
         "--rollout.mismatch",
         default=None,
         choices=["stop", "log", "off"],
-        help="vLLM returns the log-probability of each token that it draws, and every step logs how far the policy's "
-        "are from it (mismatch/*), with a warning above what rounding explains. stop: also end the run where the two "
-        "are unrelated; with --train.async_enable as log, since the sampler is older by design (default: stop with "
-        "--train.run_dir or REAL, else off, as upstream)",
+        help="log how far the policy's log-probabilities are from vLLM's on the sampled tokens (mismatch/*), and "
+        "warn if rounding cannot explain it. stop: also end the run if the two are unrelated; with "
+        "--train.async_enable it only logs, since the sampler is older by design (default: stop with --train.run_dir "
+        "or REAL, else off, as upstream)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
@@ -331,7 +330,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
 
 
 def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
-    """Whether vLLM returns log-probabilities, and of what: of the distribution that it samples from."""
+    """Whether vLLM returns log-probabilities; if so, those of the distribution that it samples from."""
     rollout = args.rollout
     if rollout.mismatch is None:
         rollout.mismatch = "stop" if real or args.train.run_dir else "off"

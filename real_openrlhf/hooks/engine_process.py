@@ -15,8 +15,8 @@ WANTED = "REAL_ENGINE_ENDS_WITH_PARENT"
 PATIENCE = 10.0  # seconds for an end in order
 
 
-def wish() -> None:
-    """Of this process's engines; others that use vLLM in this environment are left alone."""
+def end_engines_with_this_process() -> None:
+    """For the engines of this process only, not for other users of vLLM in this environment."""
     os.environ[WANTED] = "1"
 
 

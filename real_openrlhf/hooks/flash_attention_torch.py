@@ -104,7 +104,7 @@ def attention(
     position_ids: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Of (batch, heads, tokens, width); what comes back is (batch, tokens, heads, width)."""
+    """Takes (batch, heads, tokens, width), returns (batch, tokens, heads, width)."""
     if dropout or any(others.get(name) is not None for name in ("softcap", "s_aux")):
         refuse("this model asks for dropout, a cap of its scores or attention sinks")
     if others.get("is_causal") is False or not getattr(module, "is_causal", True) or query.shape[2] != key.shape[2]:

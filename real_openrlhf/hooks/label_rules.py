@@ -12,7 +12,7 @@ Rule = Callable[[Sequence["Rollout"]], Sequence[Label]]
 
 @dataclass(frozen=True)
 class Rollout:
-    """What a rule may read of a rollout. It has a verdict and tokens: others are ignored whatever a rule says."""
+    """The columns of a rollout for a rule. Rollouts without verdict or tokens never reach it: they are ignored."""
 
     reward: float  # the verifier's score
     tokens: int  # of the answer

@@ -77,7 +77,7 @@ class LogitFreeHead:
             self.head.forward = forward
 
     def log_probs(self, hidden: Tensor, labels: Tensor, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """Of (tokens, width), inside the head's forward."""
+        """For hidden states (tokens, width), inside the head's forward."""
         factors = head_factors(hidden, self.layer.weight, self.layer.bias)
         if self.head is not self.layer:
             for name in self.head.active_adapters:

@@ -35,7 +35,7 @@ def wrap(owner: Any, name: str, around: Callable) -> None:
 
 
 class StepGuard:
-    """What stands around four methods of an engine and its optimizer, in the order in which a step calls them.
+    """Wraps four methods of an engine and its optimizer, in the order in which a step calls them.
 
     Losses are watched in themselves: PPO's clamp gives a nan log-probability the gradient 0. One number per step tells
     all ranks. Gradients: DeepSpeed knows each group's norm before the first weight changes, the same on all ranks. One

@@ -1,4 +1,4 @@
-"""What makes no sense with `--actor.policy_loss_type real`: what, why, and the fix, before anything is loaded."""
+"""Refusals with `--actor.policy_loss_type real`: the defect, the reason and the fix, before anything is loaded."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def problems(args: SimpleNamespace) -> Iterator[str]:
 
 
 def deal_problems(args: SimpleNamespace) -> Iterator[str]:
-    """What makes no sense with `--train.deal groups` and one of upstream's losses."""
+    """Refusals with `--train.deal groups` and one of upstream's losses."""
     yield from _batches(args)
     yield from _offload(args)
     if args.algo.advantage.estimator == "gae":

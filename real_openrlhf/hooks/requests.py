@@ -1,4 +1,4 @@
-"""What vLLM is sent with each prompt: sampling parameters, and the tokenizer, which an engine is given once."""
+"""vLLM gets sampling parameters with each prompt, and the tokenizer once an engine."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ __all__ = ["Requests", "executor", "held", "seeded_by_index"]
 
 
 @dataclass(frozen=True)
-class Sent:
+class TokenizerRef:
     """Stands for a tokenizer, which takes 0.4 s to unpickle with a vocabulary of 152,000 words."""
 
     ref: ray.ObjectRef
@@ -30,7 +30,7 @@ class Requests:
         self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
         self.text = bool(args.train.agent_func_path)  # an agent reads the engine's; else tokens are all that is used
-        self.tokenizer = Sent(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
+        self.tokenizer = TokenizerRef(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:
         """Upstream's, with the log-probability of each sampled token and of no other, and the prompt's seed.
@@ -53,7 +53,7 @@ _loading: dict[ray.ObjectRef, asyncio.Future] = {}  # of this engine's process: 
 
 async def held(tokenizer: Any) -> Any:
     """The engine's end: the tokenizer itself, however many requests ask for it at once."""
-    if not isinstance(tokenizer, Sent):
+    if not isinstance(tokenizer, TokenizerRef):
         return tokenizer
     if tokenizer.ref not in _loading:
         _loading.clear()
@@ -70,7 +70,7 @@ def executor(url: str | list[str] | None) -> Any:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     offer_stacks()
-    engine_process.wish()  # this process is about to start one
+    engine_process.end_engines_with_this_process()  # this process is about to start one
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the controller of a run does around OpenRLHF's steps: the log, evaluations at both ends, and how it goes on."""
+"""The controller's work around OpenRLHF's steps: the log, evaluations at both ends, and the resume."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ class RunController:
         return metrics
 
     def group_stats(self, samples: list) -> dict[str, float]:
-        """Of all rollouts; upstream's own statistics are of those that ranks hold."""
+        """Statistics of all rollouts; upstream's own cover only rollouts that ranks hold."""
         maker = self.trainer.experience_maker
         own = self.trainer._compute_rollout_stats(samples) if getattr(maker, "skips", False) else {}
         if self.log:

@@ -164,7 +164,7 @@ class RunStrategy(DeepspeedStrategy):
         self.print(f"Deleted checkpoint {folder} ({why})")
 
     def own_average(self) -> dict:
-        """What this rank holds of the moving average, which no checkpoint of OpenRLHF's has."""
+        """This rank's part of the moving average, which OpenRLHF's checkpoints lack."""
         if self.average is None:
             return {}
         return {AVERAGE: [_own_part(parameter).detach().cpu().clone() for parameter in self.average.parameters()]}
@@ -200,7 +200,7 @@ class RunStrategy(DeepspeedStrategy):
 
 
 def _empty(folder: Path) -> None:
-    """What an interrupted write left there goes first."""
+    """Make an empty folder; files of an interrupted write go first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
 

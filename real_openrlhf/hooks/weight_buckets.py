@@ -1,4 +1,4 @@
-"""What vLLM is handed at once: about 1 GB of weights instead of one tensor.
+"""vLLM gets about 1 GB of weights at once instead of one tensor.
 
 For each tensor that it hands over OpenRLHF calls every engine, gathers a handle from every rank and waits for all. A
 bucket goes that way as if it were one flat tensor, and the engine's end takes it apart again.

@@ -1,1 +1,1 @@
-"""What `real_openrlhf.patching` is made of; standard library only, for environments that are half built."""
+"""The parts of `real_openrlhf.patching`; standard library only, for environments that are half built."""

@@ -14,7 +14,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class FileDiff:
-    """What one patch does to one file; `creates` and `deletes` say that the file is absent before or after."""
+    """The change of one file by one patch; `creates` and `deletes`: the file is absent before or after."""
 
     patch: str
     path: str

@@ -1,1 +1,1 @@
-"""What a run is made of: recipes, algorithms and the user's flags become a plan."""
+"""Recipes, algorithms and the user's flags become the plan of a run."""

@@ -96,7 +96,7 @@ _BASELINES = (
     Algorithm(
         "dapo",
         "DAPO",
-        "baseline: GRPO with clip-higher and the token mean, which is what the paper takes of DAPO",
+        "baseline: GRPO with clip-higher and the token mean, as the paper runs DAPO",
         "OpenRLHF's loss, the paper's settings",
         {
             "--actor.policy_loss_type": own("ppo", "the clipped token ratio of PPO and GRPO"),
@@ -123,7 +123,7 @@ _BASELINES = (
     Algorithm(
         "cispo",
         "CISPO",
-        "baseline: clipped importance weights, constants of the loss, so that no token loses its gradient",
+        "baseline: clipped importance weights as constants, so every token keeps its gradient",
         "MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5; not in the paper",
         {
             "--actor.policy_loss_type": own("cispo", "advantages as GRPO's"),
@@ -138,11 +138,11 @@ _BASELINES = (
     Algorithm(
         "reinforce",
         "REINFORCE",
-        "control: CISPO with no clipping at all; beside `dapo` and `cispo`, what clipping does",
-        "MiniMax-M1 (arXiv 2506.13585), what CISPO starts from; not in the paper",
+        "control: CISPO without clipping, to show the effect of clipping",
+        "MiniMax-M1 (arXiv 2506.13585), CISPO's starting point; not in the paper",
         {
             "--actor.policy_loss_type": own("reinforce", "advantages as GRPO's, importance weights unclipped"),
-            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`, from which only clipping tells it"),
+            "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`: the three differ in clipping only"),
             **_NO_MORE_KL,
         },
     ),

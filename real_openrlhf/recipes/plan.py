@@ -102,7 +102,7 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """What Ray has to offer for all roles together."""
+        """The GPUs that Ray must offer for all roles together."""
         policy = math.prod(self.layout)
         beside = {"--train.colocate_all", "--train.colocate_actor_ref"} & self.flags.keys() or not self.needs_reference
         return policy + self.engine_gpus + (0 if beside else policy)
@@ -161,7 +161,7 @@ def _own_settings(plan: Plan) -> dict[str, Setting]:
 
 
 def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
-    """What follows from the layout, the number of steps and the size of the data."""
+    """Flags that follow from the layout, the number of steps and the size of the data."""
     derived = _own_settings(plan)
     try:
         nodes, gpus = plan.layout

@@ -9,7 +9,7 @@ from typing import Any
 
 from real_openrlhf.recipes.setting import Recipe, Setting, code, own, paper
 
-# Rows of the prepared training sets, for a dry run before they are on disk; a file that is there is counted.
+# Rows of the published training sets, for a dry run without their files; a file on disk is counted.
 TRAINING_ROWS = {"deepscaler": 40_315, "dapo17k": 17_398}
 
 _BATCH = {
@@ -174,7 +174,7 @@ _CPU_SIZES = {
 _CPU_LIKE_GPU = replace(
     _CPU,
     name="cpu-like-gpu",
-    about="what a GPU run does, on two cores: packing, token budgets, sleep, recomputation",
+    about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
     settings={
         **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag not in _NOT_ON_CPU},
         **_CPU_SIZES,

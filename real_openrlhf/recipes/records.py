@@ -1,4 +1,4 @@
-"""What a run shows of its flags, what run.json keeps of them, and whether a command asks for what is there already."""
+"""A run's flags on the terminal and in run.json, and whether a finished run has the same flags."""
 
 import sys
 from collections.abc import Mapping

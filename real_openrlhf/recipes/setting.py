@@ -1,4 +1,4 @@
-"""What the rows of the recipes are made of: a flag's value with its origin, a recipe, an algorithm.
+"""The types of recipes: a flag's value with its origin, a recipe, an algorithm.
 
 Standard library only. Text in “curly quotes” is the paper's own.
 """

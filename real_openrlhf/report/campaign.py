@@ -25,7 +25,7 @@ def is_campaign(folder: Path) -> bool:
 def write(
     folder: Path, records: Mapping[str, dict], lines: Mapping[str, Sequence[dict]], sources: Mapping[str, str]
 ) -> None:
-    """Of each run its record and its logged lines; `sources` are hashes of the files that these were read from."""
+    """Write each run's record and logged lines; `sources` are hashes of the files behind them."""
     flat = {run: _flat(record) for run, record in records.items()}
     keys = list(dict.fromkeys(key for record in flat.values() for key in record))
     common = {}

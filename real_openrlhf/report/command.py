@@ -14,13 +14,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN_DIR",
         help="run folders, TensorBoard logs of stock OpenRLHF, or a folder of such",
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where figures, tables and page go")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for figures, tables and page")
     parser.add_argument(
         "--map",
         nargs=2,
         metavar="FLAG",
-        help="two flags that the runs vary, like actor.adam.lr train.batch_size: heat maps of where each method works "
-        "and where it breaks, and a table of the cells, in place of curves",
+        help="two flags that the runs vary, like actor.adam.lr train.batch_size: draw heat maps of where each method "
+        "works and where it breaks, and a table of their cells, instead of curves",
     )
 
 

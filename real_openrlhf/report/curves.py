@@ -1,4 +1,4 @@
-"""What is drawn: the paper's metrics by name, and each setting's curve of one of them."""
+"""The paper's metrics by name, and each setting's curve of one metric."""
 
 import re
 from collections.abc import Sequence

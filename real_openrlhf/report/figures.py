@@ -1,4 +1,4 @@
-"""What each figure shows: a list of panels with one legend."""
+"""The content of each figure: a list of panels with one legend."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -124,7 +124,10 @@ def _laid_out(
     both = [_in_order({place[side] for grid in found.values() for place in grid}) for side in (0, 1)]
     for flag, values in zip(across, both, strict=True):
         if len(values) < 2:
-            raise UserError(f"--map {flag.removeprefix('--')}: {flag} is {''.join(values) or 'missing'} in all runs.")
+            raise UserError(
+                f"--map {flag.removeprefix('--')}: {flag} is {''.join(values) or 'missing'} in all runs. Name a flag "
+                "that varies."
+            )
     return found, both[0], both[1], [flag.removeprefix("--") for flag in across]
 
 

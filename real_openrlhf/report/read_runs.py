@@ -31,7 +31,7 @@ class UnreadableRun(UserError):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one training run was and what it logged, by phase and key."""
+    """One training run and its logged numbers, by phase and key."""
 
     path: Path
     name: str
@@ -129,7 +129,7 @@ def _read_campaign(folder: Path) -> list[Run]:
 
 
 def word(value: object, longest: int = LABEL) -> str:
-    """What a run says of itself, fit for a label or a page: short, on one line, without controls."""
+    """A run's own text, fit for a label or a page: short, on one line, without control characters."""
     text = (value if isinstance(value, str) else str(tame(value)))[: 2 * longest]
     text = plain(" ".join(text.split()))
     return text if len(text) <= longest else text[: longest - 1] + "…"
@@ -221,7 +221,7 @@ def _is_ours(row: Any) -> bool:
 
 
 def _float(value: float) -> float:
-    """Whatever no axis can show counts as infinite."""
+    """A number too large for an axis becomes infinite."""
     return float(value) if abs(value) < LARGEST else math.inf
 
 

@@ -1,4 +1,4 @@
-"""What the report's tables say."""
+"""The content of the report's tables."""
 
 import math
 import re
@@ -71,7 +71,7 @@ PROTOCOL |= {"think": "closed thinking", "limit": "only the first"}
 
 
 def protocol(settings: object) -> str:
-    """What a score cannot be compared without."""
+    """The settings that two scores must share to be compared."""
     if not isinstance(settings, dict):
         return "protocol unknown"
     return ", ".join(f"{words} = {settings[key]}" for key, words in PROTOCOL.items() if settings.get(key) is not None)

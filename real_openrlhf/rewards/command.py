@@ -67,9 +67,9 @@ def _rows(path: Path) -> Iterator[dict]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
-        raise UserError(f"--input {path}: no such file.") from None
+        raise UserError(f"--input {path}: no such file. Check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--input {path}: cannot be read as text ({error}).") from None
+        raise UserError(f"--input {path}: cannot be read as text ({error}). Save it as UTF-8.") from None
     empty = True
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -78,16 +78,14 @@ def _rows(path: Path) -> Iterator[dict]:
         try:
             row = parsed(line)
         except ValueError:
-            raise UserError(
-                f"--input {path}: line {number} is not JSON. One JSON object a line is expected."
-            ) from None
+            raise UserError(f"--input {path}: line {number} is not JSON. Write one JSON object a line.") from None
         if not isinstance(row, dict):
-            raise UserError(f"--input {path}: line {number} is not a JSON object.")
+            raise UserError(f"--input {path}: line {number} is not a JSON object. Write one a line.")
         missing = [column for column in ("response", "label") if column not in row]
         if missing:
-            raise UserError(f"--input {path}: line {number} lacks `{'` and `'.join(missing)}`.")
+            raise UserError(f"--input {path}: line {number} lacks `{'` and `'.join(missing)}`. Every line needs both.")
         if not isinstance(row["response"], str):
-            raise UserError(f"--input {path}: line {number}: `response` must be text.")
+            raise UserError(f"--input {path}: line {number}: `response` must be text. Change that row.")
         yield row
     if empty:
-        raise UserError(f"--input {path}: the file is empty.")
+        raise UserError(f"--input {path}: the file is empty. Write one JSON object a line.")

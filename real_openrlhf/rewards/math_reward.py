@@ -56,7 +56,7 @@ def _think(prompt: str) -> Think:
 
 
 def _response(query: str, prompt: str) -> str | None:
-    r"""What follows the prompt, whose own words may contain `\boxed{}`; None where the prompt is not in the query."""
+    r"""The text after the prompt, which may itself contain `\boxed{}`; None if the query lacks the prompt."""
     if query.startswith(prompt):
         return query[len(prompt) :]
     _, found, response = query.partition(prompt[-_PROMPT_END:])

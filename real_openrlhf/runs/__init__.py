@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, and how it ended."""
+"""Run folders: their records, and how a run ended."""

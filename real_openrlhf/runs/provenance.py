@@ -1,4 +1,4 @@
-"""What a run was made with: the code, its patches, the packages, and by hash its data.
+"""The origin of a run: code, patches, packages, and hashes of its data.
 
 Standard library only. `code` names the tree that ran, so that anybody can get it back: `git show TREE:path`.
 """

@@ -163,7 +163,7 @@ def last_step(log: Path) -> int:
 
 
 def is_trained(path: Path) -> bool:
-    """Whether a process of the run is there, or of the command that watches it."""
+    """Whether a process of the run lives, or the command that watches it."""
     try:
         with open(path / LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -187,7 +187,7 @@ def only_one(path: Path) -> Iterator[int]:
 
 
 def _locked(lock: IO) -> bool:
-    """Who only asks whether a run is trained holds the lock for a moment."""
+    """Try for half a second: a command that only asks for the state holds the lock for a moment."""
     for _ in range(10):
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -53,22 +53,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
     parser.epilog = _epilog()
-    parser.add_argument("--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--dry-run", action="store_true", help="print and check everything, start nothing")
-    parser.add_argument("--model", help=f"a folder, a hub id, or {smollm2.NAME}: instead of the recipe's")
-    parser.add_argument("--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or a JSONL file of your own")
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="where sets are prepared (%(default)s)")
-    parser.add_argument("--seed", type=whole, metavar="N", help="of data order, sampling and initialisation")
-    parser.add_argument("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all that the data has")
-    parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs a node")
     parser.add_argument(
-        "--nodes", type=whole, metavar="N", help="more than one needs a Ray cluster, named by RAY_ADDRESS"
+        "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below (default: %(default)s)"
     )
-    parser.add_argument("--working-dir", type=Path, help="for `ray job submit`: made by `real-openrlhf patch export`")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where run folders are (%(default)s)")
-    parser.add_argument("--run-name", help="default: recipe, algorithm, seed and time")
-    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint, if there is one")
+    parser.add_argument(
+        "--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="see below (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print and check every flag, estimate memory, start nothing"
+    )
+    parser.add_argument("--model", help=f"a folder, a hub id or {smollm2.NAME} (default: the recipe's model)")
+    parser.add_argument(
+        "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, default=Path("data"), help="folder of prepared sets (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=whole, metavar="N", help="seed of data order, sampling and initialisation")
+    parser.add_argument("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all of the data")
+    parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs of each node")
+    parser.add_argument(
+        "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
+    )
+    parser.add_argument(
+        "--working-dir", type=Path, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
+    )
+    parser.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), help="folder of run folders (default: %(default)s)"
+    )
+    parser.add_argument("--run-name", help="name of the run folder (default: recipe, algorithm, seed and time)")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the newest unfinished run from its last checkpoint, or start one",
+    )
 
 
 def _epilog() -> str:
@@ -79,7 +97,7 @@ def _epilog() -> str:
             *(f"  {recipe.name:{width}}  {recipe.about}" for recipe in RECIPES.values()),
             "algorithms:",
             *(f"  {algorithm.name:{width}}  {algorithm.about}" for algorithm in ALGORITHMS.values()),
-            "OpenRLHF's own flags win over the recipe, and --no-FLAG takes one out of it. All of them:",
+            "OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it. All flags:",
             "  python -m openrlhf.cli.train_ppo_ray --help",
         ]
     )
@@ -87,7 +105,7 @@ def _epilog() -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for; the plan follows from it and from the run's folder."""
+    """A parsed command line; the plan follows from it and from the run's folder."""
 
     args: argparse.Namespace
     recipe: Recipe

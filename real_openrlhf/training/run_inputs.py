@@ -69,7 +69,7 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
 
 
 def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
-    """What these flags read, is not there, and can be made."""
+    """Missing files that these flags read and this package can make."""
     files = [
         Prepared(name, default(name).folder() / part)
         for name in TASKS

@@ -41,7 +41,7 @@ def test_a_map_is_drawn_as_soon_as_both_flags_vary():
 
 
 def test_a_grid_without_values_is_refused():
-    with pytest.raises(UserError, match="--grid actor.adam.lr: give the values"):
+    with pytest.raises(UserError, match="--grid actor.adam.lr: give its values"):
         command.entries(["real"], 1, 1, [["actor.adam.lr"]])
 
 

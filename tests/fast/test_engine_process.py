@@ -25,7 +25,7 @@ def engine():
 
 if __name__ == "__main__":
     if "wished" in sys.argv:
-        engine_process.wish()
+        engine_process.end_engines_with_this_process()
     multiprocessing.get_context("spawn").Process(target=engine).start()
     time.sleep(60)
 """

@@ -315,7 +315,7 @@ def test_another_model_does_not_continue(sampled, evaluate, model, capsys):
         (["--benchmarks", "/no/such.jsonl"], "no file or folder /no/such.jsonl"),
         (["--benchmarks", "aime24", "--data-dir", "/no/folder"], "no file or folder /no/folder"),
         (["--max-new-tokens", "62"], "the model's context is 64. Use --max-new-tokens 60 or less"),
-        (["--top-p", "0"], "--top-p must lie above 0"),
+        (["--top-p", "0"], "--top-p above 0 and at most 1"),
         (["--grader", "guess"], "unknown grader guess"),
         (["--seed", "43"], "was sampled with seed = 42, now it is 43"),
     ],

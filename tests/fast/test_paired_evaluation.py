@@ -94,7 +94,7 @@ def test_what_is_no_pair_is_refused(tmp_path, capsys, options, said):
     [
         (["--compare", "none", "none"], "none has no results.json"),
         (["--compare", "none", "none", "--model", "m"], "Leave --model out"),
-        (["--model", "m"], "give --model and --out"),
+        (["--model", "m"], "--model or --out is missing"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, words, said):

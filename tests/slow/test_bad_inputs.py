@@ -107,13 +107,13 @@ def _nothing(folder: Path) -> None:
 
 
 DATA = [
-    Case("data missing", _gone("rows.jsonl"), "rows.jsonl does not exist. Name a file that does"),
+    Case("data missing", _gone("rows.jsonl"), "rows.jsonl does not exist. Name an existing file"),
     Case("data empty", _file("rows.jsonl", ""), "rows.jsonl is empty. Prepare it again"),
     Case("data is a folder", _folder("rows.jsonl"), "rows.jsonl is a folder. Name a file in it"),
     Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 rows of training data do not fill one"),
     Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "cannot be read", nobody=True),
     Case("a table that is missing", _nothing, "rows.parquet does not exist", "--data rows.parquet"),
-    Case("a set that nobody knows", _nothing, "dapo17 does not exist. Name a file that does", "--data dapo17"),
+    Case("a set that nobody knows", _nothing, "dapo17 does not exist. Name an existing file", "--data dapo17"),
     Case("a line cut off", _rows('{"prompt": "1=", "lab'), "line 65 is not JSON"),
     Case("a list for a row", _rows('["12=", "21"]'), "line 65 is not a JSON object"),
     Case("a million brackets", _rows("[" * 1_000_000), "line 65 is not JSON (it is nested too deep)"),
@@ -137,7 +137,7 @@ DATA = [
 CONFIG, WEIGHTS, TOKENIZER = "model/config.json", "model/model.safetensors", "model/tokenizer_config.json"
 MODELS = [
     Case("model missing", _nothing, "model nowhere does not exist", "--model nowhere"),
-    Case("model is a file", _nothing, "model rows.jsonl does not exist. Give a folder", "--model rows.jsonl"),
+    Case("model is a file", _nothing, "model rows.jsonl is a file. Give an existing folder", "--model rows.jsonl"),
     Case("a hub id out of reach", _nothing, "which is not in the cache", "--model no/such-model"),
     Case("no configuration", _gone(CONFIG), "is a folder without config.json"),
     Case("a broken configuration", _file(CONFIG, "{"), "config.json is not JSON"),

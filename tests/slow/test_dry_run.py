@@ -136,8 +136,8 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
         "--train.batch_size 100 (samples) does not hold whole groups of",
         "--actor.dual_clip clips a PPO ratio",
         "--rollout.max_tokens_per_gpu 100 cannot hold one sample of --data.max_len 9216",
-        "model /not/there does not exist. Give a folder that does, or a hub id",
-        "--data.prompt_dataset /not/there.jsonl does not exist. Name a file that does",
+        "model /not/there does not exist. Give an existing folder, or a hub id",
+        "--data.prompt_dataset /not/there.jsonl does not exist. Name an existing file",
     ):
         assert any(expected in problem for problem in problems), expected
     assert len(problems) == 10

@@ -7,7 +7,7 @@ import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from real_openrlhf.hooks.requests import Requests, Sent, held
+from real_openrlhf.hooks.requests import Requests, TokenizerRef, held
 
 
 def requests(mismatch="off", seeded=False, agent=None) -> Requests:
@@ -52,9 +52,9 @@ class Loads:
 
 def test_prompts_that_come_at_once_share_one_load_and_another_run_has_its_own():
     async def engine(first: Loads, second: Loads) -> None:
-        assert await asyncio.gather(*(held(Sent(first)) for _ in range(16))) == ["first"] * 16
-        assert await held(Sent(first)) == "first"
-        assert await held(Sent(second)) == "second"
+        assert await asyncio.gather(*(held(TokenizerRef(first)) for _ in range(16))) == ["first"] * 16
+        assert await held(TokenizerRef(first)) == "first"
+        assert await held(TokenizerRef(second)) == "second"
         assert await held("a tokenizer that was not sent") == "a tokenizer that was not sent"
 
     first, second = Loads("first"), Loads("second")

@@ -1,4 +1,4 @@
-"""What an update's log needs beside the loss: the same for REAL's trainer and for OpenRLHF's own loop."""
+"""An update's numbers for the log, the same for REAL's trainer and OpenRLHF's own loop."""
 
 from __future__ import annotations
 

@@ -38,14 +38,14 @@ class Mismatch:
         self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
 
     def metrics(self, sums: Tensor, largest: Tensor, step: int) -> dict[str, float]:
-        """What is logged of the gaps of all ranks; raises where the two are unrelated."""
+        """The logged numbers of all ranks' gaps; raises if vLLM and the policy are unrelated."""
         found = mismatch_metrics(sums, largest)
         mean = found["mismatch/mean"]
         if not mean <= self.stop_above and self.stops:
             raise MismatchError(
                 f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "
                 f"differ by {mean:.3g} on average, {self.warn_above:.2g} is what the number format explains. "
-                f"{LOOK_AT}. --rollout.mismatch log goes on all the same"
+                f"{LOOK_AT}. --rollout.mismatch log never ends the run"
             )
         if mean > self.warn_above:
             self.say(

@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass
 class Forward:
-    """What the policy says of a micro-batch; differentiable unless it was a scoring pass."""
+    """A forward pass of a micro-batch; differentiable unless it was a scoring pass."""
 
     log_probs: Tensor
     scores: Tensor
@@ -228,7 +228,7 @@ class RealActorTrainer(ActorPPOTrainer):
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
 
     def status(self, table: StepTable, meter: Meter) -> dict[str, float]:
-        """What is logged of an optimizer step, the same on every rank."""
+        """The logged numbers of an optimizer step, the same on every rank."""
         meter.gather(self.dp_group)
         norm = self.strategy.get_grad_norm(self.actor)
         return {

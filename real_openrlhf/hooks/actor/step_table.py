@@ -26,7 +26,7 @@ class StepTable:
 
     @property
     def denominator(self) -> int:
-        """What the loss is a mean over."""
+        """The denominator of the loss."""
         return max(self.step.num_rollouts if self.settings.mean_over_rollouts else self.step.num_groups, 1)
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
@@ -50,7 +50,7 @@ class StepTable:
         return self.weights[rows] if len(rows) else self.weights.new_zeros(1)
 
     def metrics(self, score_drift: Tensor) -> dict[str, float]:
-        """What the whole table says, when it is full."""
+        """The metrics of the full table."""
         weighed = self.weigh(torch.arange(len(self.scores)))
         trained = torch.zeros_like(self.step.labels, dtype=torch.bool)
         for wave in self.step.waves:

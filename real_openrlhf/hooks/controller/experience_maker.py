@@ -1,4 +1,4 @@
-"""What the controller makes of rollouts and sends to the training ranks: REAL's labels, or upstream's advantages."""
+"""The controller turns rollouts into labels (REAL) or advantages (upstream's losses), and sends them to the ranks."""
 
 import math
 import time
@@ -201,7 +201,7 @@ def planned_experiences(
 
 
 def rollout_means(items: list[Experience]) -> dict[str, float]:
-    """What upstream logs of the rollouts themselves, of all: rewards, lengths, the reward function's extra logs."""
+    """Upstream's logged numbers of all rollouts: rewards, lengths, the reward function's extra logs."""
     rows = [
         [*(float(item.info[name]) for name in sorted(items[0].info)), *(float(getattr(item, f)) for f in EPISODE)]
         for item in items
@@ -230,7 +230,7 @@ def describe(
 
 
 def columns_of(sample: Experience) -> Experience:
-    """What a forward needs of a rollout."""
+    """The columns of a rollout that a forward needs."""
     return Experience(
         sequences=sample.sequences, action_mask=sample.action_mask, attention_mask=sample.attention_mask, info={}
     )
@@ -242,5 +242,5 @@ def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
 
 
 def limit_of(args: SimpleNamespace, dynamic: bool) -> Limit:
-    """Of a micro-batch, for training (`args.train`) or a forward without gradient (`args.rollout`)."""
+    """The limit of a micro-batch for training (`args.train`) or for a forward without gradient (`args.rollout`)."""
     return Limit(max_tokens=args.max_tokens_per_gpu) if dynamic else Limit(size=args.micro_batch_size)

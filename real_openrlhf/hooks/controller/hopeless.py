@@ -1,4 +1,4 @@
-"""A run that cannot learn any more is told, and then ended: on GPUs its rest is days of rent for nothing."""
+"""Warn of a run that cannot learn any more, then end it: on GPUs its rest is days of rent for nothing."""
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ class HopelessRunError(RuntimeError):
 
 
 def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
-    """What a step can lack, in words that name a remedy, and how its logged numbers say so."""
+    """A defect of a step, in words that name a remedy, with its test on the logged numbers."""
     found: dict[str, Callable[[Values], bool]] = {
         "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": _all_cut,
         "the reward function has no verdict on more than half of the responses: see verifier/ignored_*": _ignored,
@@ -60,7 +60,7 @@ class HopelessCounter:
         self.steps = dict.fromkeys(self.reasons, 0)
 
     def see(self, values: Values) -> str | None:
-        """Of a step that was logged: what to warn of, once, after half of the steps after which it is an error."""
+        """Count a logged step; return a warning, once, after half of the steps that end the run."""
         warning = None
         for reason, holds in self.reasons.items():
             self.steps[reason] = self.steps[reason] + 1 if holds(values) else 0

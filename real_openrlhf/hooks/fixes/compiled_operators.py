@@ -1,4 +1,4 @@
-"""What DeepSpeed compiles when a run first needs it, and what it asks before: as little as training takes.
+"""DeepSpeed compiles operators at their first use, and asks about the CPU before: as little as training needs.
 
 Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's does the same and takes its place: fused on GPUs,
 plain on CPU, so that committed runs can be made again. Only the one for offloaded states is compiled
@@ -44,7 +44,7 @@ def compile_less() -> None:
 
 @functools.cache
 def cpu_info() -> dict:
-    """What DeepSpeed asks py-cpuinfo two or three times an operator, which starts a process of a second each time."""
+    """DeepSpeed asks py-cpuinfo for this two or three times an operator; each time starts a process of a second."""
     listed = Path("/proc/cpuinfo").read_text().partition("\n\n")[0] if platform.machine() == "x86_64" else ""
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in listed.splitlines())}
     if not {"flags", "vendor_id"} <= fields.keys():

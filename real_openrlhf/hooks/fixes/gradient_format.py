@@ -19,5 +19,5 @@ def accumulate_as_flagged(engine: Any) -> None:
 
 
 def converted(tensors_of: Callable, parameters: list, dtype: torch.dtype) -> list[torch.Tensor]:
-    """What DeepSpeed keeps of the first micro-batch, and adds the others to."""
+    """DeepSpeed keeps these tensors of the first micro-batch, and adds the others to them."""
     return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]

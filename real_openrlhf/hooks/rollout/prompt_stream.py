@@ -26,7 +26,7 @@ class PromptStream:
 
     @property
     def draws(self) -> Counter[bytes]:
-        """Of each prompt; none where samples have no seeds."""
+        """Draws of each prompt; empty if samples have no seeds."""
         seeds = self.generator.requests.seeds if self.generator is not None else None
         return seeds.draws if seeds else Counter()
 

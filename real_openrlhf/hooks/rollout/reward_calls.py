@@ -24,7 +24,7 @@ KINDS = ("no_reward", "no_number", "wrong_length", "not_finite", "raises", "exit
 
 
 class Fault(Exception):
-    """What a reward function did instead of giving a reward; `kind` is a short name for counting."""
+    """A fault of a reward function; `kind` is a short name for counting."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -32,7 +32,7 @@ class Fault(Exception):
 
 
 class RewardCalls:
-    """Of one rollout actor. A call that hangs keeps its thread, which nobody waits for."""
+    """The calls of one rollout actor. A call that hangs keeps its thread, and nobody waits for it."""
 
     def __init__(self, function: Callable, seconds: float | None = None) -> None:
         self.function = function
@@ -89,7 +89,7 @@ class RewardCalls:
 
 
 def checked(value: Any) -> dict:
-    """What a reward function returned, as numbers; `Fault` where it is none of what is asked for."""
+    """A reward function's result as numbers; raises `Fault` for anything else."""
     if not isinstance(value, dict) or "rewards" not in value:
         raise Fault("no_reward", f"it returned {_kind(value)}, not a dict with rewards, scores and extra_logs")
     reward = number("rewards", value["rewards"])

@@ -1,1 +1,1 @@
-"""What is asked before a run starts: flags, data, model, reward, memory."""
+"""Checks before a run starts: flags, data, model, reward, memory."""

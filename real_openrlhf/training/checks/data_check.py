@@ -18,11 +18,11 @@ HUGE = 500  # bytes a token: more than any token has, so that what is longer nee
 
 
 class BadRow(ValueError):
-    """What is wrong with a row, and the fix."""
+    """The defect of a row, and the fix."""
 
 
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
-    """What is wrong with the files behind a flag; of each file the first thing only."""
+    """Find defects of the files behind a flag; of each file the first only."""
     for name in plan.text(flag).split(","):
         path = Path(name)
         try:
@@ -35,11 +35,11 @@ def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
             else:
                 findings.notes.append(f"{flag} {name} is not a JSONL file: its rows were not checked")
         except OSError as error:
-            findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a file that can.")
+            findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a readable file.")
 
 
 def _absent(flag: str, name: str) -> str:
-    return f"{flag} {name} does not exist. Name a file that does, or a prepared set: `real-openrlhf data --help`."
+    return f"{flag} {name} does not exist. Name an existing file or a prepared set: `real-openrlhf data --help`."
 
 
 def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
@@ -114,7 +114,7 @@ class PromptLengths:
 
 @dataclass
 class Rows:
-    """What is known of a file's rows so far."""
+    """Facts about a file's rows so far."""
 
     columns: dict[str, str]  # flag -> column, of those that the run reads
     chat: bool

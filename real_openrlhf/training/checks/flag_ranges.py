@@ -42,7 +42,7 @@ RANGES = {
 
 
 def out_of_range(plan: Plan, flag: str) -> str | None:
-    """Of a flag whose words the parser takes."""
+    """The defect of a flag that the parser accepts, or None."""
     said = f"{flag} {plan.text(flag)}"
     if flag in POSITIVE and plan.number(flag) < 1:
         return f"{said}: nothing can be done with that. Give 1 or more."

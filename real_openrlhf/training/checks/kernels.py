@@ -29,7 +29,7 @@ def lines(plan: Plan) -> list[str]:
 
 
 def problems(plan: Plan) -> list[str]:
-    """What is missing on this machine."""
+    """Packages and compilers that this machine lacks."""
     found = []
     name = plan.text(ATTENTION)
     package = PACKAGES.get(name)

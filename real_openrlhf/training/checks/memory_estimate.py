@@ -1,4 +1,4 @@
-"""What a run will need before it is rented: memory of GPUs and machines, tokens per step, disk for checkpoints.
+"""Needs of a run, before you rent GPUs: memory of GPUs and machines, tokens per step, disk for checkpoints.
 
 Standard library only. These are sums over known tensors, rounded up where a choice is the allocator's; what CUDA,
 NCCL and fragmentation add is one line of its own. Nobody has held them against a GPU yet.
@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE, resident_bytes
+from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, resident_bytes
 from real_openrlhf.recipes.plan import Plan
 
 GB = 1e9
@@ -100,7 +100,7 @@ def trained_parameters(shape: Shape, plan: Plan) -> int:
 
 
 def gradient_bytes(plan: Plan) -> int:
-    """Of the format in which micro-batches are added up."""
+    """Bytes of a number in the format that sums up micro-batches."""
     return 4 if plan.text("--ds.grad_accum_dtype") == "fp32" else 2
 
 
@@ -110,7 +110,7 @@ def offloads_reference(plan: Plan) -> bool:
 
 
 def tokens(plan: Plan, when: str) -> int:
-    """Of one micro-batch: with gradients (TRAIN), or without (ROLLOUT)."""
+    """Tokens of one micro-batch: with gradients (TRAIN), or without (ROLLOUT)."""
     if "--train.dynamic_batch_enable" not in plan.flags:
         return plan.number(f"--{when}.micro_batch_size") * plan.number("--data.max_len")
     return plan.number(f"--{when}.max_tokens_per_gpu") or plan.number("--train.max_tokens_per_gpu")
@@ -163,7 +163,7 @@ def head_work(shape: Shape, plan: Plan) -> float:
     # A token: what is kept, 8 bytes per hidden number; its gradient in fp32, a block's part of it, and in bf16.
     # A block: logits and their powers in fp32, the bf16 copy of these for the tensor cores, and its rows of the
     # weight's gradient in fp32. The weight itself is read as it is: fp32 sums need no fp32 copy of it on a GPU.
-    return tokens(plan, TRAIN) * (8 + 4 + 4 + 2) * shape.hidden + LOGITS_AT_ONCE * (4 + 4 + 2 + 2)
+    return tokens(plan, TRAIN) * (8 + 4 + 4 + 2) * shape.hidden + LOGITS_AT_ONCE_ON_GPU * (4 + 4 + 2 + 2)
 
 
 def rollout_work(shape: Shape, plan: Plan) -> float:
@@ -171,7 +171,7 @@ def rollout_work(shape: Shape, plan: Plan) -> float:
     count = tokens(plan, ROLLOUT)
     layer = count * 2 * (2 * shape.hidden + 3 * shape.intermediate)
     if "--ds.logit_free" in plan.flags:
-        return max(layer, count * 4 * shape.hidden + LOGITS_AT_ONCE * (4 + 4))
+        return max(layer, count * 4 * shape.hidden + LOGITS_AT_ONCE_ON_GPU * (4 + 4))
     return max(layer, count * shape.vocabulary * (2 + 4))
 
 

@@ -1,4 +1,4 @@
-"""Whether a model is one: by its files' headers, before gigabytes of it are loaded on every rank."""
+"""Check a model by its files' headers, before every rank loads gigabytes of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 class Broken(ValueError):
-    """What is wrong with a model's file, and the fix."""
+    """The defect of a model's file, and the fix."""
 
 
 def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
@@ -29,8 +29,9 @@ def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | N
             return None
         return _object(config, findings)
     if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
+        wrong = "is a file" if path.is_file() else "does not exist"
         findings.problems.append(
-            f"model {model} does not exist. Give a folder that does, or a hub id such as Qwen/Qwen2.5-1.5B."
+            f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B."
         )
         return None
     return _hub_config(model, findings, must_reach)
@@ -73,12 +74,12 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
         if must_reach:
             findings.problems.append(f"{silence}. Check the network, or give a folder with --model.")
         else:
-            findings.notes.append(f"{silence}: that it exists was not checked")
+            findings.notes.append(f"{silence}: its existence was not checked")
     return None
 
 
 def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:
-    """Of a model in a folder: weights that are whole, and that go with configuration, tokenizer and flags."""
+    """Check a model in a folder: whole weights that fit configuration, tokenizer and flags."""
     folder = Path(plan.text("--actor.model_name_or_path")).expanduser()
     if not folder.is_dir():
         return

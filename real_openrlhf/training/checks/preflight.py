@@ -108,7 +108,7 @@ def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParse
 
 
 def _refusal(parser: argparse.ArgumentParser, flag: str, words: list[str]) -> str | None:
-    """What the parser says against a flag's words, which it would rather exit over."""
+    """The parser's objection to a flag's words, without its exit."""
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
@@ -129,7 +129,7 @@ def _takes(action: argparse.Action) -> str:
 
 
 def combination_problems(plan: Plan) -> list[str]:
-    """What REAL's checks and OpenRLHF's say of the whole; OpenRLHF stops at its first objection."""
+    """Objections of REAL's and OpenRLHF's checks to the combination; OpenRLHF stops at its first."""
     from openrlhf.cli import train_ppo_ray
 
     output = io.StringIO()
@@ -180,7 +180,7 @@ def reward_problems(plan: Plan) -> list[str]:
 
 
 def _reward_file(path: Path) -> str | None:
-    """What is wrong with it, by its text: it is not run before the rollout actors run it."""
+    """The defect of a reward file by its text alone: only rollout actors run it."""
     if not path.is_file():
         return "does not exist. Give a Python file with reward_func, or a URL."
     try:
@@ -219,7 +219,9 @@ def local_gpus() -> tuple[int, float | None]:
     try:
         sizes = nvidia.memory_sizes()
     except ProbeFailed as error:
-        raise UserError(f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` looks why.") from error
+        raise UserError(
+            f"PyTorch cannot use the GPUs here ({error}). `real-openrlhf doctor` finds the cause."
+        ) from error
     return len(sizes), min(sizes) / 1e9
 
 

@@ -78,7 +78,7 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
 
 
 def runtime_env(given: dict | None) -> dict:
-    """What `ray.init` asks about its workers' environment."""
+    """`ray.init` calls this for its workers' environment."""
     python = {"py_executable": shlex.quote(os.environ[PYTHON])} if PYTHON in os.environ else {}
     return {**(given or {}), **python}
 
@@ -147,7 +147,7 @@ def become(files: list[int]) -> list[str]:
 
 
 def run(words: list[str]) -> None:
-    """What `python WORDS` does, from where all is imported."""
+    """Run `python WORDS` in this process, which has imported the stack."""
     while words[0].startswith("-") and words[0] not in ("-c", "-m"):
         words = words[1:]  # for an interpreter that starts
     if words[0] == "-m":

@@ -76,7 +76,7 @@ class Place:
         return "this machine, on CPU with logical GPUs" if self.on_cpu else f"this machine, {self.gpus_here} GPUs"
 
     def threads(self, plan: Plan) -> str:
-        """What each process computes with, and why, for a dry run."""
+        """The threads of each process, and the reason, for a dry run."""
         if not self.on_cpu:
             return "the libraries' own choice"
         if own := os.environ.get(threads.VARIABLE):

@@ -78,7 +78,7 @@ def supervise(
 
 
 def _end(child: subprocess.Popen) -> None:
-    """What does not hear, or is stopped, is killed."""
+    """Ask the process to end; kill it if it does not."""
     child.terminate()
     child.send_signal(signal.SIGCONT)
     if _poll(child, PATIENCE) is None:

@@ -1,4 +1,4 @@
-"""What a person sees of a run: one plain line a step and a bar while it trains, a summary and a picture at its end."""
+"""A run on the terminal: one line a step and a bar while it trains, a summary and a picture at its end."""
 
 import contextlib
 import re
@@ -87,7 +87,7 @@ class Progress:
 
 
 def _rows(text: bytes) -> Iterator[dict]:
-    """What is no line of ours is passed over: whoever watches a run must not die of it."""
+    """Our own lines; others are skipped, so that they cannot end the watching command."""
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
             row = parsed(line)

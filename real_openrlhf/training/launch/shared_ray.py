@@ -44,7 +44,7 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
             while not path.exists():
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise UserError(
-                        f"the session did not start. What it said: {log}; `real-openrlhf doctor` checks the machine."
+                        f"the session did not start. Read {log}; `real-openrlhf doctor` checks the machine."
                     )
                 time.sleep(0.1)
             yield process

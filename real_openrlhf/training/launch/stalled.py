@@ -1,4 +1,4 @@
-"""Whether a run still does anything: each phase has a limit, after which the run ends and says where it stood."""
+"""Detect a stalled run: each phase has a limit, after which the run ends and names its phase."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ class Watch:
     looked: float = field(default_factory=time.monotonic)
 
     def stalled(self) -> str | None:
-        """What stands still, once it has for longer than the limit."""
+        """The stalled phase, once it exceeds the limit, else None."""
         now = time.monotonic()
         signs = tuple(_stamp(self.run_dir / name) for name in (PHASE, "metrics.jsonl", "notes.jsonl"))
         if signs != self.seen or now - self.looked > ASLEEP:

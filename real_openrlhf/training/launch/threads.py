@@ -39,7 +39,7 @@ def choice(plan: Plan) -> tuple[int, str]:
 
 
 def parameters(model: str) -> int | None:
-    """Of a model that is here; None: unknown, so not a tiny one."""
+    """Parameters of a local model; None: unknown, so not a tiny one."""
     folder = Path(model).expanduser()
     if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
         return 0  # a tiny task's, which is made before training starts

@@ -1,4 +1,4 @@
-"""What the tasks for machines without a GPU share: a small Qwen2 that knows, but answers unreliably, and its cache.
+"""The common part of the tiny tasks: a small Qwen2 that knows, but answers unreliably, and its cache.
 
 A model is pre-trained in a minute or two: first on right answers, then on answers that are right with probability
 `skill` only. So the right answer is within reach of sampling and RL has something to sharpen; `skill` sets how many
