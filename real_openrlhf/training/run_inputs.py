@@ -11,7 +11,7 @@ from real_openrlhf.algorithm.lookup import file_of
 from real_openrlhf.recipes.plan import LABELS, OBJECTIVE
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
-from real_openrlhf.training.tasks import kept_folder, smollm2, tiny_model
+from real_openrlhf.training.tasks import smollm2, tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, default
 
 MODEL, TRAINING, VALIDATION, REWARD = (
@@ -80,13 +80,6 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
     files += [Prepared(smollm2.NAME, smollm2.folder())]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
     return list({file.path: file for file in files if str(file.path) in read and not file.path.exists()}.values())
-
-
-def changed(flags: Mapping[str, Setting]) -> list[str]:
-    """Of a model that the cache keeps with a list of hashes: whatever is no longer what was made."""
-    kept = smollm2.folder()
-    wrong = kept_folder.changed(kept) if MODEL in flags and flags[MODEL].text == str(kept) and kept.exists() else None
-    return [wrong] if wrong else []
 
 
 def rows(flags: Mapping[str, Setting]) -> int | None:

@@ -37,8 +37,7 @@ def prepare(cache: Path | None = None) -> Path:
     """Its folder: from the cache if nothing in it was changed, or made now."""
     place = folder(cache)
     if place.exists():
-        if wrong := kept_folder.changed(place):
-            raise UserError(wrong)
+        kept_folder.refuse_changed(place)
         return place
     if importlib.util.find_spec("gguf") is None:
         raise UserError(
