@@ -32,7 +32,6 @@ from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.launch.stalled import FLAG, Watch
-from real_openrlhf.training.tasks import smollm2
 
 FULL_BYTES = 1 << 20
 SHORTHANDS = {
@@ -61,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print and check every flag, estimate memory, start nothing"
     )
-    parser.add_argument("--model", help=f"a folder, a hub id or {smollm2.NAME} (default: the recipe's model)")
+    parser.add_argument("--model", help="a folder, a hub id or smollm2 (default: the recipe's model)")
     parser.add_argument(
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )
@@ -263,7 +262,6 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     plan, dry_run = request.plan(), request.args.dry_run
     model = plan.text(run_inputs.MODEL)
     config = None
-    findings.problems += run_inputs.changed(plan.flags)
     if all(str(file.path) != model for file in request.missing()):
         config = model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:

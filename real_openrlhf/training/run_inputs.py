@@ -11,8 +11,8 @@ from real_openrlhf.algorithm.lookup import file_of
 from real_openrlhf.recipes.plan import LABELS, OBJECTIVE
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
-from real_openrlhf.training.tasks import kept_folder, smollm2
-from real_openrlhf.training.tasks.tasks import PRETRAINED, TASKS, default, prepare
+from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 
 MODEL, TRAINING, VALIDATION, REWARD = (
     "--actor.model_name_or_path",
@@ -80,14 +80,6 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
     files += [Prepared(smollm2.NAME, smollm2.folder())]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
     return list({file.path: file for file in files if str(file.path) in read and not file.path.exists()}.values())
-
-
-def changed(flags: Mapping[str, Setting]) -> list[str]:
-    """Of a model that the cache keeps with a list of hashes: whatever is no longer what was made."""
-    path = Path(flags[MODEL].text) if MODEL in flags else Path()
-    kept = [smollm2.folder(), *(task.folder() for task in PRETRAINED.values())]
-    found = [kept_folder.changed(place) for place in kept if place in (path, path.parent) and place.exists()]
-    return [wrong for wrong in found if wrong]
 
 
 def rows(flags: Mapping[str, Setting]) -> int | None:

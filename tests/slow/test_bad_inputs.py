@@ -137,7 +137,7 @@ DATA = [
 CONFIG, WEIGHTS, TOKENIZER = "model/config.json", "model/model.safetensors", "model/tokenizer_config.json"
 MODELS = [
     Case("model missing", _nothing, "model nowhere does not exist", "--model nowhere"),
-    Case("model is a file", _nothing, "model rows.jsonl does not exist. Give a folder", "--model rows.jsonl"),
+    Case("model is a file", _nothing, "model rows.jsonl is a file. Give an existing folder", "--model rows.jsonl"),
     Case("a hub id out of reach", _nothing, "which is not in the cache", "--model no/such-model"),
     Case("no configuration", _gone(CONFIG), "is a folder without config.json"),
     Case("a broken configuration", _file(CONFIG, "{"), "config.json is not JSON"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from real_openrlhf import whole_folders
 from real_openrlhf.errors import UserError
+from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 # What system calls, pip and safetensors say of a disk that takes no more.
 FULL = re.compile(r"No space left|File too large|Disk quota exceeded|\b[Ee]rrno 28\b|os error (28|27|122)\b")
@@ -47,3 +48,9 @@ def changed(place: Path) -> str | None:
 def refuse_changed(place: Path) -> None:
     if wrong := changed(place):
         raise UserError(wrong)
+
+
+def changed_model(model: Path) -> str | None:
+    """The same of a model, if this cache keeps it with a list of hashes."""
+    kept = (place for place in (model, model.parent) if place.parent == cache_folder())
+    return next((changed(place) for place in kept if (place / whole_folders.MANIFEST).exists()), None)
