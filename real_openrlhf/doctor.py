@@ -36,7 +36,7 @@ class Check:
     todo: str = ""
 
 
-# What is installed
+# Installed packages
 
 
 def check_python() -> Iterator[Check]:
@@ -179,7 +179,7 @@ def check_room() -> Iterator[Check]:
     yield _at_least("open files", endless or files >= 8192, "no limit" if endless else str(files), todo)
 
 
-# What has to start
+# Parts that must start
 
 
 def check_ray() -> Iterator[Check]:
@@ -243,16 +243,12 @@ QUICK: tuple[Callable[[], Iterator[Check]], ...] = (
 SLOW: tuple[Callable[[], Iterator[Check]], ...] = (check_vllm, check_ray)
 
 
-def _all_of(check: Callable[[], Iterator[Check]]) -> list[Check]:
-    return list(check())
-
-
 def examine(quick: bool) -> Iterator[Check]:
     """The checks run side by side; their results come in a fixed order, each as soon as it is known."""
     chosen = QUICK if quick else QUICK + SLOW
     with ThreadPoolExecutor(2) as pool:
-        for result in [pool.submit(_all_of, check) for check in chosen]:
-            yield from result.result()
+        for checks in pool.map(lambda check: list(check()), chosen):
+            yield from checks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,7 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
     "peft": "logit_free_head lora_weights memory_estimate",
-    "parser": "bad_inputs dry_run reward_faults",
+    "parser": "arguments bad_inputs dry_run reward_faults",
     "ranks": "actor_trainer checkpoints compiled_operators gradient_format logged_ratios logit_free_zero3 "
     "nonfinite_guard weight_buckets zero3_load zero_ranks",
     "training on one rank": "compare resume train",

@@ -140,20 +140,9 @@ def _weight_cv(weights: Tensor, index: Tensor, positive: Tensor, negative: Tenso
 # The paper's Table 1: tokens by class and by the range of pi / pi_old.
 RATIO_EPSILON = 0.2
 RATIO_CLASSES = ("pos", "neg")
-RATIO_RANGES = {"below": "< 0.8", "low": "[0.8, 1)", "high": "[1, 1.2]", "above": "> 1.2"}
-RATIO_TABLE_SHAPE = torch.Size(
-    (len(RATIO_CLASSES), len(RATIO_RANGES), 2)
-)  # tokens, and the sum of their gradient magnitudes
-RATIO_METRICS = {
-    f"ratio/{side}/{name}/{kind}": text.format(side=side, ratios=ratios)
-    for side in RATIO_CLASSES
-    for name, ratios in RATIO_RANGES.items()
-    for kind, text in {
-        "share": "percent of the {side} tokens with pi/pi_old {ratios}",
-        "grad": "mean gradient magnitude of the {side} tokens with pi/pi_old {ratios}",
-    }.items()
-}
-
+RATIO_RANGES = ("below", "low", "high", "above")  # < 0.8, [0.8, 1), [1, 1.2], > 1.2
+# tokens, and the sum of their gradient magnitudes
+RATIO_TABLE_SHAPE = torch.Size((len(RATIO_CLASSES), len(RATIO_RANGES), 2))
 
 ROLLOUT = "rollout_"  # and the kind of score: a family of `token_gradients`
 
@@ -235,7 +224,7 @@ def scored_ratio_table(
 
 
 def ratio_metrics(table: Tensor) -> dict[str, float]:
-    """`RATIO_METRICS` of a summed `ratio_table`."""
+    """Percent of a class's tokens in each range, and their mean gradient magnitude, of a summed `ratio_table`."""
     metrics = {}
     for i, side in enumerate(RATIO_CLASSES):
         tokens = float(table[i, :, 0].sum())

@@ -78,7 +78,8 @@ class Layout:
             raise ValueError(f"a wave of depth {depth} trains nothing: use 1 or more")
         common, waves = [], []
         for group in step:
-            if self._surely_fits(group, depth) or self.pack(group, depth):
+            fits = self.owner is None and len(group) <= self.num_ranks * depth  # at once
+            if fits or self.pack(group, depth):
                 common.append(group)
             else:
                 waves.append(self.one_wave([group]))
@@ -96,9 +97,6 @@ class Layout:
         """Micro-batches that need not hold whole groups, one a wave: for scores that are known before any forward."""
         wave = self.one_wave(step)
         return [Wave([[rank[number]] for rank in wave.ranks]) for number in range(wave.depth)]
-
-    def _surely_fits(self, group: Positions, depth: int) -> bool:
-        return self.owner is None and len(group) <= self.num_ranks * depth
 
     def _least_depth(self, items: Positions) -> int:
         if self.owner is None:

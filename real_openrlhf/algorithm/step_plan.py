@@ -97,7 +97,8 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
-        members = [_trained(step, rollouts.left_out) for step in dealt]
+        kept = [[[one for one in group if one not in rollouts.left_out] for group in step] for step in dealt]
+        members = [[group for group in step if group] for step in kept]
         planned, chosen, why = _plan_epoch(members, layout, settings, first=epoch == 0)
         steps += [
             replace(step, dealt=sorted(position for group in own for position in group))
@@ -109,12 +110,6 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         if chosen >= depth:
             depth, about = chosen, why
     return Plan(steps, settings.step_wide, owner, depth, about)
-
-
-def _trained(step: list[Positions], left_out: frozenset[int]) -> list[Positions]:
-    """The step's groups without what is left out; none of them is empty."""
-    kept = ([position for position in group if position not in left_out] for group in step)
-    return [group for group in kept if group]
 
 
 def _plan_epoch(
@@ -137,12 +132,7 @@ def _plan_epoch(
         depth, waves, why = _in_waves(rest, layout, settings)
     waves = [[replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves]
     steps = [
-        PlannedStep(
-            [],
-            step,
-            on_policy=first and number == 0,
-            scores_known=known and number == 0,
-        )
+        PlannedStep([], step, on_policy=first and number == 0, scores_known=known and number == 0)
         for number, step in enumerate([*head, *waves])
     ]
     return steps, depth, why
@@ -196,7 +186,7 @@ def _owners(steps: list[PlannedStep], count: int) -> list[int]:
     return owner
 
 
-# What a rank is sent.
+# The parts of the plan for one rank.
 
 
 @dataclass(frozen=True)
@@ -276,20 +266,16 @@ def rank_plans(
     if not leaves_out:
         steps = [[replace(own, log_weight=1.0) for own in step] for step in steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
+    crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # a float32 of some logger holds it
     metrics = {
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
-        "update/rollouts_crc": float(_crc([step.dealt for step in plan.steps])),
+        "update/rollouts_crc": float(crc),
         "update/trained_share": len(plan.trained) / max(len(plan.owner), 1),
     }
     about = f"waves up to {plan.depth} deep: {plan.about}"
     return held, [RankPlan([step[rank] for step in steps], about, metrics) for rank in range(num_ranks)]
-
-
-def _crc(updates: list[Positions]) -> int:
-    """Of the rollouts of each update in order, whatever the layout; small enough for a float32 of some logger."""
-    return zlib.crc32(repr(updates).encode()) >> 8
 
 
 def _rank_steps(

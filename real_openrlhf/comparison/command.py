@@ -212,7 +212,8 @@ def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) 
             shared_ray.opened(Path(short) / "session", environment, out / "session.log") as server,
         ):
             while waiting and server.poll() is None:
-                place = f"run {total - len(waiting) + 1} of {total}{_left(seconds, len(waiting))}"
+                left = f", {duration(sum(seconds) / len(seconds) * len(waiting))} left" if seconds else ""
+                place = f"run {total - len(waiting) + 1} of {total}{left}"
                 entry = waiting.pop(0)
                 print(f"\n--- {entry.name}, {place}", flush=True)
                 started = time.monotonic()
@@ -234,10 +235,6 @@ def _words(entry: Entry, common: Sequence[str]) -> list[str]:
 def _one(entry: Entry, common: Sequence[str], session: Path) -> int:
     args = train_command.parse(_words(entry, common))
     return exit_code("train", lambda: train_command.run(args, session))
-
-
-def _left(seconds: Sequence[float], count: int) -> str:
-    return f", {duration(sum(seconds) / len(seconds) * count)} left" if seconds else ""
 
 
 def environment_of(*runs: Sequence[str]) -> dict[str, str]:

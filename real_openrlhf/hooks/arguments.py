@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
@@ -136,14 +135,13 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
-    def add(name: str, text: str, **options: Any) -> None:
-        default = SETTINGS[name]
-        shown = f"{default:g}" if isinstance(default, float) else default
+    def add(name: str, text: str) -> None:
         group.add_argument(
             f"--algo.real.{name}",
-            default=default,
-            help=f"{' and '.join(readers(name))} only: {text} (default: {shown})",
-            **options,
+            default=SETTINGS[name],
+            type=float,
+            metavar="FLOAT",
+            help=f"{' and '.join(readers(name))} only: {text} (default: {SETTINGS[name]:g})",
         )
 
     own = "; ".join(
@@ -158,18 +156,8 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=VALUE",
         help=f"the objective's own settings. {own} (default: those in parentheses)",
     )
-    add(
-        "disco_kl_coef",
-        "coefficient of its squared-hinge KL constraint to the old policy",
-        type=float,
-        metavar="FLOAT",
-    )
-    add(
-        "disco_kl_delta",
-        "KL in nats per token without a penalty",
-        type=float,
-        metavar="FLOAT",
-    )
+    add("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy")
+    add("disco_kl_delta", "KL in nats per token without a penalty")
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:

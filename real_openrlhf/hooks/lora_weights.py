@@ -4,9 +4,9 @@ OpenRLHF hands every parameter over under the name that it has in training. Adap
 which vLLM does not know (OpenRLHF issue 1349).
 """
 
-import contextlib
 from collections.abc import Iterator
 
+import deepspeed
 import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
@@ -38,16 +38,10 @@ class MergedWeights:
 @torch.no_grad()
 def _merged(layer: LoraLayer, parameter: torch.Tensor) -> torch.Tensor:
     """Added in fp32, so that an adapter's small change is rounded once; the training weights are not touched."""
-    with _gathered(layer) if hasattr(parameter, "ds_id") else contextlib.nullcontext():
+    with deepspeed.zero.GatheredParameters(list(layer.parameters()), enabled=hasattr(parameter, "ds_id")):
         weight = parameter.data.float()
         for adapter in layer.active_adapters:
             weight = weight + layer.get_delta_weight(adapter).float()
     merged = weight.to(parameter.dtype)
     setattr(merged, "ds_shape", merged.shape)  # noqa: B010  what OpenRLHF asks a ZeRO-3 parameter for
     return merged
-
-
-def _gathered(layer: LoraLayer) -> contextlib.AbstractContextManager:
-    import deepspeed
-
-    return deepspeed.zero.GatheredParameters(list(layer.parameters()))

@@ -186,7 +186,7 @@ def _numbers(args: SimpleNamespace) -> Iterator[str]:
             yield f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more"
     limit = real.mismatch_limit
     if limit is not None and not 0 < limit < math.inf:
-        yield f"--algo.real.mismatch_limit {limit}: it must be a positive number. Look at mismatch/rollout_max first"
+        yield f"--algo.real.mismatch_limit {limit}: it must be a positive number. Use more than mismatch/rollout_max"
     if limit is not None and args.rollout.mismatch == "off":
         yield (
             f"--algo.real.mismatch_limit {limit:g} needs vLLM's log-probabilities, which --rollout.mismatch off does "

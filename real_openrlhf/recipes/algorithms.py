@@ -48,18 +48,15 @@ def _tau(objective: Objective) -> Setting:
     return paper(words, "“the temperature parameter is fixed at τ=0.5”") if words == "0.5" else own(words)
 
 
-def _defaults(objective: Objective) -> str:
-    return " ".join(f"{name}={one.default}" for name, one in objective.settings.items())
-
-
 def _of_objective(name: str, objective: Objective) -> Algorithm:
     """REAL's own variants are called real_NAME, the objectives of others as they are."""
     constants = {"tau": _tau(objective), **_CONSTANTS}
+    defaults = " ".join(f"{setting}={one.default}" for setting, one in objective.settings.items())
     settings = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),
         **{f"--algo.real.{read}": constants[read] for read in objective.reads},
-        **({SET: _OWN.get(name, own(_defaults(objective)))} if objective.settings else {}),
+        **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the equation"
         ),

@@ -34,13 +34,9 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
         seen[setting.algo] = place + 1
         lighter, dashes, marker = VARIANTS[place % len(VARIANTS)]
         base = setting.method
-        look[setting] = Look(_lighter(base.colour, lighter), dashes or base.line, marker or base.marker)
+        red, green, blue = (part + (1 - part) * lighter for part in to_rgb(base.colour))
+        look[setting] = Look(to_hex((red, green, blue)), dashes or base.line, marker or base.marker)
     return look
-
-
-def _lighter(colour: str, share: float) -> str:
-    red, green, blue = (part + (1 - part) * share for part in to_rgb(colour))
-    return to_hex((red, green, blue))
 
 
 # ----------------------------------------------------------------------------------------------- curves over training

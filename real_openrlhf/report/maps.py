@@ -240,7 +240,10 @@ def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
     first = next(firsts, None)
     if first is None:
         return None
-    gaps = {block: _gaps(ends, first) for block, ends in blocks.items()}
+    gaps = {
+        block: {s: gap for s in ends if s is not first and (gap := difference(ends[s], ends.get(first, {})))}
+        for block, ends in blocks.items()
+    }
     count = sum(map(len, gaps.values()))
     if not count:
         return None
@@ -253,11 +256,6 @@ def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
     ]
     columns = ["Setting", f"Less {first.label}", "Bound", "It is", "Seeds"]
     return Table(name, title, columns, [(block, found) for block, found in rows if found], notes)
-
-
-def _gaps(ends: Ends, first: Setting) -> dict[Setting, Estimate]:
-    gaps = {setting: difference(ends[setting], ends.get(first, {})) for setting in ends if setting is not first}
-    return {setting: gap for setting, gap in gaps.items() if gap is not None}
 
 
 def _row(setting: Setting, gap: Estimate, count: int) -> Row:

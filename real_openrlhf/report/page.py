@@ -79,7 +79,7 @@ def write(
     slugs = [re.sub(r"[^a-z0-9.]+", "-", one.name.lower()).strip("-.")[:60] for one in comparisons]
     sections = []
     for number, (comparison, slug) in enumerate(zip(comparisons, slugs, strict=True)):
-        section = Section(comparison, _map(comparison, flags) if flags else _curves(comparison))
+        section = Section(comparison, _parts(comparison, flags))
         several = f"-{slugs[: number + 1].count(slug)}" if slugs.count(slug) > 1 or not slug else ""
         prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
         for part in section.parts:
@@ -92,7 +92,11 @@ def write(
     return index
 
 
-def _curves(comparison: Comparison) -> list[Picture | Table]:
+def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
+    """In reading order; with flags a map of them."""
+    if flags:
+        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs_in_cells)]
+        return [part for part in made if part is not None]
     parts = [
         tables.results(comparison),
         maps.pairs(comparison),
@@ -104,11 +108,6 @@ def _curves(comparison: Comparison) -> list[Picture | Table]:
         tables.ratios(comparison),
     ]
     return [part for part in parts if part is not None]
-
-
-def _map(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
-    differences = maps.pairs_in_cells(comparison, flags)
-    return [maps.heat_maps(comparison, flags), maps.cells(comparison, flags), *([differences] if differences else [])]
 
 
 def _save(part: Picture | Table, out: Path) -> None:

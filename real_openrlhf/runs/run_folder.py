@@ -19,7 +19,7 @@ from typing import IO
 from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.files import FINISHED, parsed, write_json
 
-# What every run.json has; the flags of each are of its own version.
+# Keys of every run.json; its flags are those of its own version.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
 
 LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it
@@ -53,21 +53,15 @@ def create(folder: Path, stem: str, name: str | None) -> Path:
     path, attempt = folder / base, 1
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        while not _made(path):
+        while True:
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                return path
             refuse_name(folder, name)  # another process was faster
             attempt += 1
             path = folder / f"{base}-{attempt}"
-        return path
     except OSError as error:
         raise UserError(f"cannot make a run folder in {folder}: {error.strerror}. Name another --runs-dir.") from error
-
-
-def _made(path: Path) -> bool:
-    try:
-        path.mkdir()
-        return True
-    except FileExistsError:
-        return False
 
 
 def to_resume(folder: Path, stem: str, name: str | None) -> Path | None:

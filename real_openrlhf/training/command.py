@@ -272,7 +272,8 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
             findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
         return
     measured = place.gpu_gb is not None
-    host = memory_estimate.machine_bytes() if measured and not place.address else None
+    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    host = machine if measured and not place.address else None
     lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())

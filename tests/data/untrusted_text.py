@@ -1,4 +1,4 @@
-"""What must hold for any text in data, models, run folders, reward functions and patches, and texts to try it on.
+"""What must hold for any text in data, models, run folders and reward functions, and texts to try it on.
 
 The fast tests run each property for a moment, benchmarks/fuzz.py for as long as it is told.
 """
@@ -18,7 +18,6 @@ from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.errors import UserError, exit_code, on_one_line
 from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
-from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
@@ -66,7 +65,7 @@ def spoiled(draw, bases: tuple[bytes, ...]) -> bytes:
         piece = draw(
             st.one_of(
                 st.binary(max_size=6),
-                st.sampled_from((b'"', b"{", b"}", b"[" * 3000, b",", b"\n", b"@@ -1 +1 @@\n", b"9" * 5000, b"null")),
+                st.sampled_from((b'"', b"{", b"}", b"[" * 3000, b",", b"\n", b"9" * 5000, b"null")),
                 st.sampled_from(PIECES).map(lambda text: text.encode("utf-8", "surrogatepass")),
                 st.just(data[at : at + length] * 2),
             )
@@ -90,9 +89,6 @@ RESULTS = {"settings": {"k": 4, "grader": "robust"}, "benchmarks": {"aime24": {"
 SHAPES = text_of({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {}})
 WEIGHTS = struct.pack("<Q", len(SHAPES)) + SHAPES + bytes(8)
 SOURCES = (b"def reward_func(queries, prompts, labels):\n    return {'rewards': 1.0}\n", b"from x import *\n")
-PATCHES = tuple(
-    path.read_bytes() for path in sorted((Path(__file__).parents[2] / "patches/openrlhf-0.11.2").glob("*.patch"))[:6]
-)
 PLAN = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--data.prompt_dataset": ("rows.jsonl",)})
 
 
@@ -201,17 +197,6 @@ def a_page_shows_words_and_runs_none(
             html.encode()
 
 
-def a_patch_is_read_or_refused(content: bytes, file: bytes) -> None:
-    with contextlib.suppress(DoesNotFit):
-        for diff in parse_patch(content, "a.patch"):
-            parts = diff.path.split("/")
-            assert parts[0] == "openrlhf" and not {"..", "", "."} & set(parts) and "\0" not in diff.path
-            for one in (diff, diff.reverse()):
-                for text in (file, None, b"".join(line for hunk in one.hunks for line in hunk.old)):
-                    with contextlib.suppress(DoesNotFit):
-                        apply_diff(text, one)
-
-
 def a_models_files_are_read_or_refused(weights: bytes, config: bytes, tokenizer: bytes) -> None:
     with folder() as here:
         for name, content in (
@@ -277,7 +262,6 @@ PROPERTIES = {
         st.dictionaries(st.one_of(words, st.sampled_from(["--algo.real.tau", "--actor.x"])), values, max_size=3),
         words, st.dictionaries(words, st.just({"pass@1": 0.5, "standard_error": 0.1}), max_size=2),
     ),
-    a_patch_is_read_or_refused: (spoiled(PATCHES), st.binary(max_size=200)),
     a_models_files_are_read_or_refused: (
         spoiled((WEIGHTS,)),
         spoiled((text_of({"vocab_size": 5, "hidden_size": 4, "max_position_embeddings": 64, "pad_token": "x"}),)),

@@ -52,12 +52,6 @@ def test_hits_steps_ahead_and_false_alarms(runs, threshold, ahead, false):
     assert (one.ahead, one.collapses, one.false_alarms, one.others) == (ahead, 4, false, 4)
 
 
-def test_an_alarm_in_the_step_of_the_collapse_is_none(tmp_path):
-    write(tmp_path, 1, dies_at=5, warns_at=5)
-    (run,), _ = read_runs([tmp_path])
-    assert SCRIPT["Story"].of(run).alarm("gradient norm", 2.0) is None
-
-
 def test_thresholds_are_of_the_odd_seeds_and_the_table_of_the_even_ones(runs):
     lines = to_markdown(SCRIPT["table"](runs)).splitlines()
     assert lines[4] == "| gradient norm | 3 | 2 of 2 | 4 | 1 of 2 |"  # the best first

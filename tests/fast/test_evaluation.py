@@ -2,8 +2,6 @@
 
 import fcntl
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -94,22 +92,6 @@ def test_more_engines_than_gpus_are_refused(asked, gpus, width):
 
 def sample(number, response="x"):
     return Sample("p-0", number, 7, response, 3, False)
-
-
-LEAVES_A_SEMAPHORE = """
-from multiprocessing.resource_tracker import register
-from real_openrlhf.evaluation import engines
-if {quiet}:
-    engines.quieten_tracker()
-register("/nobody-has-it", "semaphore")
-"""
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-def test_no_word_of_pythons_comes_after_the_last_line(quiet):
-    words = [sys.executable, "-c", LEAVES_A_SEMAPHORE.format(quiet=quiet)]
-    said = subprocess.run(words, capture_output=True, text=True).stderr
-    assert ("resource_tracker" in said) is not quiet
 
 
 def test_a_torn_line_is_cut_and_the_rest_kept(tmp_path):

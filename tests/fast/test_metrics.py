@@ -8,7 +8,6 @@ import torch
 from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
-    RATIO_METRICS,
     clipped_share,
     group_metrics,
     over_steps,
@@ -131,7 +130,6 @@ def metrics_of(tokens, gradients):
 
 def test_table_1_for_grpo(tokens):
     metrics = metrics_of(tokens, token_gradients("grpo", *tokens))
-    assert list(metrics) == list(RATIO_METRICS)
     for side in ("pos", "neg"):
         shares = [metrics[f"ratio/{side}/{name}/share"] for name in ("below", "low", "high", "above")]
         assert shares == pytest.approx([200 / 9, 200 / 9, 300 / 9, 200 / 9])
@@ -202,7 +200,7 @@ def test_without_labels_the_classes_come_from_scores(tokens, scores, threshold):
 
 def test_an_empty_table_is_all_zeros():
     metrics = ratio_metrics(torch.zeros(2, 4, 2, dtype=torch.float64))
-    assert set(metrics.values()) == {0.0} and list(metrics) == list(RATIO_METRICS)
+    assert set(metrics.values()) == {0.0} and len(metrics) == 16
 
 
 def test_unknown_family_is_refused(tokens):

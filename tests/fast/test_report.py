@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from real_openrlhf.cli import main
-from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report import figures, table_forms, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
@@ -405,13 +404,6 @@ def test_methods_are_told_apart_with_and_without_colour():
     assert set(METHODS) == set(ALGORITHMS)
     for part in ("colour", "marker", "label"):
         assert len({getattr(method, part) for method in METHODS.values()}) == len(METHODS)
-
-
-def test_one_run_as_a_picture(tmp_path):
-    picture = figures.training_curves(invented.write_run(tmp_path, "real", 1), tmp_path / "pictures" / "curves.png")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="no such folder"):
-        figures.training_curves(tmp_path / "gone", tmp_path / "x.png")
 
 
 def test_help_needs_no_drawing_library():

@@ -131,26 +131,6 @@ def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypa
 # ------------------------------------------------------------------------------------------- single checks
 
 
-@pytest.mark.parametrize(
-    "flag, words, expected",
-    [
-        ("--pair", "1", "--pair 1: expected 2 arguments. Give it 2 whole numbers."),
-        ("--pair", "1 2 3", "--pair 1 2 3: unrecognized arguments: 3. Give it 2 whole numbers."),
-        ("--recip", "a", "unknown flag --recip. Did you mean --recipe?"),
-        ("--zzz", "", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
-        ("--pair", "-1 2", None),
-    ],
-)
-def test_each_wrong_flag_is_told_with_its_fix(flag, words, expected):
-    """More of them, with OpenRLHF's parser: tests/slow/test_dry_run.py."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--pair", type=int, nargs=2)
-    composed = plan(user={flag: tuple(words.split())})
-    only = type(composed)({flag: composed.flags[flag]}, [])
-    found = preflight.flag_problems(only, [], parser, command.OPTIONS)
-    assert found == ({flag: expected} if expected else {})
-
-
 # ------------------------------------------------------------------------------------------- a run's life
 
 
@@ -229,16 +209,6 @@ def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for
     assert [folder] == list((tmp_path / "runs").iterdir())
     assert read(folder)["status"] == "finished"
     assert read(folder)["started"] == first["started"]
-
-
-def test_flags_that_changed_since_a_run_began_are_told(request_for, monkeypatch):
-    play(monkeypatch, "raise SystemExit(1)")
-    command._train(request_for("--run-name", "mine"), place(on_cpu=True))
-    findings = preflight.Findings()
-    request = request_for("--run-name", "mine", "--resume", "--actor.adam.lr", "3e-4")
-    command._check_resumed(request, request.resumed, findings)
-    assert findings.problems == []
-    assert findings.notes == ["since this run began --actor.adam.lr has changed from 0.0001 to 0.0003"]
 
 
 SUPERVISED = """

@@ -164,13 +164,15 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
     text = "def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n"
     (tmp_path / "mine.py").write_text(text)
     (tmp_path / "runs/begun").mkdir(parents=True)
-    record = {"recipe": "qwen7b", "algo": "real", "seed": 42, "status": "failed", "flags": {}}
+    record = {"recipe": "qwen7b", "algo": "real", "seed": 42, "status": "failed", "flags": {"--actor.adam.lr": 0.5}}
     record["objective"] = {"elsewhere.py": hashlib.sha256(text.encode()).hexdigest()}  # the file may have moved
     (tmp_path / "runs/begun/run.json").write_text(json.dumps(record))
 
     def problems(objective: str) -> list[str]:
         resumed = ("--recipe", "qwen7b", "--run-name", "begun", "--resume")
-        return dry_run(capsys, *resumed, "--algo.real.objective", objective)[2]
+        _, printed, problems = dry_run(capsys, *resumed, "--algo.real.objective", objective)
+        assert "since this run began --actor.adam.lr has changed from 0.5 to 1e-06" in printed
+        return problems
 
     assert problems("mine.py:mine") == []
     (changed,) = problems("real")
@@ -227,6 +229,10 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
         ("--algo.kl.init_coef -1e-3", "push the policy away"),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
         ("--run-name a/b", "use letters, digits"),
+        ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments. Give it 2 numbers."),
+        ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1. Give it 2 numbers."),
+        ("--recip a", "unknown flag --recip. Did you mean --recipe?"),
+        ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )
 def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
@@ -267,19 +273,3 @@ def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
     assert done.returncode == 2
     assert "does not carry the patches" in done.stderr and "patching apply" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_script_for_gpus_needs_none_and_finds_the_environment_that_there_is(tmp_path):
-    """With nothing of it on PATH."""
-    if not os.path.exists(f"{sys.prefix}/.real_env"):
-        pytest.skip(f"{sys.prefix} was not made by setup_env.sh")
-    script = Path(__file__).resolve().parents[2] / "examples/scripts/train_real_qwen7b.sh"
-    path = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != f"{sys.prefix}/bin"]
-    done = subprocess.run(
-        ["bash", script, "--algo", "dapo", "--dry-run"],
-        env={**os.environ, "PATH": os.pathsep.join(path), "REAL_VENV": sys.prefix},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "8 GPUs are needed" in done.stdout and "dry run: nothing is wrong" in done.stdout

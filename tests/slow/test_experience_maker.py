@@ -229,16 +229,7 @@ def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group
     order = [numbers(rank)[item] for wave in step.waves for batch in wave.micro_batches for item in batch.items]
     rows = [int(row) for wave in step.waves for batch in wave.micro_batches for row in batch.rows]
     labels = {number: int(step.labels[row]) for number, row in zip(order, rows, strict=True)}
-    assert labels == {
-        0: IGNORED,
-        1: POSITIVE,
-        2: NEGATIVE,
-        3: POSITIVE,
-        4: NEGATIVE,
-        5: IGNORED,
-        6: NEGATIVE,
-        7: IGNORED,
-    }
+    assert labels == {n: IGNORED if n in (0, 5, 7) else POSITIVE if n % 2 else NEGATIVE for n in range(8)}
     assert [float(share) for share in rank.info["mismatch/ignored"]] == [float(n in (0, 5, 7)) for n in numbers(rank)]
     assert rank.plan.metrics["real/old_forward_share"] == 1 and not rank.action_log_probs.isnan().any()
 
@@ -361,12 +352,6 @@ def test_upstreams_statistics_can_read_a_planned_experience():
         assert all(len(column) == len(experience.sequences) for column in experience.info.values())
         assert all(isinstance(column, torch.Tensor) for column in experience.info.values())
         assert "reward" in experience.info and len(experience.truncated) == len(experience.sequences)
-
-
-def test_ranks_have_similar_work():
-    experiences = dealt(arguments(ranks=4, micro=1), 32)
-    tokens = [int(experience.total_length.sum()) for experience in experiences]
-    assert max(tokens) - min(tokens) <= 4 * 10
 
 
 def test_each_rollout_step_is_dealt_anew_and_a_seed_decides_it():

@@ -2,10 +2,8 @@
 
 import csv
 import re
-import runpy
 from argparse import Namespace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import invented_runs as invented
 import pytest
@@ -114,25 +112,6 @@ def test_a_log_of_stock_openrlhf_is_read(tmp_path):
     assert run.logged["train"].keys() == {"policy_loss"}
     assert run.logged["train"]["policy_loss"].values.tolist() == [0.5, 1.0, 1.5]
     assert run.logged["eval"]["eval_aime24_pass1"].steps.tolist() == [2]
-
-
-def test_figure_one_draws_grpo_as_openrlhf_trains_it():
-    """The gradient of OpenRLHF's own policy loss, token by token."""
-    import numpy as np
-    import torch
-
-    loss = pytest.importorskip("openrlhf.models.loss")
-    script = Path(__file__).resolve().parents[2] / "examples/results/gradient_magnitude.py"
-    figure_one = runpy.run_path(str(script))["figure_one"]
-    for label, advantage in ((1, 1.0), (0, -1.0)):
-        curves = figure_one(label)
-        tokens = torch.tensor(curves.scores[:, None], requires_grad=True)
-        mask, old = torch.ones_like(tokens), torch.zeros_like(tokens)
-        clipped = loss.PolicyLoss(clip_eps_low=0.2, clip_eps_high=0.2)
-        value = clipped(tokens, old, torch.full_like(tokens, advantage), action_mask=mask)
-        value = value[0] if isinstance(value, tuple) else value
-        (gradient,) = torch.autograd.grad(value, tokens)
-        np.testing.assert_allclose(gradient[:, 0].abs() * len(tokens), curves.grpo, atol=1e-12)
 
 
 def test_a_map_is_figure_table_and_page(tmp_path):

@@ -105,15 +105,6 @@ def test_an_environment_that_is_right_is_left_alone(world, venv, mode):
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
-def test_the_environment_of_these_tests_is_right_too():
-    venv = Path(sys.prefix)
-    if not (venv / ".real_env").exists():
-        pytest.skip(f"{venv} was not made by setup_env.sh")
-    words = ["bash", str(REPOSITORY / "examples/scripts/setup_env.sh"), "any"]
-    result = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "REAL_VENV": sys.prefix})
-    assert (result.returncode, result.stderr, result.stdout.count("\n")) == (0, "", 1)
-
-
 def test_patches_that_were_taken_off_are_put_back_without_an_index(world, venv):
     subprocess.run([venv / "bin/python", "-m", "real_openrlhf.patching", "revert"], cwd="/", check=True)
     result = world.setup(venv, PIP_FIND_LINKS="/nowhere")
@@ -148,17 +139,6 @@ def test_a_cuda_package_beside_the_pytorch_for_cpu_is_refused(world, venv):
         assert (venv / ".real_env").read_text().startswith("incomplete")
     subprocess.run([venv / "bin/python", "-m", "pip", "uninstall", "-qy", "nvidia-cublas"], check=True)
     assert world.setup(venv).returncode == 0
-
-
-@every  # the next run after a kill, below, finds such ones too
-def test_a_half_installed_package_is_installed_again(world, venv):
-    mark_incomplete(venv)
-    (venv / SITE / "vllm/part299.py").unlink()
-    (venv / SITE / "vllm/part299.py").write_bytes(b"# cut o")
-    (venv / SITE / "torch-2.13.0+cpu.dist-info/INSTALLER").unlink()
-    (venv / SITE / "torch/__init__.py").unlink()
-    assert world.setup(venv).returncode == 0
-    world.assert_right(venv)
 
 
 @every
@@ -303,13 +283,6 @@ def test_no_network_at_the_start(world, tmp_path):
     result = world.setup(tmp_path / "venv", **NO_INDEX_ANSWERS)
     assert_one_line(result, "installing uv failed: a package index does not answer", "setup.log")
     assert (tmp_path / "venv/.real_env").read_text().startswith("incomplete")
-
-
-@every
-def test_no_network_later(world, unfinished):
-    result = world.setup(unfinished, **NO_INDEX_ANSWERS)
-    assert_one_line(result, "installing torch==2.13.0+cpu failed: a package index does not answer")
-    assert world.setup(unfinished).returncode == 0
 
 
 # PyTorch: small, from another index, or with CUDA

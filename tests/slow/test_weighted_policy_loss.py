@@ -79,13 +79,6 @@ def test_the_share_of_clipped_tokens_is_told(columns):
     assert loss_in_place_of("reinforce")(new, old, advantages, action_mask=mask)[1] == 0
 
 
-def test_upstreams_own_losses_stay():
-    from openrlhf.models.loss import PolicyLoss
-
-    for name in ("ppo", "gspo"):
-        assert type(loss_in_place_of(name)) is PolicyLoss
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("deal", ["groups", "upstream"])
 def test_whoever_deals_the_trainer_has_the_loss(name, deal):

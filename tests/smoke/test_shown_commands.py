@@ -22,7 +22,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 BIN = Path(sys.prefix) / "bin"
 COMMANDS = shown_commands.shown()
 SECONDS = 300
-FIRST_HOUR = re.compile("NAME|comparison|report|runs/")  # one builds on the other
+FIRST_HOUR = re.compile("NAME|comparison|runs/")  # one builds on the other
 ON_A_COPY = re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh")
 
 

@@ -1,15 +1,10 @@
-"""DeepSpeed compiles operators at their first use, and asks about the CPU before: as little as training needs.
+"""DeepSpeed compiles operators at their first use: as little as training needs.
 
 Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's does the same and takes its place: fused on GPUs,
 plain on CPU, so that committed runs can be made again. Only the one for offloaded states is compiled
 (--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough for it.
 """
 
-import functools
-import platform
-from pathlib import Path
-
-import cpuinfo
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
@@ -18,7 +13,7 @@ from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
 from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
-_arguments, _asked = CPUOpBuilder.cxx_args, cpuinfo.get_cpu_info
+_arguments = CPUOpBuilder.cxx_args
 
 
 class AdamW(torch.optim.AdamW):
@@ -35,18 +30,7 @@ def compile_less() -> None:
     debugging symbols."""
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     CPUOpBuilder.cxx_args = lambda self: [word for word in _arguments(self) if word != "-g"]
-    cpuinfo.get_cpu_info = cpu_adam.get_cpu_info = cpu_info
     cpu_adam.CPUAdamBuilder = CPUAdamBuilder  # beside a GPU DeepSpeed links CUDA to it, which it does not use
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
         deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
-
-
-@functools.cache
-def cpu_info() -> dict:
-    """DeepSpeed asks py-cpuinfo for this two or three times an operator; each time starts a process of a second."""
-    listed = Path("/proc/cpuinfo").read_text().partition("\n\n")[0] if platform.machine() == "x86_64" else ""
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in listed.splitlines())}
-    if not {"flags", "vendor_id"} <= fields.keys():
-        return _asked()
-    return {"arch": "X86_64", "flags": fields["flags"].split(), "vendor_id_raw": fields["vendor_id"]}

@@ -5,7 +5,6 @@ NCCL and fragmentation add is one line of its own. Nobody has held them against 
 """
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -75,7 +74,9 @@ class Shape:
 def shape_of(config: Mapping) -> Shape | None:
     """The shape in a model's config.json; None for what these sums do not describe (experts, other families)."""
     sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    if any("expert" in key for key in config) or not all(_is_size(config.get(name)) for name in sizes):
+    if any("expert" in key for key in config) or not all(
+        type(size := config.get(name)) is int and size > 0 for name in sizes
+    ):
         return None
     heads = config["num_attention_heads"]
     return Shape(
@@ -89,10 +90,6 @@ def shape_of(config: Mapping) -> Shape | None:
         tied=config.get("tie_word_embeddings", False),
         attention_bias=config.get("attention_bias", config.get("model_type") == "qwen2"),
     )
-
-
-def _is_size(value: object) -> bool:
-    return type(value) is int and value > 0
 
 
 def trained_parameters(shape: Shape, plan: Plan) -> int:
@@ -193,23 +190,17 @@ def generation_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, f
     return memory
 
 
-def checkpoint_bytes(shape: Shape, plan: Plan) -> float:
-    """One DeepSpeed checkpoint: fp32 weights and moments of what is trained, and the bf16 weights."""
-    adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
-    return 12 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
-
-
 def disk(shape: Shape, plan: Plan) -> dict[str, float]:
     """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
     every = plan.number("--ckpt.save_steps")
     saves = plan.number("--train.max_steps") // every if every > 0 else 0
     kept = min(plan.number("--ckpt.max_num") + 1, saves)
-    sizes = {}
-    if kept:
-        sizes[f"{kept} DeepSpeed checkpoints"] = kept * checkpoint_bytes(shape, plan)
+    adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
+    # fp32 weights and moments of what is trained, and the bf16 weights
+    checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
+    sizes = {f"{kept} DeepSpeed checkpoints": kept * checkpoint} if kept else {}
     if "--ckpt.save_hf" in plan.flags and saves:
         sizes[f"{saves} HF models beside them (never rotated)"] = saves * 2.0 * shape.parameters
-    adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
     sizes["final adapter" if adapters else "final HF model"] = 4.0 * adapters if adapters else 2.0 * shape.parameters
     return sizes
 
@@ -217,11 +208,6 @@ def disk(shape: Shape, plan: Plan) -> dict[str, float]:
 def pinned(size: float) -> int:
     """Bytes that PyTorch takes for a pinned block of this size: a power of two (CachingHostAllocator.h)."""
     return 1 << max(math.ceil(size) - 1, 0).bit_length()
-
-
-def engine_bytes(shape: Shape, tensor_parallel: int) -> int:
-    """A sleeping engine's weights: each is a block of its own on each of its GPUs. Norms and biases are left out."""
-    return tensor_parallel * sum(pinned(2 * size / tensor_parallel) for size in shape.matrices)
 
 
 def policy_bytes(shape: Shape, plan: Plan) -> float:
@@ -238,7 +224,9 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     engines, tensor_parallel = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
     memory = {"processes, a guess": (gpus + engines * tensor_parallel) * PROCESS_GB * GB / nodes}
     if "--vllm.enable_sleep" in plan.flags:
-        memory["weights of sleeping vLLM engines, pinned"] = engine_bytes(shape, tensor_parallel) * engines / nodes
+        # each weight is a block of its own on each of an engine's GPUs; norms and biases are left out
+        blocks = sum(pinned(2 * size / tensor_parallel) for size in shape.matrices)
+        memory["weights of sleeping vLLM engines, pinned"] = tensor_parallel * blocks * engines / nodes
     if "--ds.adam_offload" in plan.flags:
         memory["Adam and gradients in fp32"] = 16 * trained_parameters(shape, plan) / nodes
     elif "--ds.enable_sleep" in plan.flags:
@@ -247,11 +235,6 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
         shards = sum(pinned(2 * size / gpus) for size in shape.matrices)
         memory["reference model (bf16), pinned"] = shards * gpus / nodes
     return memory
-
-
-def machine_bytes() -> float:
-    """Bytes of this machine."""
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def report(

@@ -1,0 +1,251 @@
+"""REAL's flags in the patched OpenRLHF's own parser: what they default to, what is refused, and with what fix."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
+from real_openrlhf.errors import UserError
+from real_openrlhf.hooks import arguments
+
+REQUIRED = (
+    "--actor.model_name_or_path model --reward.remote_url reward.py --ds.attn_implementation eager "
+    "--rollout.n_samples_per_prompt 8 --vllm.num_engines 1"
+)
+REAL = "--actor.policy_loss_type real"
+
+
+def resolve(flags: str) -> SimpleNamespace:
+    from openrlhf.cli.train_ppo_ray import parse_args
+
+    return parse_args(f"{REQUIRED} {flags}".split())
+
+
+def refusals(flags: str) -> list[str]:
+    with pytest.raises(UserError) as refused:
+        resolve(f"{REAL} {flags}")
+    return refused.value.problems
+
+
+def test_real_needs_one_flag_beside_what_grpo_has():
+    args = resolve(REAL)
+    assert args.algo.kl.init_coef == 0 and args.algo.real.reference is False  # no reference model
+    assert args.algo.advantage.estimator == "group_norm"  # no critic
+    assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
+
+
+@pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])
+def test_what_was_typed_is_kept(loss):
+    flags = "--algo.kl.init_coef 0.5 --algo.kl.use_loss --algo.advantage.estimator rloo"
+    args = resolve(f"--actor.policy_loss_type {loss} {flags}")
+    assert args.algo.kl.init_coef == 0.5 and args.algo.advantage.estimator == "rloo" and args.algo.real.reference
+
+
+def test_ppo_is_not_refused_what_real_is():
+    resolve(
+        "--actor.dual_clip 3 --train.batch_size 7 --ds.zero_stage 0 --algo.real.tau -1 --reward.overlong_buffer_len 9"
+    )
+
+
+@pytest.mark.parametrize(
+    "flags, order, samples",
+    [("", False, False), ("--rollout.seeded_order", True, False), ("--rollout.seeded", True, True)],
+)
+def test_a_seed_for_every_sample_includes_the_order(flags, order, samples):
+    rollout = resolve(flags).rollout
+    assert (rollout.seeded_order, rollout.seeded) == (order, samples)
+
+
+@pytest.mark.parametrize(
+    "flags, mismatch, mode",
+    [
+        ("", "off", None),  # upstream's losses, as upstream
+        ("--train.run_dir runs/x", "stop", "processed_logprobs"),
+        (REAL, "stop", "processed_logprobs"),
+        (f"{REAL} --train.async_enable", "log", "processed_logprobs"),  # older by design
+        (f"{REAL} --rollout.mismatch log", "log", "processed_logprobs"),
+        (f"{REAL} --rollout.mismatch off", "off", None),
+        ("--algo.advantage.is_correction_level token", "off", "processed_logprobs"),  # upstream's own use of them
+    ],
+)
+def test_vllm_tells_log_probabilities_where_someone_looks_at_them(flags, mismatch, mode):
+    rollout = resolve(flags).rollout
+    assert (rollout.mismatch, rollout.logprobs_mode) == (mismatch, mode)
+
+
+def test_trpa_gets_its_reference_model_without_a_kl_loss():
+    args = resolve(f"{REAL} --algo.real.objective trpa")
+    assert args.algo.real.reference and args.algo.kl.use_loss and args.algo.kl.init_coef == 0
+
+
+def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_needs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from real_openrlhf.algorithm.formulas import Constant, Objective\n"
+        "def pull(scores, groups, settings):\n"
+        "    return -groups.mean(scores, groups.positive)\n"
+        "own = {'push': Constant(0.5, 'how far', above=0)}\n"
+        "against_reference = Objective(pull, score='log_ratio_ref', settings=own, reads=())\n"
+    )
+    args = resolve(f"{REAL} --algo.real.objective mine.py:pull --algo.real.tau 0.3")
+    assert args.algo.real.objective == f"{tmp_path}/mine.py:pull" and not args.algo.real.reference
+    args = resolve(f"{REAL} --algo.real.objective mine.py:against_reference --algo.real.set push=7")
+    assert args.algo.real.reference and args.algo.kl.use_loss
+    (refusal,) = refusals("--algo.real.objective mine.py:against_reference --algo.real.tau 0.3")
+    assert f"is not read by --algo.real.objective {tmp_path}/mine.py:against_reference" in refusal
+    (refusal,) = refusals("--algo.real.objective mine.py:push")
+    assert refusal.startswith(f"--algo.real.objective {tmp_path}/mine.py:push: {tmp_path}/mine.py defines no 'push'")
+    (tmp_path / "mine.py").write_text("def pull(scores, groups, settings):\n    return scores\n")
+    (refusal,) = refusals("--algo.real.objective mine.py:pull")
+    assert "pull: it returns shape (11,), not one loss for each group" in refusal
+
+
+def test_what_a_rule_decides_itself_is_refused_beside_it():
+    rule = f"--algo.real.labels {Path(__file__).parents[2]}/examples/labels/rules.py:default"
+    assert resolve(f"{REAL} {rule}").algo.real.labels == rule.split()[1]
+    found = refusals(f"{rule} --algo.real.label_threshold 0.3 --algo.real.truncated ignore")
+    assert [problem.split(" is not read by")[0] for problem in found] == [
+        "--algo.real.label_threshold 0.3",
+        "--algo.real.truncated ignore",
+    ]
+
+
+# flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
+GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
+RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
+CISPO = "--actor.policy_loss_type cispo"
+REFUSED = [
+    ("--algo.advantage.estimator gae", "would start a critic", "--algo.advantage.estimator group_norm"),
+    ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
+    ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512.0 changes", ""),
+    ("--reward.stop_properly_penalty_coef 0", "--reward.stop_properly_penalty_coef 0.0 changes", ""),
+    (f"{SAMPLES} 1", "a group of one has nothing to classify. Use 8", f"{SAMPLES} 8"),
+    (f"{SAMPLES} 0", f"{SAMPLES} 0: a group", ""),
+    (f"{GROUPS} 100", "Use a multiple of 8, for example 96", f"{GROUPS} 96"),
+    (f"{GROUPS} 0", f"{GROUPS} 0 (samples) does not hold whole groups", ""),
+    ("--rollout.batch_size 8", f"{SAMPLES} 8 = 64 samples. Use 64 or less", f"--rollout.batch_size 8 {GROUPS} 64"),
+    (f"{MICRO} 3", f"is not a multiple of {MICRO} 3 x 8 ranks", f"{MICRO} 3 --train.dynamic_batch_enable"),
+    (f"{MICRO} 0", f"{MICRO} 0: use 1 or more", ""),
+    (f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 16", f"some of the 16 ranks. Use fewer ranks ({RANKS})",
+     f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 8"),
+    ("--actor.dual_clip 3", "--actor.dual_clip clips a PPO ratio", ""),
+    (f"{CISPO} --actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate", CISPO),
+    (f"{CISPO} {LEVEL} token", f"{LEVEL} token is not made with {CISPO}", f"{CISPO} {LEVEL} off"),
+    (f"{LEVEL} token", f"Use {LEVEL} off", f"{LEVEL} off"),
+    ("--algo.kl.init_coef 0.1", "Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss",
+     "--algo.kl.init_coef 0.1 --algo.kl.use_loss"),
+    ("--ds.lora.dropout 0.1", "Use --ds.lora.dropout 0", "--ds.lora.dropout 0"),
+    ("--algo.dynamic_filtering_enable --algo.real.uniform_groups keep", "the groups that --algo.real.uniform_groups",
+     "--algo.dynamic_filtering_enable"),
+    ("--ds.zero_stage 0", "Use --ds.zero_stage 2", "--ds.zero_stage 2"),
+    ("--ref.offload --ds.zero_stage 2", "does nothing with --ds.zero_stage 2", "--ref.offload --ds.zero_stage 3"),
+    ("--train.enable_ema --ds.zero_stage 3", "Use --ds.zero_stage 2, or leave --train.enable_ema out",
+     "--train.enable_ema --ds.zero_stage 2"),
+    ("--ds.ring_attn_size 2", "Use --ds.ring_attn_size 1", "--ds.ring_attn_size 1"),
+    ("--data.max_images_per_prompt 1", "text prompts", ""),
+    ("--algo.real.mismatch_limit 0", "must be a positive number", "--algo.real.mismatch_limit 0.1"),
+    ("--algo.real.mismatch_limit 0.2 --rollout.mismatch off", "needs vLLM's log-probabilities", ""),
+    ("--algo.real.label_threshold nan", "--algo.real.label_threshold nan", "--algo.real.label_threshold 0.5"),
+    ("--algo.real.objective reel", "unknown objective 'reel': choose one of real, ", "--algo.real.objective real"),
+    ("--algo.real.set reduction=mean", "no setting 'reduction' of its own. Use those that it has: none",
+     "--algo.real.set reduction=mean --algo.real.objective bce"),
+    *(
+        (f"--algo.real.tau={tau}", f"--algo.real.tau {float(tau)}: it must be a positive", "--algo.real.tau 0.5")
+        for tau in ("0", "-1", "nan", "inf")
+    ),
+    *(
+        (f"{which} --algo.real.set {word}", f"--algo.real.set {word}: {message}", f"{which} --algo.real.set {fix}")
+        for name, word, message, fix in (
+            ("trpa", "beta=0", "beta is 0: use a number above 0, for example 0.1", "beta=0.1"),
+            ("trpa", "beta=much", "beta is much: use a number above 0", "beta=0.2"),
+            ("bce", "reduction=max", "reduction is 'max': choose sum or mean", "reduction=mean"),
+            ("trpa", "gain=2", "the objective has no setting 'gain' of its own. Use those", "beta=2"),
+            ("bce", "reduction", "'reduction' is not NAME=VALUE. Use for example", "reduction=sum"),
+        )
+        for which in (f"--algo.real.objective {name}",)
+    ),
+    *(
+        (f"{context} --{flag}={value}", f"--{flag} {float(value)}: a KL term", f"{context} --{flag} 0")
+        for value in ("-0.1", "nan", "inf")
+        for flag, context in {
+            "algo.kl.init_coef": "--algo.kl.use_loss",
+            "algo.real.kl_old_coef": "",
+            "algo.real.disco_kl_coef": "--algo.real.objective disco_logl",
+            "algo.real.disco_kl_delta": "--algo.real.objective disco_lratio",
+        }.items()
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flags, message, fix", REFUSED, ids=lambda text: text.replace(" ", "_"))
+def test_what_makes_no_sense_is_refused_with_the_fix(flags, message, fix):
+    found = refusals(flags)
+    assert any(message in refusal for refusal in found), found
+    for refusal in found:
+        assert "\n" not in refusal
+        assert re.search(r"--[a-z]|text prompts", refusal)  # what is wrong by name,
+        assert re.search(r"\b(Use|Leave|Give|Change|use|choose) ", refusal)  # and what to do
+    resolve(f"{REAL} {fix}")  # what the message says is then accepted
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--algo.real.scoring often", "invalid choice: 'often'"),
+        ("--algo.real.wave_depth 0", "'0': give auto, or a number of micro-batches of 1 or more"),
+    ],
+)
+def test_the_parser_itself_refuses_a_wave_that_cannot_be(capsys, words, message):
+    with pytest.raises(SystemExit):
+        resolve(words)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_negative_step_limit_is_refused_for_every_method():
+    for flags in ("", REAL):
+        with pytest.raises(UserError, match="Use a number of steps, or 0 for all data"):
+            resolve(f"{flags} --train.max_steps=-1")
+
+
+def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as exit:
+        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.disco_kl_delta -1"))
+    assert exit.value.code == 2
+    zero, beta, unread = capsys.readouterr().err.splitlines()
+    assert zero == "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    assert beta.startswith("error: --algo.real.disco_kl_delta -1.0: ") and unread.startswith(
+        "error: --algo.real.disco_kl_delta -1.0 "
+    )
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_help_names_every_objective_its_source_and_its_own_temperature(name):
+    from openrlhf.cli.train_ppo_ray import build_parser
+
+    actions = {action.dest: action for action in build_parser()._actions}
+    assert f"{name} ({OBJECTIVES[name].source})" in actions["algo.real.objective"].help
+    if "tau" in OBJECTIVES[name].reads:
+        said = dict(re.findall(r"for (\w+) ([\d.]+)", actions["algo.real.tau"].help))
+        assert OBJECTIVES[name].tau == float(said.get(name, 0.5))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
+    """Each setting of `SETTINGS` by itself: taken, or refused with the objectives that read it."""
+    for setting, value in {
+        "tau": 0.3,
+        "disco_kl_coef": 7,
+        "disco_kl_delta": 7,
+    }.items():
+        flags = f"--algo.real.objective {name} --algo.real.{setting} {value}"
+        if setting in OBJECTIVES[name].reads:
+            resolve(f"{REAL} {flags}")
+        else:
+            (refusal,) = refusals(flags)
+            assert f"--algo.real.{setting} {value}" in refusal and readers(setting)[0] in refusal
+
+
+def test_settings_of_some_objectives_have_their_flags_and_defaults():
+    assert {name: vars(resolve(REAL).algo.real)[name] for name in SETTINGS} == SETTINGS
