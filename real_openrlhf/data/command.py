@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from real_openrlhf import __version__
-from real_openrlhf.data import cleaning, contamination
+from real_openrlhf.data import cleaning, contamination, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.prompts import chat, load_tokenizer, token_ids
@@ -32,9 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="WHAT",
         help=f"{', '.join(TRAINING_SETS)}; benchmarks (all six) or one of {', '.join(BENCHMARKS)}; "
-        "or a parquet, JSON or JSONL file of your own",
+        "or a parquet, JSON or JSONL file of your own; gym TASK, a task of reasoning-gym",
     )
-    parser.add_argument("--out", type=Path, required=True, help="the JSONL to write; a folder for `benchmarks`")
+    gym.configure(parser)
+    parser.add_argument("--out", type=Path, required=True, help="the JSONL to write; a folder for benchmarks and gym")
     parser.add_argument("--source", type=Path, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
@@ -55,6 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.what == "gym":
+        return gym.run(args)
+    if args.task:
+        raise UserError(f"{args.task}: a second name goes with `gym` only")
     if args.what == "benchmarks":
         if args.out.is_file():
             raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")

@@ -12,16 +12,19 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.results import Graded, per_problem
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.rewards.gym.tasks import require as require_gym
 
 if TYPE_CHECKING:
     from real_openrlhf.rewards.verifier.verdict import Grader, Think
 
-VERIFIERS = ("robust", "disco")
+VERIFIERS = ("robust", "disco", "gym")
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 
 
 def find_grader(name: str, think: "Think") -> Grade:
+    if name == "gym":
+        require_gym()
     if name in VERIFIERS:
         return lambda pairs: _verified(pairs, think, cast("Grader", name))
     reward = _reward_function(Path(name))

@@ -155,7 +155,7 @@ _CPU = Recipe(
 )
 
 
-# What its longer responses ask for.
+# Lengths for the longer responses of sums.
 _SUMS = {
     "--rollout.max_new_tokens": own("80", "twice a usual answer"),
     "--data.max_len": own("128"),

@@ -26,39 +26,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--grader",
-        choices=["robust", "disco"],
+        choices=["robust", "disco", "gym"],
         default="robust",
-        help="disco: the rules of the paper's baselines, for comparison (default: robust)",
+        help="disco: the rules of the paper's baselines, for comparison; gym: reasoning-gym's scorers, for rows of "
+        "`real-openrlhf data gym` (default: robust)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, verify_many
+    from real_openrlhf.rewards.gym import tasks
+    from real_openrlhf.rewards.verifier.verdict import verify_many
 
     if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
+    if args.grader == "gym":
+        tasks.require()
     rows = list(_rows(args.input))
     if not args.output.parent.is_dir():
         raise UserError(f"--output {args.output}: there is no folder {args.output.parent}. Create it first.")
     pairs = ((row["response"], row["label"]) for row in rows)
     verdicts = verify_many(pairs, args.think, args.grader, threads=min(8, os.cpu_count() or 1))
     reasons: Counter[str] = Counter()
+    outcomes: Counter[int | None] = Counter()
     unfinished = args.output.with_name(args.output.name + ".unfinished")
     try:
         with unfinished.open("w", encoding="utf-8") as file:
             progress = tqdm(verdicts, total=len(rows), desc="grading", unit="row", disable=not sys.stderr.isatty())
             for row, verdict in zip(rows, progress, strict=True):
+                score = None if verdict.ignored else int(verdict.score)
                 reasons[verdict.reason] += 1
-                graded = row | {"score": None if verdict.ignored else int(verdict.score), "reason": verdict.reason}
+                outcomes[score] += 1
+                graded = row | {"score": score, "reason": verdict.reason}
                 file.write(json.dumps(graded, ensure_ascii=False) + "\n")
         unfinished.replace(args.output)
     finally:
         unfinished.unlink(missing_ok=True)
-    right = sum(reasons[reason] for reason in RIGHT)
-    ignored = sum(reasons[reason] for reason in FAILED)
-    print(f"{len(rows)} responses: {right} right, {len(rows) - right - ignored} wrong, {ignored} without a verdict")
+    print(f"{len(rows)} responses: {outcomes[1]} right, {outcomes[0]} wrong, {outcomes[None]} without a verdict")
     print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
     return 0
 

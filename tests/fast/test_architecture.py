@@ -34,7 +34,7 @@ ROOMS = {
 STANDARD_LIBRARY_ONLY = (
     *("cli", "doctor", "errors", "files", "parsing", "patching"),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
-    *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward"),
+    *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.
 ASKS_OPENRLHF = {"training.checks.preflight", "training.launch.shared_ray"}

@@ -17,7 +17,7 @@ from real_openrlhf.algorithm.metrics import (
     UPDATE_METRICS,
 )
 from real_openrlhf.hooks.rollout.reward_calls import KINDS
-from real_openrlhf.rewards.verifier.verdict import FAILED
+from real_openrlhf.rewards.verifier.verdict import FAILED_GYM
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -165,7 +165,7 @@ def in_code() -> set[str]:
     text = "\n".join(text for path, text in files(".py").items() if "real_openrlhf" in path.parts)
     keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label|mismatch)/\w+)["']""", text))
     keys |= {f"reward/failed_{kind}" for kind in KINDS}
-    return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED, "prompt_not_found")}
+    return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED_GYM, "prompt_not_found")}
 
 
 def named(cell: str) -> set[str]:

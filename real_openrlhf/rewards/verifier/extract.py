@@ -10,10 +10,11 @@ Think = Literal["required", "optional"]
 _WHOLLY_BOXED = re.compile(r"^\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?$", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# What may stand between two boxes that are one answer, as in `\boxed{3} and \boxed{4}`.
+# Text that may stand between two boxes of one answer, as in `\boxed{3} and \boxed{4}`.
 _JOINT = re.compile(r"(?:[\s$]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|\\q?quad|and|or|[,;])*")
 _NEIGHBOURHOOD = 1_000
 _MAX_PARTS = 50
+_TEXT = re.compile(r"\$?\\(?:text|textbf|mathrm)\{([^{}]*)\}\$?")
 _BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
 
 
@@ -69,6 +70,12 @@ def boxed_answer(text: str) -> str | None:
         if content not in parts:
             parts.insert(0, content)
     return ", ".join(parts) or None
+
+
+def plain(answer: str | None) -> str | None:
+    r"""For answers that are words: `\text{Yes}` is Yes, and nothing in it is no answer."""
+    whole = _TEXT.fullmatch(answer or "")
+    return (whole[1].strip() if whole else answer) or None
 
 
 def _last_box(text: str, end: int) -> int:

@@ -15,6 +15,7 @@ from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
 from real_openrlhf.rewards.verifier import number, value
+from real_openrlhf.rewards.verifier.process import Undecided
 from real_openrlhf.rewards.verifier.text import denominators
 
 # Units are off: math-verify would drop the `t` of `3t` as a unit. value.value_and_unit has done that job.
@@ -39,8 +40,10 @@ _DEGREES_OF = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\^\{\\circ\}")
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")  # read as the function, even in `\gamma - 1`
 
 
-class GoldUnparsed(Exception):
+class GoldUnparsed(Undecided):
     """The gold is no formula that math-verify can read, and the answer is not the same text."""
+
+    reason = "gold_unparsed"
 
 
 def same(gold: str, answer: str, digits: int = number.ROUNDED_DIGITS) -> bool:

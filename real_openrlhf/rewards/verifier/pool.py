@@ -1,4 +1,4 @@
-"""The client of the algebra workers: every request is answered by its deadline, and no thread of ours ever computes.
+"""The client of the workers: every request is answered by its deadline, and no thread of ours ever computes.
 
 Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads), killed when they are late and
 replaced in the background, so that the next request finds one ready.
@@ -17,6 +17,7 @@ from pathlib import Path
 
 logger = logging.getLogger("real_openrlhf.verifier")
 START_SECONDS = 60.0
+ALGEBRA = "real_openrlhf.rewards.verifier.worker"
 
 
 class NoVerdict(Exception):
@@ -38,7 +39,7 @@ class Limits:
 class Worker:
     """One process and its two pipes; used by one thread at a time."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, program: str, limits: Limits):
         root = str(Path(__file__).resolve().parents[3])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
@@ -46,7 +47,7 @@ class Worker:
             "OMP_NUM_THREADS": "1",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "real_openrlhf.rewards.verifier.worker", str(limits.memory), str(os.getpid())],
+            [sys.executable, "-m", program, str(limits.memory), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -78,8 +79,8 @@ class Worker:
 class WorkerPool:
     """A few ready workers; one more than callers need, so that a killed one is not waited for."""
 
-    def __init__(self, size: int, limits: Limits):
-        self.limits = limits
+    def __init__(self, size: int, limits: Limits, program: str = ALGEBRA):
+        self.limits, self.program = limits, program
         # Last in, first out: the worker asked last has its caches warm, and the spare stays a spare.
         self._ready: queue.LifoQueue[Worker | NoVerdict] = queue.LifoQueue()
         self._wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -107,7 +108,7 @@ class WorkerPool:
             self._replace(worker)
             raise
         failed = reply.get("failed")
-        if failed in (None, "gold_unparsed"):
+        if not failed or reply.get("whole"):
             self._ready.put(worker)
         else:
             self._replace(worker)
@@ -137,7 +138,7 @@ class WorkerPool:
         while True:
             self._wanted.get()
             try:
-                worker = Worker(self.limits)
+                worker = Worker(self.program, self.limits)
                 try:
                     worker.ask(None, START_SECONDS)
                 except NoVerdict:

@@ -1,5 +1,6 @@
 """Is the answer of a response the gold? The order of decisions, cheapest first, and the account of how they ended."""
 
+import json
 import logging
 import math
 import os
@@ -10,20 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from real_openrlhf.rewards.gym import tasks
 from real_openrlhf.rewards.verifier import extract, guard, shape, value
 from real_openrlhf.rewards.verifier.extract import Think, golds_of
-from real_openrlhf.rewards.verifier.pool import Limits, NoVerdict, WorkerPool
+from real_openrlhf.rewards.verifier.pool import ALGEBRA, Limits, NoVerdict, WorkerPool
 from real_openrlhf.rewards.verifier.text import normalise
 
 logger = logging.getLogger("real_openrlhf.verifier")
 
-Grader = Literal["robust", "disco"]
+Grader = Literal["robust", "disco", "gym"]
 
 RIGHT = ("exact", "algebra")
 WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different")
 # No verdict: the label is "ignored" in training.
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip
+FAILED_GYM = (*FAILED, tasks.ScorerRaised.reason)
 _LONGEST_BOX = 4_000
 
 
@@ -45,7 +48,7 @@ def verify(response: str, label: object, think: Think = "optional", grader: Grad
     response must finish its thinking with `</think>`; where it is optional, thinking that was begun must be finished.
     """
     try:
-        return _disco_verdict(response, label, think) if grader == "disco" else _verdict(response, label, think)
+        return _VERDICTS[grader](response, label, think)
     except NoVerdict as failure:
         _say("no verdict", str(failure), label, response)
         return Verdict(math.nan, failure.reason)
@@ -70,9 +73,9 @@ def verify_many(
         executor.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the rest
 
 
-def start_workers() -> None:
+def start_workers(grader: Grader = "robust") -> None:
     """Begin to start the workers, so that the first hard answer does not wait for them. Returns at once."""
-    _pool()
+    _gym_pool() if grader == "gym" else _pool()
 
 
 def _verdict(response: str, label: object, think: Think) -> Verdict:
@@ -128,6 +131,30 @@ def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
     return _ask("disco", golds, text[start : start + _LONGEST_BOX]) if start >= 0 else Verdict(0.0, "no_answer")
 
 
+def _gym_verdict(response: str, label: object, think: Think) -> Verdict:
+    """By the scorer of the task that the label names, or by our own rule."""
+    try:
+        entry = tasks.entry(label)
+    except (ValueError, TypeError, LookupError) as error:
+        raise NoVerdict("no_gold", "the label is no entry of reasoning-gym, as `data gym` writes it") from error
+    text = extract.after_thinking(response, think)
+    if text is None:
+        return Verdict(0.0, "unfinished_thinking")
+    answer = extract.plain(extract.boxed_answer(text))
+    if answer is None:
+        return Verdict(0.0, "no_answer")
+    if answer == entry["answer"]:
+        return Verdict(1.0, "exact")
+    if len(answer) > _LONGEST_BOX:
+        return Verdict(0.0, "too_long")
+    if entry["task"] in tasks.BY_ALGEBRA:
+        return _verdict(f"\\boxed{{{answer}}}", [entry["answer"]], "optional")
+    return _ask("gym", (json.dumps(entry),), answer)
+
+
+_VERDICTS = {"robust": _verdict, "disco": _disco_verdict, "gym": _gym_verdict}
+
+
 @lru_cache(maxsize=4096)
 def _normal_gold(gold: str) -> str:
     if len(gold) > guard.MAX_LENGTH or guard.too_deep(gold):
@@ -138,8 +165,9 @@ def _normal_gold(gold: str) -> str:
 @lru_cache(maxsize=4096)
 def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
     """A worker's verdict; the rollouts of one prompt often agree, so it is kept. Failures raise and are not kept."""
-    equal = _pool().ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
-    if grader == "disco":
+    pool = _gym_pool() if grader == "gym" else _pool()
+    equal = pool.ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
+    if grader != "robust":
         return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
     return Verdict(1.0, "algebra") if equal else Verdict(0.0, "different")
 
@@ -147,21 +175,32 @@ def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
 def _pool() -> WorkerPool:
     global _workers
     with _pool_lock:
-        if _workers is None:
-            limits = Limits(
-                deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
-                memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
-            )
-            _workers = WorkerPool(int(os.environ.get("REAL_VERIFIER_WORKERS", "2")), limits)
+        _workers = _workers or _new_pool(ALGEBRA)
         return _workers
+
+
+def _gym_pool() -> WorkerPool:
+    global _gym_workers
+    with _pool_lock:
+        _gym_workers = _gym_workers or _new_pool("real_openrlhf.rewards.gym.worker")
+        return _gym_workers
+
+
+def _new_pool(program: str) -> WorkerPool:
+    limits = Limits(
+        deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
+        memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
+    )
+    return WorkerPool(int(os.environ.get("REAL_VERIFIER_WORKERS", "2")), limits, program)
 
 
 def _forget_workers() -> None:
     """A forked child must not share its parent's pipes."""
-    global _workers, _pool_lock
-    _workers, _pool_lock = None, threading.Lock()
+    global _workers, _gym_workers, _pool_lock
+    _workers, _gym_workers, _pool_lock = None, None, threading.Lock()
 
 
 _workers: WorkerPool | None = None
+_gym_workers: WorkerPool | None = None
 _pool_lock = threading.Lock()
 os.register_at_fork(after_in_child=_forget_workers)

@@ -1,0 +1,42 @@
+"""What a reward file gives for a verdict: 1 for a right answer, 0 for a wrong one, nan for no verdict."""
+
+import math
+from typing import cast
+
+from real_openrlhf.rewards.verifier.verdict import FAILED, FAILED_GYM, Grader, Think, Verdict, verify
+
+_PROMPT_END = 64  # enough to find where a prompt ends that did not survive the tokenizer unchanged
+
+
+def reward(query: str, prompt: str, label: str, grader: Grader, think: str) -> dict:
+    """As OpenRLHF takes it. `think` may be `auto`: required where the prompt ends with an open <think>."""
+    verdict = _verdict(query, prompt, label, grader, think)
+    no_answer = float(verdict.reason in ("no_answer", "unfinished_thinking"))
+    failed = (*(FAILED_GYM if grader == "gym" else FAILED), "prompt_not_found")
+    return {
+        "rewards": 0.0 if verdict.ignored else verdict.score,
+        "scores": verdict.score,
+        "extra_logs": {
+            "verifier/no_answer": no_answer,
+            "label/no_answer": no_answer,  # TRPA's lowest level: the trainer takes it out of the log
+            "verifier/by_algebra": float(verdict.reason == "algebra"),
+        }
+        | {f"verifier/ignored_{reason}": float(verdict.reason == reason) for reason in failed},
+    }
+
+
+def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str) -> Verdict:
+    response = _response(query, prompt)
+    if response is None:
+        return Verdict(math.nan, "prompt_not_found")
+    if think == "auto":
+        think = "required" if prompt.rstrip().endswith("<think>") else "optional"
+    return verify(response, label, cast(Think, think), grader)
+
+
+def _response(query: str, prompt: str) -> str | None:
+    r"""The text after the prompt, which may itself contain `\boxed{}`; None if the query lacks the prompt."""
+    if query.startswith(prompt):
+        return query[len(prompt) :]
+    _, found, response = query.partition(prompt[-_PROMPT_END:])
+    return response if found and prompt else None

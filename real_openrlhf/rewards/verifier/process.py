@@ -1,0 +1,85 @@
+"""A process that decides whether answers are right, for one client: requests and replies are JSON lines on its pipes.
+
+It may be killed at any moment: the client kills it at the deadline. It bounds its own memory and dies with the process
+that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit) and their markers, makes it fail on
+purpose when a marker is in a gold or an answer: the paths for failures are tested for real.
+"""
+
+import ctypes
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+
+Graders = dict[str, Callable[[str, str], bool]]  # name -> (gold, answer) -> is it right?
+
+
+class Undecided(Exception):
+    """A grader cannot say whether an answer is right, and the process is none the worse for it."""
+
+    reason: str  # a short name for counting
+
+
+def serve(graders: Graders, prepare: Callable[[], object]) -> None:
+    """Requests from standard input, replies to standard output."""
+    _die_with_parent()
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints must not look like a reply
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+    prepare()
+    gc.freeze()  # the libraries' objects live as long as the worker: no collection needs to look at them
+    size = int(sys.argv[1]) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faults = json.loads(os.environ.get("REAL_VERIFIER_FAULTS", "{}"))
+    replies.write('{"ready": true}\n')
+    for line in sys.stdin:
+        replies.write(json.dumps(_answer(graders, json.loads(line), faults)) + "\n")
+
+
+def _answer(graders: Graders, request: dict, faults: dict[str, str]) -> dict:
+    undecided = None
+    try:
+        _injected_fault(request, faults)
+        for gold in request["golds"]:
+            try:
+                if graders[request["grader"]](gold, request["answer"]):
+                    return {"equal": True}
+            except Undecided as error:
+                undecided = {"failed": error.reason, "detail": str(error)[:200], "whole": True}
+    except MemoryError:
+        return {"failed": "out_of_memory"}
+    except Exception as error:
+        return {"failed": "worker_error", "detail": f"{type(error).__name__}: {error}"[:200]}
+    return undecided or {"equal": False}
+
+
+def _die_with_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client, which then closes the pipe
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != int(sys.argv[2]):
+        os._exit(1)
+
+
+def _injected_fault(request: dict, faults: dict[str, str]) -> None:
+    text = "".join([*request["golds"], request["answer"]])
+    fault = next((fault for fault, marker in faults.items() if marker in text), None)
+    if fault == "exit":
+        os._exit(1)
+    if fault == "hang":
+        while True:
+            pass
+    if fault == "oom":
+        hoard = []  # untouched pages: the limit is on address space
+        while True:
+            hoard.append(bytes(64 << 20))
+    if fault:
+        raise ValueError(f"REAL_VERIFIER_FAULTS names {fault!r}: expected hang, oom or exit")

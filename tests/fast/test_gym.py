@@ -1,0 +1,349 @@
+"""Tasks of reasoning-gym: data without overlap, exact rewards, and no scorer that runs a model's text."""
+
+import ast
+import importlib.util
+import json
+import math
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import real_openrlhf.rewards
+from real_openrlhf.cli import main
+from real_openrlhf.data import gym
+from real_openrlhf.errors import UserError
+from real_openrlhf.rewards.gym import tasks
+from real_openrlhf.rewards.gym.rules import RULES
+from real_openrlhf.rewards.verifier import verdict
+from real_openrlhf.rewards.verifier.verdict import verify
+
+with_library = pytest.mark.skipif(
+    importlib.util.find_spec("reasoning_gym") is None,
+    reason="reasoning_gym is not installed: bash examples/scripts/setup_env.sh cpu",
+)
+ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
+SUMS = {"name": "chain_sum", "set": {"max_terms": 2}}
+
+
+def label(task: str, answer: str | None, metadata: dict | None = None, settings: dict | None = None) -> str:
+    return json.dumps({"task": task, "settings": settings or {}, "answer": answer, "metadata": metadata or {}})
+
+
+def graded(answer: str, of: str) -> verdict.Verdict:
+    return verify(f"So it is \\boxed{{{answer}}}.", of, grader="gym")
+
+
+# Our own rules; they need no library
+
+TWENTY_FOUR = label("puzzle24", "1*2*3*4", {"numbers": [1, 2, 3, 4]})
+COUNTDOWN = label("countdown", "75+3", {"numbers": [75, 3], "target": 78})
+QUEENS = label("n_queens", "Q _\n_ Q", {"valid_answers": ["Q _\n_ Q", "_ Q\nQ _"]})
+
+
+@pytest.mark.parametrize(
+    "of, answer, right",
+    [
+        (TWENTY_FOUR, "4*3*2*1", True), (TWENTY_FOUR, r"4 \times 3 × (2 \cdot 1)", True), (TWENTY_FOUR, "24", False),
+        (TWENTY_FOUR, "6*4*1*1", False),  # for the library any four numbers are right
+        (TWENTY_FOUR, "(1+2+3)*4", True), (TWENTY_FOUR, "1*2*3*4 + 0.9", False), (TWENTY_FOUR, "4/(3-2-1)", False),
+        (TWENTY_FOUR, "True*2*3*4", False), (TWENTY_FOUR, "4**3**2**1", False), (TWENTY_FOUR, "(" * 900, False),
+        (TWENTY_FOUR, "-" * 3000 + "1", False), (COUNTDOWN, "3 + 75", True), (COUNTDOWN, "78", False),
+        (COUNTDOWN, "f(75, 3)", False), (QUEENS, "_ Q\nQ _", True), (QUEENS, "Q Q\n_ _", False),
+        (label("number_sorting", '["1", "2.5"]'), "[1, 2.5]", True), (label("number_sorting", "[1]"), "[1.9]", False),
+        (label("number_sorting", "[1, 2]"), "1, 2", False), (label("bitwise_arithmetic", "0x1f"), "31", True),
+        (label("bitwise_arithmetic", "0x1f"), "0x1e", False), (label("bitwise_arithmetic", "0x1f"), "one", False),
+        (label("gsm_symbolic", "18"), r"\$18", True), (label("gsm_symbolic", "18"), "18 or 19", False),
+        (label("gsm_symbolic", "5"), "-5", False), (label("gsm_symbolic", "1800"), "1,800", True),
+        (label("time_intervals", "12:30"), "12:31", False), (label("time_intervals", "7 days"), "7", True),
+        (label("coin_flip", "0.00003051757812"), "0", False), (label("coin_flip", "0.375"), "3/8", True),
+        (label("spiral_matrix", "1 2 3"), "1  2 3", True), (label("spiral_matrix", "1 2 3"), "[1, 2, 3]", False),
+        (label("rearc", "0 1\n1 0"), "0 1\n1 0", True), (label("rearc", "0 1\n1 0"), "0 1 1 0", False),
+    ],
+)  # fmt: skip
+def test_our_rules(of, answer, right):
+    assert tasks.right(of, answer) == right
+
+
+@pytest.mark.parametrize(
+    "response", ["17", "the answer is 17", r"\boxed{}", r"\boxed{ }", r"\boxed{\text{}}", r"\boxed{17"]
+)
+def test_no_box_and_a_box_without_an_answer_are_wrong(response):
+    assert verify(response, label("chain_sum", "17"), grader="gym") == (0.0, "no_answer")
+
+
+def test_the_same_text_is_right_and_text_may_be_set_as_text():
+    assert graded("17", label("chain_sum", "17")) == (1.0, "exact")
+    assert graded(r"\text{No}", label("syllogism", "No")) == (1.0, "exact")
+
+
+@pytest.mark.parametrize("bad", ["", "17", "[]", "{}", '{"task": "gcd"}', None, 17])
+def test_a_label_of_another_kind_is_no_verdict(bad):
+    assert graded("17", bad).reason == "no_gold"
+
+
+@pytest.mark.parametrize("words, part", [(["max_terms"], "KEY=VALUE"), (["x.json", "a=1"], "Write the settings")])
+def test_settings_that_cannot_be_read(words, part):
+    with pytest.raises(UserError, match=part):
+        gym._mixture(Path(words[0]), words[1:]) if words[1:] else gym._single("gcd", words)
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [("{", "is no mixture"), ("[]", "is no mixture"), ('{"tasks": []}', "at least one task"),
+     ('{"tasks": [{"name": "gcd", "wight": 2}]}', "wight is unknown"), ('{"tasks": [{"weight": 2}]}', "is no mixture"),
+     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "no task twice"), (None, "cannot be read")],
+)  # fmt: skip
+def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
+    path = tmp_path / "mixture.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=part):
+        gym._mixture(path, [])
+
+
+@pytest.mark.parametrize(
+    "weights, questions, shares", [([1, 1, 1], 10, [3, 4, 3]), ([3, 1], 100, [75, 25]), ([1], 7, [7])]
+)
+def test_shares_add_up(weights, questions, shares):
+    assert gym._shares([gym.Part("gcd", {}, weight) for weight in weights], questions) == shares
+
+
+def test_without_the_package_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "reasoning_gym" else find(name))
+    tasks.library.cache_clear()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"response": r"\boxed{1}", "label": label("gcd", "1")}) + "\n")
+    data, grade = ["data", "gym", "gcd", "--out"], ["grade", "--grader", "gym", "--input", str(rows), "--output"]
+    for words in (data, grade):
+        assert main([*words, str(tmp_path / "out")]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and "reasoning_gym is not installed" in said and "setup_env.sh cpu" in said
+    tasks.library.cache_clear()
+
+
+# What the library's source says
+
+EVALUATES = {"eval", "exec", "parse_expr", "sympify", "compile", "__import__", "S", "lambdify", "system"}
+
+
+def calls(path: Path) -> set[str]:
+    """Names of what a module calls that may run a text."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return {name for node in nodes if (name := ast.unparse(node.func).rpartition(".")[2]) in EVALUATES
+            and ast.unparse(node.func) not in ("re.compile", "Compiler.compile")}  # fmt: skip
+
+
+def modules(folder: Path) -> Iterator[tuple[str, Path]]:
+    some = re.compile(rf"\b({'|'.join(EVALUATES)})\(")  # parsing them all takes seconds
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder).as_posix()
+        if "/contrib/bfit/" not in name and some.search(path.read_text()) and calls(path):
+            yield name, path
+
+
+# These evaluate while they draw a question, from texts of their own, and not in a scorer.
+DRAWS_ONLY = {
+    "arithmetic/basic_arithmetic.py",
+    "arithmetic/gsm_symbolic/generators_00_49.py",
+    "arithmetic/gsm_symbolic/generators_50_99.py",
+    "code/codeio.py",
+    "logic/propositional_logic.py",
+}
+
+
+@with_library
+def test_every_module_that_evaluates_is_known():
+    """A new release may bring others. propositional_logic has a parser of its own with sympy's name."""
+    folder = Path(importlib.util.find_spec("reasoning_gym").origin).parent
+    found = {name for name, _ in modules(folder)}
+    ours = {name for name in found - DRAWS_ONLY if Path(name).stem in {*RULES, *tasks.BY_ALGEBRA}}
+    assert found - DRAWS_ONLY == ours and DRAWS_ONLY <= found
+    for name, path in modules(folder):  # the scorer itself of those that only draw
+        if name in DRAWS_ONLY and "generators" not in name and name != "logic/propositional_logic.py":
+            tree = ast.parse(path.read_text())
+            scorers = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and "score" in one.name]
+            assert not re.search(r"\b(eval|exec|parse_expr)\(", "".join(map(ast.unparse, scorers))), name
+
+
+OTHERS = (
+    "chain_sum complex_arithmetic decimal_arithmetic graph_color polynomial_equations propositional_logic word_ladder"
+)
+ATTACKED = [*RULES, *tasks.BY_ALGEBRA, *OTHERS.split()]
+
+
+@with_library
+@pytest.mark.parametrize("task", ATTACKED)
+def test_no_answer_is_run_as_a_program(tmp_path, task):
+    """With the library's own entries, in this process, where a scorer that evaluated the answer would leave a file."""
+    witness = tmp_path / "witness"
+    row = next(gym._draw(gym.Part(task, {}), 1, 0, set()))
+    for attack in (f"__import__('os').system('touch {witness}')", f"[__import__('os').system('touch {witness}')]"):
+        assert graded(attack, row["label"]).score != 1.0
+        if task not in tasks.BY_ALGEBRA:
+            assert not gym._accepted(row["label"], attack)
+    assert not witness.exists()
+
+
+@with_library
+def test_the_attack_works_on_the_librarys_own_scorer(tmp_path):
+    """Or the test above could not fail."""
+    witness = tmp_path / "witness"
+    scorer = tasks.dataset("string_insertion", {}).score_answer
+    scorer(f"__import__('os').system('touch {witness}')", {"answer": "ABCDE", "metadata": {}})
+    assert witness.exists()
+
+
+@with_library
+def test_an_algebra_task_never_reaches_its_scorer():
+    assert graded("2*x**2 + 2*x", label("polynomial_multiplication", "2*x**2 + 2*x")).reason == "exact"
+    assert graded("2x(x+1)", label("polynomial_multiplication", "2*x**2 + 2*x")) == (1.0, "algebra")
+    assert graded("2x(x+2)", label("polynomial_multiplication", "2*x**2 + 2*x")).score == 0.0
+    with pytest.raises(AssertionError, match="would evaluate"):
+        tasks.right(label("polynomial_multiplication", "x"), "y")
+
+
+# Verdicts by the library's scorers, in the workers
+
+
+@with_library
+def test_only_exact_answers_are_right():
+    sums = label("chain_sum", "1", settings={"max_terms": 2})
+    assert tasks.dataset("chain_sum", {}).score_answer("17", {"answer": "1"}) == 0.5  # what the library says
+    assert graded("17", sums) == (0.0, "different")
+    assert graded("+01.0", sums) == (1.0, "exact")
+    assert graded("the answer is 1", sums) == (0.0, "different")
+    days = label("calendar_arithmetic", "1000", {"task": "count_days"})
+    assert tasks.dataset("calendar_arithmetic", {}).score_answer("999", json.loads(days)) > 0.99
+    assert graded("999", days).score == 0.0
+
+
+@with_library
+def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
+    factors = label("prime_factorization", "2 × 3")
+    assert graded("3 × 2", factors) == (1.0, "exact")
+    before = {id(worker) for worker in verdict._gym_pool()._ready.queue}
+    prose = graded("two times three", factors)
+    assert math.isnan(prose.score) and prose.reason == "scorer_raised"
+    assert {id(worker) for worker in verdict._gym_pool()._ready.queue} >= before
+    assert graded("2 × 3 × 1", factors).score == 0.0
+
+
+@with_library
+def test_the_reward_file_as_openrlhf_loads_it():
+    path = Path(real_openrlhf.rewards.__file__).parent / "gym_reward.py"
+    module = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("reward_func", path))
+    spec.loader.exec_module(module)
+    prompt = "What is 3+4? Give the final answer in \\boxed{}."
+    answers: list = []
+    threading.Thread(target=lambda: answers.extend(
+        module.reward_func([prompt + said], [prompt], [label("chain_sum", "7")])
+        for said in (r"\boxed{7}", r"\boxed{8}", "7", r"\boxed{}")
+    )).start()  # fmt: skip
+    answers.append(module.reward_func([prompt + r"\boxed{two}"], [prompt], [label("prime_factorization", "2")]))
+    while len(answers) < 5:
+        pass
+    raised = next(one for one in answers if math.isnan(one["scores"]))
+    assert raised["rewards"] == 0.0 and raised["extra_logs"]["verifier/ignored_scorer_raised"] == 1.0
+    answers.remove(raised)
+    assert [one["scores"] for one in answers] == [1.0, 0.0, 0.0, 0.0]
+    assert [one["extra_logs"]["verifier/no_answer"] for one in answers] == [0.0, 0.0, 1.0, 1.0]
+    assert len({tuple(one["extra_logs"]) for one in [*answers, raised]}) == 1
+
+
+# The command
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@with_library
+def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys):
+    words = ["data", "gym", "chain_sum", "--train", "100", "--test", "20", "--seed", "3", *ONE_DIGIT]
+    assert main([*words, "--out", str(tmp_path / "a")]) == 0
+    said = capsys.readouterr().out
+    train, test = rows_of(tmp_path / "a/train.jsonl"), rows_of(tmp_path / "a/test.jsonl")
+    questions = [row["prompt"][0]["content"] for row in [*train, *test]]
+    assert (len(train), len(test), len(set(questions))) == (100, 20, 120)
+    drawn = int(re.search(r"(\d+) were drawn; left out: (\d+) \(\d+%\) repeated", said)[1])
+    assert drawn > 120 and "no question in both" in said
+    assert all(question.endswith("Give the final answer in \\boxed{}.") for question in questions)
+    for row in [*train, *test]:
+        content = json.loads(row["label"])
+        assert graded(content["answer"], row["label"]).score == 1.0 and row["datasource"] == "chain_sum"
+        assert content["settings"] == {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
+    assert main([*words, "--out", str(tmp_path / "b")]) == 0
+    for name in ("train.jsonl", "test.jsonl", "manifest.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert main([*words, "--train", "5", "--out", str(tmp_path / "c")]) == 0
+    assert (tmp_path / "c/test.jsonl").read_bytes() == (tmp_path / "a/test.jsonl").read_bytes()
+
+
+@with_library
+@pytest.mark.parametrize(
+    "words, parts",
+    [
+        (["chain_sums"], ["no task chain_sums", "chain_sum or"]),
+        (["xyzzy"], ["There are: ab, acre"]),
+        ([], ["needs a task", "word_sorting"]),
+        (["zebra_puzzles"], ["needs pycosat"]),
+        (["game_of_life_halting"], ["needs cellpylib"]),
+        (["chain_sum", "--set", "max_term=3"], ["no setting max_term", "max_terms"]),
+        (["chain_sum", "--set", "seed=3"], ["no setting seed"]),
+        (["chain_sum", "--set", "max_terms=many"], ['max_terms="many"', "int is expected"]),
+        (["chain_sum", "--set", "min_terms=5", "max_terms=2"], ["cannot have these settings"]),
+        (["chain_sum", *ONE_DIGIT, "--train", "500"], ["different questions that can be used", "repeated", "--train"]),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(tmp_path, capsys, words, parts):
+    assert main(["data", "gym", *words, "--out", str(tmp_path / "gym")]) == 2
+    said = capsys.readouterr().err
+    assert all(part in said for part in parts) and said.strip().count("\n") == 0, said
+    assert not (tmp_path / "gym").exists()
+
+
+@with_library
+def test_a_mixture_with_levels(tmp_path, capsys):
+    path = tmp_path / "mixture.json"
+    path.write_text(
+        json.dumps({"tasks": [{**SUMS, "weight": 3}, {"name": "gcd", "level": 0}, {"name": "gcd", "level": 1}]})
+    )
+    out = tmp_path / "gym"
+    assert main(["data", "gym", str(path), "--train", "50", "--test", "10", "--out", str(out)]) == 0
+    names = [row["datasource"] for row in rows_of(out / "train.jsonl")]
+    assert {name: names.count(name) for name in set(names)} == {"chain_sum": 30, "gcd-level0": 10, "gcd-level1": 10}
+    assert names != sorted(names)
+    settings = [
+        json.loads(row["label"])["settings"] for row in rows_of(out / "test.jsonl") if "gcd" in row["datasource"]
+    ]
+    assert len(settings) == 4 and settings[0] != settings[-1] or settings[1] != settings[-1]
+    for level, part in (("x", "mixture"), (99, "has the levels 0 to")):
+        path.write_text(json.dumps({"tasks": [{"name": "gcd", "level": level}]}))
+        assert main(["data", "gym", str(path), "--out", str(out)]) == 2
+        assert part in capsys.readouterr().err
+
+
+@with_library
+def test_a_task_that_takes_any_text_is_refused(tmp_path, capsys, monkeypatch):
+    """The library's own scorer of game_of_life_halting; what draws its questions needs a package that is not here."""
+    scorer = tasks.library().factory.DATASETS["game_of_life_halting"][0].score_answer
+    monkeypatch.setattr(tasks.library().factory.DATASETS["gcd"][0], "score_answer", scorer)
+    tasks._scorer.cache_clear()
+    assert main(["data", "gym", "gcd", "--out", str(tmp_path / "gym")]) == 2
+    assert "its scorer accepts any text, in 50 of 50 questions" in capsys.readouterr().err
+    tasks._scorer.cache_clear()
+
+
+@with_library
+def test_grade_with_the_scorers(tmp_path, capsys):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    answers = [("gcd", "4", "4"), ("gcd", "4", "44"), ("prime_factorization", "2", "two"), ("gcd", "4", "")]
+    rows = ({"response": f"\\boxed{{{said}}}", "label": label(task, gold)} for task, gold, said in answers)
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["grade", "--grader", "gym", "--input", str(source), "--output", str(target)]) == 0
+    assert [row["score"] for row in rows_of(target)] == [1, 0, None, 0]
+    assert "4 responses: 1 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out
