@@ -33,7 +33,12 @@ class Prepared:
         if self.name in TASKS:
             tiny_model.prepare(default(self.name))
         else:
-            _prepare_set(self.name, self.path, model)
+            from real_openrlhf.data import command
+
+            parser = argparse.ArgumentParser()
+            command.configure(parser)
+            tokenizer = ["--tokenizer", model] if self.name in TRAINING_ROWS else []
+            command.run(parser.parse_args([self.name, "--out", str(self.path), *tokenizer]))
 
 
 def training_set(name: str, data_dir: Path) -> Path:
@@ -93,13 +98,3 @@ def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     """The user's own objective and rule for labels, whose hashes a run keeps too."""
     paths = {file_of(flags[flag].text) for flag in (OBJECTIVE, LABELS) if flag in flags}
     return [path for path in paths if path is not None and path.is_file()]
-
-
-def _prepare_set(name: str, path: Path, model: str) -> None:
-    """As `real-openrlhf data NAME --out PATH` does it."""
-    from real_openrlhf.data import command
-
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    tokenizer = ["--tokenizer", model] if name in TRAINING_ROWS else []
-    command.run(parser.parse_args([name, "--out", str(path), *tokenizer]))
