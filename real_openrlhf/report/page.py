@@ -124,11 +124,7 @@ def _save(part: Picture | Table, out: Path) -> None:
         writer.writerows(part.rows)
 
 
-def render(
-    sections: Sequence[Section],
-    benchmarks: Table,
-    skipped: Sequence[tuple[Path, str]],
-) -> str:
+def render(sections: Sequence[Section], benchmarks: Table, skipped: Sequence[tuple[Path, str]]) -> str:
     """The whole page as text."""
     runs = [run for section in sections for run in section.comparison.runs]
     named = list(enumerate(sections, 1))
