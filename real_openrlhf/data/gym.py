@@ -5,6 +5,8 @@ Here one stream is drawn, a question that was there before is left out, and the 
 """
 
 import argparse
+import contextlib
+import io
 import json
 import random
 from collections import Counter
@@ -151,7 +153,8 @@ def _draw(part: Part, wanted: int, seed: int, seen: set[str]) -> Iterator[dict]:
     found = 0
     while found < wanted and part.drawn < limit and (found or part.drawn < _HOPELESS):
         try:
-            entry = questions[part.drawn]
+            with contextlib.redirect_stdout(io.StringIO()):  # bf prints dots
+                entry = questions[part.drawn]
         except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(f"{part.task} cannot draw a question with these settings ({first_line(error)})") from error
         row = part.row(part.drawn, entry)

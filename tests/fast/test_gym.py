@@ -225,10 +225,10 @@ def test_only_exact_answers_are_right():
 def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     factors = label("prime_factorization", "2 × 3")
     assert graded("3 × 2", factors) == (1.0, "exact")
-    before = {id(worker) for worker in verdict._gym_pool()._ready.queue}
+    before = {id(worker) for worker in verdict._pool("gym")._ready.queue}
     prose = graded("two times three", factors)
     assert math.isnan(prose.score) and prose.reason == "scorer_raised"
-    assert {id(worker) for worker in verdict._gym_pool()._ready.queue} >= before
+    assert {id(worker) for worker in verdict._pool("gym")._ready.queue} >= before
     assert graded("2 × 3 × 1", factors).score == 0.0
 
 
