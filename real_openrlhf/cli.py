@@ -25,7 +25,7 @@ COMMANDS = {
 }
 
 
-# What to type if a subcommand lacks a package. An extra of setup.py has its name; no extra can install training.
+# The advice if a subcommand lacks a package. An extra of setup.py has its name; no extra can install training.
 SET_UP = "In a checkout `bash examples/scripts/setup_env.sh cpu`, or `gpu`, installs all that training needs."
 TO_DO = {"train": SET_UP, "compare": SET_UP, "patch": None, "doctor": None}
 

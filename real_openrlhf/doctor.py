@@ -36,7 +36,7 @@ class Check:
     todo: str = ""
 
 
-# What is installed
+# Installed packages
 
 
 def check_python() -> Iterator[Check]:
@@ -179,7 +179,7 @@ def check_room() -> Iterator[Check]:
     yield _at_least("open files", endless or files >= 8192, "no limit" if endless else str(files), todo)
 
 
-# What has to start
+# Parts that must start
 
 
 def check_ray() -> Iterator[Check]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from real_openrlhf.algorithm.groups import Groups
 
-# What a rollout's score is made of, token by token; TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref).
+# The parts of a rollout's score, token by token; TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref).
 TOKEN_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "log_ratio_old": lambda new, old, ref: new - old,  # the paper's relative log-probability
     "log_ratio_ref": lambda new, old, ref: new - ref,

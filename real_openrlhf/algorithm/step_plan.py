@@ -186,7 +186,7 @@ def _owners(steps: list[PlannedStep], count: int) -> list[int]:
     return owner
 
 
-# What a rank is sent.
+# The parts of the plan for one rank.
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from real_openrlhf.report import campaign
 from real_openrlhf.runs.provenance import code, irreproducible
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
-# What results and maps read, by the beginning of a name.
+# Numbers that results and maps read, by the beginning of their names.
 COMPACT = (
     *("phase", "step", "eval_", "entropy_loss", "ppo_kl", "ppo_clip_ratio", "actor_grad_norm"),
     *("update/clipped_share", "update/ratio_max"),

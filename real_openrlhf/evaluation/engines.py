@@ -125,7 +125,7 @@ def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
         return item
 
 
-_CONTINUE = "What was sampled is kept: the same command continues"
+_CONTINUE = "Finished samples are kept: the same command continues"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ IGNORED = -100
 CHECKED_TOKENS = 8
 SLACK = 1e-4  # nats: fp32 sums in another order
 REMEDY = "Leave --ds.logit_free out (recipes: --no-ds.logit_free)"
-# What configurations call a factor or cap that comes after the head, and a family that has it.
+# A configuration's name for a factor or cap after the head, and a family that has it.
 AFTER_THE_HEAD = {
     "final_logit_softcapping": "Gemma",
     "logits_soft_cap": "RecurrentGemma",

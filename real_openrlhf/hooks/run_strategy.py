@@ -20,7 +20,7 @@ from real_openrlhf.hooks.rollout import prompt_stream
 from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
 from real_openrlhf.signs_of_life import enter, offer_stacks
 
-# What OpenRLHF reads of a checkpoint before it asks whether there was one.
+# OpenRLHF reads these of a checkpoint before it asks whether there was one.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
 sys.modules["real_openrlhf.hooks.prompt_stream"] = prompt_stream  # checkpoints of 0.1 have its State by this name
 BEST = "best"

@@ -19,7 +19,7 @@ from typing import IO
 from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.files import FINISHED, parsed, write_json
 
-# What every run.json has; the flags of each are of its own version.
+# Keys of every run.json; its flags are those of its own version.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
 
 LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it

@@ -10,7 +10,7 @@ Think = Literal["required", "optional"]
 _WHOLLY_BOXED = re.compile(r"^\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?$", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# What may stand between two boxes that are one answer, as in `\boxed{3} and \boxed{4}`.
+# Text that may stand between two boxes of one answer, as in `\boxed{3} and \boxed{4}`.
 _JOINT = re.compile(r"(?:[\s$]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|\\q?quad|and|or|[,;])*")
 _NEIGHBOURHOOD = 1_000
 _MAX_PARTS = 50

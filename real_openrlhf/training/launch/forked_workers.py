@@ -32,7 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import connection, spawn
 from typing import Any, NoReturn
 
-# What drivers and workers import. Not Ray: its C++ part reads a worker's environment when it is imported.
+# Modules that drivers and workers import. Not Ray: its C++ part reads a worker's environment when it is imported.
 MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils".split()
 WANTED = "REAL_FORKED_WORKERS"  # 0: Python as it is
 PYTHON = "REAL_WORKER_PYTHON"

@@ -23,7 +23,7 @@ SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker f
 # DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine.
 EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
-# What the stack needs on a machine without a GPU, where the user has not said otherwise.
+# Variables for a machine without a GPU, unless the user sets them.
 CPU_ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's worker within its process: one import of vLLM less

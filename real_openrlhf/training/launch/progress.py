@@ -16,7 +16,7 @@ from real_openrlhf.runs import run_folder
 LARGEST = 1 << 53
 # Lines that do not say why a run failed: a library's bar, or what Ray repeats of its actors, with colours around it.
 BESIDE_THE_POINT = re.compile(r"\d%\||^(\x1b\[\d+m)*\(\w+ pid=")
-# What a line says, in this order: name, key in metrics.jsonl, format.
+# The parts of a line, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
     ("loss", "policy_loss", ".4f"),
