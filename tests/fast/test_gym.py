@@ -94,7 +94,8 @@ def test_settings_that_cannot_be_read(words, part):
     "text, part",
     [("{", "is no mixture"), ("[]", "is no mixture"), ('{"tasks": []}', "at least one task"),
      ('{"tasks": [{"name": "gcd", "wight": 2}]}', "wight is unknown"), ('{"tasks": [{"weight": 2}]}', "is no mixture"),
-     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "no task twice"), (None, "cannot be read")],
+     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "no task twice"), ('{"tasks": ["gcd"]}', "unknown"),
+     ('{"tasks": [{"name": "gcd", "weight": NaN}]}', "weights above 0"), (None, "cannot be read")],
 )  # fmt: skip
 def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
     path = tmp_path / "mixture.json"
