@@ -25,7 +25,6 @@ from real_openrlhf.training.checks.memory_estimate import (
     shape_of,
     training_memory,
 )
-from real_openrlhf.training.command import ASSUMED_GPU_GB
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -63,16 +62,16 @@ def metrics(meanings: dict[str, str], rows: str) -> str:
 
 
 def memory(_: str) -> str:
-    """What a dry run estimates, of every recipe for GPUs."""
+    """What a dry run estimates, of every recipe for GPUs whose model is not a small one."""
     rows = []
-    for recipe in (one for one in RECIPES.values() if not one.on_cpu):
+    for recipe in (one for one in RECIPES.values() if one.model in KNOWN_CONFIGS):
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
         for name in ("real", "grpo"):
             plan = compose(recipe, ALGORITHMS[name], {}, launcher={})
-            peaks = training_memory(shape, plan), generation_memory(shape, plan, ASSUMED_GPU_GB * GB)
+            peaks = training_memory(shape, plan), generation_memory(shape, plan, recipe.gpu_gb * GB)
             sizes = (f"{sum(peak.values()) / GB + RUNTIME_GB:.0f} GB" for peak in peaks)
             on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
-            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x 80 GB", *sizes, on_disk))
+            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes, on_disk))
     return table(("recipe", "`--algo`", "GPUs", "training, a GPU", "generation, a GPU", "disk"), rows)
 
 

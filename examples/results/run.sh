@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale|smollm2 [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-campaigns="map, tune-rates, tune, tune-hard, tune-sums or stale"
+campaigns="map, tune-rates, tune, tune-hard, tune-sums, stale or smollm2"
 name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
@@ -66,6 +66,19 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
     published --seeds 1 --steps 20 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 \
         --train.async_enable --train.hopeless fail --train.hopeless_steps 0 \
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
+    ;;
+smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15, with three controls
+    every_rollout=()
+    flags=(--task chain_sum --steps 20 --actor.max_norm 1 --eval.n_samples_per_prompt 2)
+    tried=("${flags[@]}" --seeds 2 --algos real grpo listwise --grid actor.adam.lr 3e-6 1e-5 3e-5 "$@")
+    name=smollm2-rates sweep "${tried[@]}"
+    mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-rates/runs)
+    real=$(printf '%s\n' "${best[@]}" | grep '^real ') # the controls have its rate
+    rule="--algo.real.labels examples/labels/rules.py"
+    best+=("real_constant${real#real}" "$real $rule:random_labels")
+    best+=("$real $rule:positives_only --algo.real.uniform_groups keep")
+    published "${flags[@]}" --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
+    name=smollm2-rates published --compact "${tried[@]}"
     ;;
 *)
     echo "no campaign $name: $campaigns" >&2

@@ -26,7 +26,7 @@ from real_openrlhf.training.launch import shared_ray
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.progress import duration, end_unwatched
 from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
+from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 REFUSED = 2
@@ -169,7 +169,9 @@ def _task(name: str, skill: float | None) -> list[str]:
     recipe = ["--recipe", recipe_of(name)]
     if skill is None:
         return recipe
-    folder = tiny_model.prepare(TASKS[name](skill=skill))  # type: ignore[call-arg]
+    if name not in TINY:
+        raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
+    folder = tiny_model.prepare(TINY[name](skill=skill))  # type: ignore[call-arg]
     return [
         *recipe,
         *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl")),

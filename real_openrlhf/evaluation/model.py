@@ -7,13 +7,14 @@ from pathlib import Path
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.files import sha256
+from real_openrlhf.training.tasks import smollm2
 
 SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # weights, configuration, tokenizer
 
 
 def find_model(name: str) -> Path:
-    """Its folder, downloaded if it is on the hub."""
-    folder = Path(name)
+    """Its folder, made or downloaded if it is a model by name or on the hub."""
+    folder = smollm2.prepare() if name == smollm2.NAME else Path(name)
     if not folder.exists():
         from huggingface_hub import snapshot_download
 

@@ -109,6 +109,15 @@ _LORA = {
     "--vllm.gpu_memory_utilization": own("0.5", "the whole 7B model stays beside vLLM"),
     "--actor.adam.lr": own("1e-5", "ten times the paper's rate, as is usual for LoRA; not in the paper"),
 }
+_LORA_24GB = {
+    **_LORA,
+    "--rollout.max_new_tokens": own("4096", "half of the paper's: a GPU of 24 GB holds two of them"),
+    "--data.max_len": own("5120"),
+    "--train.max_tokens_per_gpu": own("5120", "one of the longest samples"),
+    "--rollout.max_tokens_per_gpu": own("10240"),
+    "--vllm.gpu_memory_utilization": own("0.5", "of 24 GB; it sleeps while the policy trains"),
+    "--actor.adam.lr": own("2e-5", "ten times the paper's rate, as is usual for LoRA; not in the paper"),
+}
 
 _CPU = Recipe(
     name="cpu",
@@ -161,6 +170,32 @@ _SUMS = {
     "--data.max_len": own("128"),
 }
 
+_CHAIN_SUM: dict[str, Any] = dict.fromkeys(("model", "train_data", "eval_data"), "chain_sum") | {
+    "reward": "gym_reward"
+}
+# A pretrained model: its answers are short, so most of its time goes into prompts.
+_SMOLLM2_SIZES = {
+    "--rollout.batch_size": own("8", "prompts"),
+    "--train.batch_size": own("32", "samples, 4 prompts x 8: two updates a step"),
+    "--rollout.max_new_tokens": own("24", "three times a usual answer"),
+    "--data.max_len": own("160"),
+    "--rollout.temperature": own("1.0"),
+    "--eval.temperature": own("1.0"),
+    "--eval.n_samples_per_prompt": own("2"),
+    "--eval.steps": own("10"),
+    "--actor.adam.lr": own("1e-5"),
+    "--train.max_steps": own("30"),
+    "--ckpt.save_steps": own("10"),
+    "--ds.zero_stage": own("2", "one rank: nothing to shard"),
+}
+_CPU_SMOLLM2 = {
+    **_SMOLLM2_SIZES,
+    "--train.micro_batch_size": own("16", "samples"),
+    "--rollout.micro_batch_size": own("32"),
+    "--data.apply_chat_template": own("", "the model's own chat template around the question"),
+    "--ds.attn_implementation": own("sdpa", "PyTorch's own kernel"),
+}
+
 # The 7B recipe in the cpu recipe's sizes. A flag that one uses and the other does not is told by a test.
 _NOT_ON_CPU = {"--vllm.enable_sleep"}
 _CPU_SIZES = {
@@ -203,6 +238,13 @@ RECIPES = {
             train_data="sums",
             eval_data="sums",
         ),
+        _variant(
+            _CPU,
+            "cpu-smollm2",
+            "a pretrained model, SmolLM2-135M-Instruct, on questions of reasoning-gym, on two cores",
+            _CPU_SMOLLM2,
+            **_CHAIN_SUM,
+        ),
         _CPU_LIKE_GPU,
         _QWEN_1_5B,
         _QWEN_7B,
@@ -217,6 +259,22 @@ RECIPES = {
             "qwen1.5b-1gpu",
             "the 1.5B run on one 80 GB GPU: the same updates, eight times slower",
             gpus=1,
+        ),
+        _variant(
+            _QWEN_1_5B,
+            "smollm2-1gpu",
+            "cpu-smollm2 on one GPU, however small",
+            {**_SMOLLM2_SIZES, "--train.max_tokens_per_gpu": own("4096"), "--rollout.max_tokens_per_gpu": own("8192")},
+            gpus=1,
+            **_CHAIN_SUM,
+        ),
+        _variant(
+            _QWEN_1_5B,
+            "lora-24gb",
+            "the 1.5B model with LoRA adapters on one GPU of 24 GB, with answers of at most 4,096 tokens",
+            _LORA_24GB,
+            gpus=1,
+            gpu_gb=24.0,
         ),
         _variant(
             _QWEN_7B,

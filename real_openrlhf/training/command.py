@@ -32,7 +32,6 @@ from real_openrlhf.training.launch.process import drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.launch.stalled import FLAG, Watch
 
-ASSUMED_GPU_GB = 80.0
 FULL_BYTES = 1 << 20
 SHORTHANDS = {
     "model": run_inputs.MODEL,
@@ -60,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print and check every flag, estimate memory, start nothing"
     )
-    parser.add_argument("--model", help="a folder or a hub id (default: the recipe's model)")
+    parser.add_argument("--model", help="a folder, a hub id or smollm2 (default: the recipe's model)")
     parser.add_argument(
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )
@@ -122,7 +121,7 @@ class Request:
             if value is not None and flag in flags:
                 raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
             if value is not None:
-                user[flag] = (str(run_inputs.training_set(value, args.data_dir)) if name == "data" else str(value),)
+                user[flag] = (str(run_inputs.by_name(name, value, args.data_dir)),)
         user |= run_inputs.found_anywhere(flags)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
@@ -272,7 +271,7 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
     measured = place.gpu_gb is not None
     machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     host = machine if measured and not place.address else None
-    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or ASSUMED_GPU_GB, measured, host)
+    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:

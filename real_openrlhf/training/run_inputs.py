@@ -11,8 +11,8 @@ from real_openrlhf.algorithm.lookup import absolute, file_of
 from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, REWARD
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
-from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import TASKS, default
+from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 
@@ -25,10 +25,24 @@ class Prepared:
     path: Path
 
     def make(self, model: str) -> None:
-        if self.name in TASKS:
-            tiny_model.prepare(default(self.name))
+        if self.path == smollm2.folder():
+            smollm2.prepare()
+        elif self.name in TASKS:
+            prepare(default(self.name))
         else:
-            _prepare_set(self.name, self.path, model)
+            from real_openrlhf.data import command
+
+            parser = argparse.ArgumentParser()
+            command.configure(parser)
+            tokenizer = ["--tokenizer", model] if self.name in TRAINING_ROWS else []
+            command.run(parser.parse_args([self.name, "--out", str(self.path), *tokenizer]))
+
+
+def by_name(shorthand: str, value: object, data_dir: Path) -> object:
+    """What --model or --data calls by name, as a path; anything else as it is."""
+    if shorthand == "data":
+        return training_set(str(value), data_dir)
+    return smollm2.folder() if (shorthand, value) == ("model", smollm2.NAME) else value
 
 
 def training_set(name: str, data_dir: Path) -> Path:
@@ -44,7 +58,7 @@ def validation_set(name: str, data_dir: Path) -> Path:
 
 def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     """The recipe's model, data and reward as flags, by absolute path: Ray's actors run in another directory."""
-    reward = Path(__file__).resolve().parents[1] / "rewards" / "math_reward.py"
+    reward = Path(__file__).resolve().parents[1] / "rewards" / f"{recipe.reward}.py"
     model = str(default(recipe.model).folder() / "model") if recipe.model in TASKS else recipe.model
     return {
         MODEL: Setting((model,), RECIPE),
@@ -63,6 +77,7 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
     ]
     files += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
     files += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
+    files += [Prepared(smollm2.NAME, smollm2.folder())]
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
     return list({file.path: file for file in files if str(file.path) in read and not file.path.exists()}.values())
 
@@ -99,13 +114,3 @@ def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     paths = {file_of(flags[flag].text) for flag in (OBJECTIVE, LABELS) if flag in flags}
     paths |= {Path(word) for word in flags[AGENT].words} if AGENT in flags else set()
     return [path for path in paths if path is not None and path.is_file()]
-
-
-def _prepare_set(name: str, path: Path, model: str) -> None:
-    """As `real-openrlhf data NAME --out PATH` does it."""
-    from real_openrlhf.data import command
-
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    tokenizer = ["--tokenizer", model] if name in TRAINING_ROWS else []
-    command.run(parser.parse_args([name, "--out", str(path), *tokenizer]))

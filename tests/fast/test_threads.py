@@ -8,6 +8,8 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.launch import threads
+from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks.tasks import default
 
 REAL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12}
 TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -43,3 +45,8 @@ def test_a_tiny_model_has_one_thread(tmp_path, monkeypatch):
 def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
     assert threads.parameters("Qwen/Qwen2.5-1.5B") is None
     assert threads.parameters(str(tmp_path / "reverse" / "model")) == 0
+
+
+def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
+    for path in (smollm2.folder() / "model", default("chain_sum").folder() / "model"):
+        assert threads.parameters(str(path)) == smollm2.PARAMETERS > threads.SMALL

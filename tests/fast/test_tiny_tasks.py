@@ -12,10 +12,10 @@ from real_openrlhf.rewards import math_reward
 from real_openrlhf.training.tasks import sums_task, tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer
 from real_openrlhf.training.tasks.sums_task import SumsTask
-from real_openrlhf.training.tasks.tasks import TASKS, default
+from real_openrlhf.training.tasks.tasks import TINY, default
 from real_openrlhf.training.tasks.tiny_model import BOX
 
-every_task = pytest.mark.parametrize("name", TASKS)
+every_task = pytest.mark.parametrize("name", TINY)
 
 
 @every_task

@@ -1,6 +1,6 @@
 """Several turns in one rollout: OpenRLHF's own executor plays an agent's file, with an engine that has a script.
 
-From the request to the label; the real engine is in tests/e2e/test_agents.py.
+From the request to the label.
 """
 
 import asyncio

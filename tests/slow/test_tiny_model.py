@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import load_file
 
 from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import TASKS, default
+from real_openrlhf.training.tasks.tasks import TINY, default
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", TINY)
 def test_the_model_is_a_function_of_the_seed(tmp_path, task):
     """Two optimizer steps instead of hundreds: the same weights for one seed, others for another."""
     short = replace(default(task), sure_steps=1, unsure_steps=1, batch_size=4)

@@ -8,6 +8,7 @@ from real_openrlhf.errors import last_line
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import HUB_ID, Findings
+from real_openrlhf.training.tasks import kept_folder
 
 WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -21,6 +22,9 @@ def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | N
     """The model's config.json, if it is at hand; a path must exist, a hub id must not be known to be wrong."""
     path = Path(model).expanduser()
     if path.is_dir():
+        if changed := kept_folder.changed_model(path):
+            findings.problems.append(changed)
+            return None
         config = path / "config.json"
         if not config.is_file():
             findings.problems.append(

@@ -7,6 +7,7 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks import memory_estimate, preflight
+from real_openrlhf.training.tasks import smollm2
 
 VARIABLE = "OMP_NUM_THREADS"
 SMALL = 5_000_000  # parameters, below which a second thread waits longer than it works
@@ -39,10 +40,10 @@ def choice(plan: Plan) -> tuple[int, str]:
 
 
 def parameters(model: str) -> int | None:
-    """Parameters of a local model; None: unknown, so not a tiny one."""
+    """Parameters of a model that is here, or will be made; None: unknown, so not a tiny one."""
     folder = Path(model).expanduser()
     if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
-        return 0  # a tiny task's, which is made before training starts
+        return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
     try:
         shape = memory_estimate.shape_of(parsed((folder / "config.json").read_bytes()))
     except (OSError, ValueError, AttributeError, UserError):

