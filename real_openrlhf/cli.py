@@ -20,6 +20,7 @@ COMMANDS = {
     "data": ("real_openrlhf.data.command", "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("real_openrlhf.rewards.command", "verify the answers in a JSONL file"),
     "report": ("real_openrlhf.report.command", "make figures and tables from run folders"),
+    "show": ("real_openrlhf.answers.command", "print answers that a run kept, with the weight of each one"),
     "patch": ("real_openrlhf.patching", "apply, revert or show the patches to OpenRLHF"),
     "doctor": ("real_openrlhf.doctor", "check this machine: versions, patches, devices, Ray, vLLM"),
 }

@@ -11,6 +11,8 @@ from typing import Any
 
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
+# There too: some groups of each step, with the weight that each answer got.
+ROLLOUTS = "rollouts.jsonl"
 
 
 def sha256(path: Path) -> str:

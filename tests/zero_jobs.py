@@ -439,6 +439,16 @@ def logged(**case) -> dict[str, float]:
     return policy.trainer.ppo_train(0.0)
 
 
+def weighed(**case) -> dict:
+    """The scores and weights that the controller can ask for after a rollout batch, once, and what was logged."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    fill(policy, case)
+    logged = policy.trainer.ppo_train(0.0)
+    tables = [table.tolist() for table in policy.call_trainer("take_tables")]
+    return {"tables": tables, "logged": logged, "later": policy.call_trainer("take_tables")}
+
+
 def logged_ratios(**case) -> dict:
     """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
     case = Case(**case)

@@ -31,11 +31,7 @@ SCORES = (*TOKEN_SCORES, *(SUM + kind for kind in TOKEN_SCORES))
 KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0}
 
 # Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
-SETTINGS: dict[str, Any] = {
-    "tau": None,
-    "disco_kl_coef": 1000.0,
-    "disco_kl_delta": 1e-4,
-}
+SETTINGS: dict[str, Any] = {"tau": None, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
 
 
 class Constants(Protocol):

@@ -134,11 +134,6 @@ def make_groups(
     return table.ignoring(table.uniform(table.values if objective.graded else labels))
 
 
-def count_valid(settings: ObjectiveSettings, labels: Tensor, groups: Tensor, values: Tensor | None = None) -> int:
-    """How many rollouts count, the `num_rollouts` of a step: needs no scores, so it is known before any forward."""
-    return int(make_groups(settings, labels, groups, values).valid.sum())
-
-
 def weightless(settings: ObjectiveSettings, labels: Tensor, groups: Tensor, values: Tensor | None = None) -> Tensor:
     """(K,) rollouts whose weight is exactly 0 whatever the scores are: ignored ones, and dropped uniform groups."""
     return ~make_groups(settings, labels, groups, values).valid
@@ -158,7 +153,7 @@ def group_loss(
 
     `num_groups` is the denominator: the prompt groups of the whole optimizer step, with uniform, dropped and fully
     ignored ones. Left out, it is the number of groups in the table. Where the table is only a part of the step (whole
-    groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's `count_valid`.
+    groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's rollouts that count.
     `values` are the rewards and `lengths` the action tokens of each rollout, as in `make_groups`.
     """
     table = make_groups(settings, labels, groups, values, lengths)

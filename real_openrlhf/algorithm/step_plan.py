@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, count_valid, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights, weightless
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import SPARE, Layout, Wave, shallowest, steps_of_groups
 
@@ -297,7 +297,7 @@ def _rank_steps(
         lengths=torch.tensor(rollouts.actions)[positions],
         truncated=rollouts.truncated[positions],
         num_groups=len(set(groups.tolist())),
-        num_rollouts=count_valid(objective, labels, groups, values),
+        num_rollouts=int((~weightless(objective, labels, groups, values)).sum()),
         action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
         trained_tokens=(tokens := sum(rollouts.actions[position] for position in step.trained)),
         log_weight=float(tokens),

@@ -12,6 +12,7 @@ from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED, write_text
 from real_openrlhf.hooks.refusals import deal_problems, problems, weighted_problems
+from real_openrlhf.parsing import whole
 from real_openrlhf.signs_of_life import offer_stacks
 
 # --actor.policy_loss_type: upstream's own two, ours that take their place in its loop, and REAL's trainer.
@@ -166,6 +167,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
+    )
+    group.add_argument(
+        "--train.keep_groups",
+        type=whole,
+        default=2,
+        metavar="N",
+        help="with --train.run_dir: write N groups of each step, with the score and weight of each answer, and a few "
+        "held-out answers of each evaluation into DIR/rollouts.jsonl, which `real-openrlhf show DIR` prints (default: "
+        "2; 0: none)",
     )
     group.add_argument(
         "--train.hopeless_steps",

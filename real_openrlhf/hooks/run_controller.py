@@ -4,7 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import ray
+from torch import Tensor
 
+from real_openrlhf.hooks.controller.kept_groups import GroupKeeper, keep_advantages
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
 from real_openrlhf.signs_of_life import enter, offer_stacks
@@ -19,8 +21,12 @@ class RunController:
         self.args: SimpleNamespace = trainer.args
         self.evaluated: int | None = None  # the last step that was
         self.log: RunLog | None = None
+        self.keeper: GroupKeeper | None = None
         if self.args.train.run_dir:  # takes TensorBoard's place and hands everything on to it
             self.log = trainer.tensorboard_logger = RunLog(self.args, trainer.tensorboard_logger)
+            if self.args.train.keep_groups:
+                self.keeper = GroupKeeper(self.args, trainer.tokenizer)
+                self.advantages = keep_advantages(trainer.experience_maker)
 
     def restore(self, states: dict) -> None:
         """The counters that decide a step, and one line a step in the log. In a run that begins all of them are 0."""
@@ -63,7 +69,14 @@ class RunController:
         if self.log:
             self.log.plan_seconds = getattr(maker, "plan_seconds", None)
             own |= self.log.group_stats(samples)
+            self.log.groups = self.keeper.of_step(samples, self.tables(), self.advantages) if self.keeper else []
         return own
+
+    def tables(self) -> list[Tensor]:
+        """Of REAL's updates of the step that was trained just now; every rank has the whole ones."""
+        if self.args.actor.policy_loss_type != "real":
+            return []
+        return ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]
 
 
 def evaluation_is_due(args: SimpleNamespace, states: dict) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from real_openrlhf import __version__
+from real_openrlhf.answers import page as answers
 from real_openrlhf.errors import UserError
 from real_openrlhf.parsing import flag_name
 from real_openrlhf.report import drawing, figures, maps, tables
@@ -123,11 +124,7 @@ def _save(part: Picture | Table, out: Path) -> None:
         writer.writerows(part.rows)
 
 
-def render(
-    sections: Sequence[Section],
-    benchmarks: Table,
-    skipped: Sequence[tuple[Path, str]],
-) -> str:
+def render(sections: Sequence[Section], benchmarks: Table, skipped: Sequence[tuple[Path, str]]) -> str:
     """The whole page as text."""
     runs = [run for section in sections for run in section.comparison.runs]
     named = list(enumerate(sections, 1))
@@ -145,12 +142,14 @@ def render(
         for part in section.parts:
             body.append(f"<h3>{_text(part.title)}</h3>")
             body.append(to_html(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
+        settings = section.comparison.settings
+        body.append(answers.section((setting.label, run.path) for setting in settings for run in setting.runs))
     body += ["<h2 id=benchmarks>Benchmarks</h2>", to_html(benchmarks)]
     body += ["<h2 id=runs>Runs</h2>", _runs(sections)]
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<link rel=icon href='data:,'><title>REAL report</title><style>{CSS}</style></head><body>"
+        f"<link rel=icon href='data:,'><title>REAL report</title><style>{CSS}{answers.CSS}</style></head><body>"
         + "\n".join(body)
         + "</body></html>\n"
     )

@@ -35,7 +35,12 @@ class Prepared:
         elif self.name in TASKS:
             prepare(default(self.name))
         else:
-            _prepare_set(self.name, self.path, model)
+            from real_openrlhf.data import command
+
+            parser = argparse.ArgumentParser()
+            command.configure(parser)
+            tokenizer = ["--tokenizer", model] if self.name in TRAINING_ROWS else []
+            command.run(parser.parse_args([self.name, "--out", str(self.path), *tokenizer]))
 
 
 def by_name(shorthand: str, value: object, data_dir: Path) -> object:
@@ -103,13 +108,3 @@ def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     """The user's own objective and rule for labels, whose hashes a run keeps too."""
     paths = {file_of(flags[flag].text) for flag in (OBJECTIVE, LABELS) if flag in flags}
     return [path for path in paths if path is not None and path.is_file()]
-
-
-def _prepare_set(name: str, path: Path, model: str) -> None:
-    """As `real-openrlhf data NAME --out PATH` does it."""
-    from real_openrlhf.data import command
-
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    tokenizer = ["--tokenizer", model] if name in TRAINING_ROWS else []
-    command.run(parser.parse_args([name, "--out", str(path), *tokenizer]))

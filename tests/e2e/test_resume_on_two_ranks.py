@@ -4,6 +4,8 @@ import pytest
 from every import every
 from small_runs import SHORT, as_killed
 
+from real_openrlhf.answers import kept
+
 
 @every
 @pytest.mark.parametrize("algo", ["real", "grpo", "dapo", "trpa"])
@@ -26,3 +28,5 @@ def test_asynchronously_no_prompt_is_lost_and_none_is_drawn_twice(train_on_two, 
     assert resumed.values("rollout/prompts_crc") == before
     assert resumed.numbers()[:2] == numbers[:2]
     assert [line["step"] for line in resumed.lines("eval")] == [2, 4]
+    lines = [(group.phase, group.step) for group in kept.read(run.folder)]
+    assert sorted(lines) == sorted([("eval", 2), ("eval", 4)] * 4 + [("train", step) for step in (1, 2, 3, 4)] * 2)

@@ -1,6 +1,10 @@
 """Training on one rank: what REAL learns, what a run leaves, how it goes on, and that nothing extra is started."""
 
+from collections import Counter
+
 from small_runs import LEARNING, REAL
+
+from real_openrlhf.answers import kept
 
 FIRST_STEPS = (*LEARNING, "--seed", "1", "--no-eval.at_start", "--no-eval.at_end")
 
@@ -43,6 +47,30 @@ def test_a_run_leaves_its_folder(real):
         "global_step10",
     }
     assert "held-out pass@1" in real.output and "step   10/10" in real.output
+
+
+def test_a_run_that_was_killed_keeps_two_groups_of_each_step_with_their_weights(real):
+    groups = [group for group in kept.read(real.folder) if group.phase == "train"]
+    assert Counter(group.step for group in groups) == dict.fromkeys(range(1, 11), 2)
+    moved = 0
+    for line in real.lines("train"):
+        own = [group for group in groups if group.step == line["step"]]
+        assert any(0 < group.right < group.of for group in own) == (line["real/mixed_groups"] > 0)
+        for group in own:
+            assert 1 <= group.update <= 4 and len(group.rollouts) == group.of == 8
+            for rollout in group.rollouts:
+                assert abs(rollout.weight) <= line["real/weight_abs_max"] * (1 + 1e-9)
+                assert (rollout.weight > 0) == (rollout.verdict == "right" and group.right < group.of)
+                assert rollout.numbers["score"] is not None or not rollout.weight
+                assert ("\\boxed{" + group.gold in rollout.answer) >= (rollout.verdict == "right")
+                moved += bool(rollout.numbers["score"])
+    assert moved > 8  # scores of later updates
+
+
+def test_each_evaluation_keeps_the_same_questions(real):
+    groups = kept.read(real.folder)
+    asked = [[group.prompt for group in groups if (group.phase, group.step) == ("eval", step)] for step in (0, 5, 10)]
+    assert asked[0] == asked[1] == asked[2] and len({*asked[0]}) == 4
 
 
 def test_resume_continues_where_the_run_ended(real, train):

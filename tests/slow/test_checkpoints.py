@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from every import every
@@ -162,3 +163,28 @@ def test_a_checkpoint_of_0_1_is_read():
     from real_openrlhf.hooks import run_strategy
 
     assert pickle.loads(b"creal_openrlhf.hooks.prompt_stream\nState\n.") is run_strategy.prompt_stream.State
+
+
+@pytest.mark.parametrize(
+    "checkpoint, due", [("global_step4", True), ("global_step5", False), ("best_global_step4", False), (None, False)]
+)
+def test_a_checkpoint_is_evaluated_after_a_resume_if_its_evaluation_came_later(checkpoint, due):
+    """The best one is written because of its evaluation."""
+    args = SimpleNamespace(eval=SimpleNamespace(steps=2, dataset="held_out"))
+    states = {"global_step": int(checkpoint[-1]), "checkpoint": checkpoint} if checkpoint else {"global_step": 4}
+    from real_openrlhf.hooks import run_controller
+
+    assert run_controller.evaluation_is_due(args, states) == due
+
+
+@pytest.mark.parametrize(
+    "step, episode, stream, left",
+    [(9, 0, {}, True), (10, 0, {}, False), (9, 1, {"drained": True}, False), (9, 0, {"drained": True}, True),
+     (9, 1, {"drained": True, "ahead": [1]}, True)],
+)  # fmt: skip
+def test_a_run_that_had_ended_goes_on_with_its_last_evaluation(step, episode, stream, left):
+    args = SimpleNamespace(train=SimpleNamespace(max_steps=10, num_episodes=2), eval=SimpleNamespace(at_end=True))
+    states = {"global_step": step, "episode": episode, "data_loader_state_dict": stream}
+    from real_openrlhf.hooks import run_controller
+
+    assert run_controller.nothing_is_left(args, states) != left

@@ -379,6 +379,14 @@ def test_a_rank_without_rollouts_holds_one_as_the_shape_of_its_dummies():
     assert [len(numbers(rank)) for rank in ranks] == [1] * 4 and sorted(items) == [[[]], [[]], [[0]], [[0]]]
 
 
+def test_a_rollout_without_tokens_is_dealt_and_no_part_of_a_mean_over_rollouts():
+    samples = batch_of_rollouts(32, 4)
+    samples[0] = rollout("prompt 0", score=0.0, length=0, number=0)
+    ranks = Maker(arguments()).make_experience_batch(samples)
+    assert sorted(itertools.chain.from_iterable(map(numbers, ranks))) == list(range(32))
+    assert sum(step.rollouts_with_tokens for step in ranks[0].plan.steps) == 31
+
+
 # What has no gradient.
 
 

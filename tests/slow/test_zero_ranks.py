@@ -5,8 +5,14 @@ the paper's: at larger rates its own rounding decides, and one rank with half th
 much as two ranks do.
 """
 
+import math
+
 import pytest
+import torch
 from every import cells
+from naive import naive_group_loss
+
+from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 STEPS = 4
 # 16 rollouts: GRPO takes all of them in each of four epochs, so that a step is the same set whatever the ranks; REAL's
@@ -108,3 +114,25 @@ def test_entropy_is_the_mean_over_trained_tokens_in_every_layout_and_no_number_w
     assert found[0] == pytest.approx(found[3], rel=1e-5)
     for method in GROUPS.values():
         assert entropy(kinds=("uniform",), **method) is None
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_every_rank_tells_the_scores_and_weights_that_each_update_used(two_ranks, random_model, skip):
+    """They are the formula's of these scores; what was left out has no score and weight 0."""
+    first, second = two_ranks("weighed", model=random_model, skip=skip, learning_rate=3e-2)
+    assert repr(first["tables"]) == repr(second["tables"]) and first["later"] == []
+    old, moved = (list(zip(*table, strict=True)) for table in first["tables"])
+    assert {score for *_, score, _ in old if not math.isnan(score)} <= {0.0}
+    assert any(score for *_, score, _ in moved if not math.isnan(score))
+    assert sorted({group for group, *_ in (*old, *moved)}) == [0, 1, 2, 3]
+    for group in range(4):
+        rows = [row for row in (*old, *moved) if row[0] == group]
+        scores = [torch.tensor(0.0 if math.isnan(row[2]) else row[2], dtype=torch.float64) for row in rows]
+        leaves = [score.requires_grad_() for score in scores]
+        loss, _ = naive_group_loss(ObjectiveSettings(), leaves, [int(row[1]) for row in rows])
+        expected = torch.autograd.grad(loss, leaves)
+        assert [row[3] for row in rows] == pytest.approx([float(weight) for weight in expected], abs=1e-12)
+        left_out = [row[3] for row in rows if math.isnan(row[2])]
+        assert not any(left_out) and bool(left_out) == (skip and 0.0 in expected)
+    largest = max(abs(row[3]) for row in (*old, *moved))
+    assert largest == pytest.approx(first["logged"]["real/weight_abs_max"], rel=1e-9)

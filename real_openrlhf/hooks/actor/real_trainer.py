@@ -69,17 +69,23 @@ class RealActorTrainer(ActorPPOTrainer):
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
         self.about = ""
+        self.tables: list[Tensor] = []  # of the updates since the controller last asked
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def kept_tokens(self) -> float:
         """Tokens of this rank whose graphs fit in its memory: the controller cuts waves by it."""
         return kept_tokens(self.engine, self.args)
 
+    def take_tables(self) -> list[Tensor]:
+        """Scores and weights of all rollouts of the last batch, update by update: the controller keeps some."""
+        tables, self.tables = self.tables, []
+        return tables
+
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
         """Every optimizer step of the controller's plan, all epochs."""
         self.strategy.enter("update")
         self.strategy.reseed_dropout(self.engine.global_steps)
-        plan = self.replay_buffer.plan
+        plan, self.tables = self.replay_buffer.plan, []
         if plan.about != self.about:
             self.about = plan.about
             self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}, {plan.about}")
@@ -106,6 +112,7 @@ class RealActorTrainer(ActorPPOTrainer):
                 self.measure(batch, now, terms, table, meter)
                 self.backward(loss, last=wave is step.waves[-1] and batch is batches[-1])
         self.step_optimizer()
+        self.tables.append(table.columns())
         return self.status(table, meter)
 
     def score_wave(self, wave: RankWave, batches: list[Batch], table: StepTable) -> list[Forward]:

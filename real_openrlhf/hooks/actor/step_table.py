@@ -49,13 +49,23 @@ class StepTable:
         """A micro-batch's; a dummy, which has no rows, has one rollout of weight 0."""
         return self.weights[rows] if len(rows) else self.weights.new_zeros(1)
 
-    def metrics(self, score_drift: Tensor) -> dict[str, float]:
-        """The metrics of the full table."""
-        weighed = self.weigh(torch.arange(len(self.scores)))
+    @property
+    def trained(self) -> Tensor:
+        """(K,) rollouts that have a score: the others have weight 0 whatever it would be."""
         trained = torch.zeros_like(self.step.labels, dtype=torch.bool)
         for wave in self.step.waves:
             trained[wave.rows] = True
+        return trained
+
+    def columns(self) -> Tensor:
+        """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
+        scores = self.scores.masked_fill(~self.trained, torch.nan)
+        return torch.stack([self.step.groups, self.step.labels, scores, self.weights * self.denominator])
+
+    def metrics(self, score_drift: Tensor) -> dict[str, float]:
+        """The metrics of the full table."""
+        weighed = self.weigh(torch.arange(len(self.scores)))
         columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
         drift = float(score_drift)
-        metrics = group_metrics(*columns, truncated=self.step.truncated, trained=trained, score_drift=drift)
+        metrics = group_metrics(*columns, truncated=self.step.truncated, trained=self.trained, score_drift=drift)
         return {"policy_loss": float(weighed.loss), **metrics}

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step with every number that was logged."""
+"""metrics.jsonl: one line a step with every number that was logged. rollouts.jsonl: some groups of each step."""
 
 import json
 import math
@@ -7,8 +7,11 @@ import time
 import zlib
 from pathlib import Path
 
-from real_openrlhf.files import parsed
+from real_openrlhf.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter
+
+KEPT_BYTES = 32 << 20  # of groups; held-out answers may come to as much again
+HELD_OUT = ".held_out.json"  # an evaluation's answers, until its numbers are logged
 
 
 class RunLog:
@@ -23,6 +26,8 @@ class RunLog:
         self.hopeless = HopelessCounter(args)
         self.train = args.train
         self.plan_seconds: float | None = None  # of the step that is trained
+        self.groups: list[dict] = []  # of it, for rollouts.jsonl
+        self.is_full = False  # that file
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
@@ -43,6 +48,7 @@ class RunLog:
     def log_train(self, step: int, values: dict) -> None:
         if self.plan_seconds is not None:  # a part of timing/make_experience, so no part of the sum of all times
             values = {**values, "timing/plan": self.plan_seconds}
+        self._keep("train", step, self.groups)
         self._write("train", step, values)
         if self.tensorboard:
             self.tensorboard.log_train(step, values)
@@ -54,22 +60,29 @@ class RunLog:
             self.train.max_steps = step
 
     def log_eval(self, step: int, values: dict) -> None:
+        waiting = self.path.with_name(HELD_OUT)
+        if waiting.exists():  # not where none are kept, nor where the generator's node has a disk of its own
+            self._keep("eval", step, parsed(waiting.read_bytes()))
+            waiting.unlink()
         self._write("eval", step, values)
         if self.tensorboard:
             self.tensorboard.log_eval(step, values)
 
     def resume(self, states: dict, evaluates: bool) -> None:
         """Lines of steps that will be made again leave the log, and stay beside it; one more file says so."""
-        step, whole = states["global_step"], self.path.read_bytes() if self.path.exists() else b""
-        place = _first_of_later(whole, step, evaluates) if step else 0
-        again = whole[place:]
+        step = states["global_step"]
+        kept = self.path.with_name(ROLLOUTS)
+        whole, again = _parts(self.path, step, evaluates)
         if again:
             self._append("metrics.discarded.jsonl", again if again.endswith(b"\n") else again + b"\n")
-            os.truncate(self.path, place)
-        for line in map(json.loads, whole[:place].splitlines()):
+            os.truncate(self.path, len(whole))
+        if kept.exists():
+            os.truncate(kept, len(_parts(kept, step, evaluates)[0]))
+        self.path.with_name(HELD_OUT).unlink(missing_ok=True)
+        for line in map(json.loads, whole.splitlines()):
             if line["phase"] == "train":
                 self.hopeless.see(line)
-        if whole or "checkpoint" in states:
+        if whole or again or "checkpoint" in states:
             about = {"step": step, "checkpoint": states.get("checkpoint"), "damaged": states.get("damaged", [])}
             says = [f"a checkpoint is not whole and not used: {damage}" for damage in about["damaged"]]
             says.append(f"goes on after step {step}, from {about['checkpoint'] or 'the beginning'}")
@@ -81,6 +94,17 @@ class RunLog:
     def close(self) -> None:
         if self.tensorboard:
             self.tensorboard.close()
+
+    def _keep(self, phase: str, step: int, groups: list[dict]) -> None:
+        """Whole steps, as long as they fit. Escapes of JSON's own: no byte of theirs can act on a terminal."""
+        file, about = self.path.with_name(ROLLOUTS), {"phase": phase, "step": step}
+        lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in groups)
+        size = (file.stat().st_size if file.exists() else 0) + len(lines)
+        if lines and size <= KEPT_BYTES * (1 + (phase == "eval")):
+            self._append(ROLLOUTS, lines)
+        elif lines and not self.is_full:
+            self.is_full = True
+            self._line("notes.jsonl", {"step": step, "say": f"{ROLLOUTS} is full: no groups of later steps are kept"})
 
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
@@ -96,6 +120,13 @@ class RunLog:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _parts(path: Path, step: int, evaluates: bool) -> tuple[bytes, bytes]:
+    """Of a file of such lines those that stay, and those that are written again."""
+    whole = path.read_bytes() if path.exists() else b""
+    place = _first_of_later(whole, step, evaluates) if step else 0
+    return whole[:place], whole[place:]
 
 
 def _first_of_later(text: bytes, step: int, evaluates: bool) -> int:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from real_openrlhf.hooks.controller.kept_groups import keep_answers
+
 
 class State(dict):
     """OpenRLHF logs all that it resumes from: not thousands of draws."""
@@ -23,6 +25,7 @@ class PromptStream:
     def serve(self, samples_generator: Any) -> None:
         """It keeps its place in the loader, what it drew ahead, and the seeds of its requests itself."""
         self.generator = samples_generator
+        keep_answers(samples_generator)
 
     @property
     def draws(self) -> Counter[bytes]:

@@ -162,22 +162,18 @@ def run(words: list[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
-def code_of(words: list[str]) -> int:
-    """Run it; the exit code that Python gives for how it ended."""
+def run_to_the_end(words: list[str]) -> NoReturn:
+    """As Python runs them and ends, but for taking modules apart: of a fork's, vLLM's libraries report many leaks."""
+    code: Any = 1
     try:
         run(words)
+        code = 0
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
-        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-        return 1
-    return 0
-
-
-def leave(code: int) -> NoReturn:
-    """As Python ends, but for taking its modules apart: of a fork's, vLLM's libraries report hundreds of leaks."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -229,7 +225,7 @@ def main(number: int, modules: Sequence[str]) -> None:
             if os.getpid() == server:
                 shutil.rmtree(folder, ignore_errors=True)
     if words:
-        leave(code_of(words))
+        run_to_the_end(words)
 
 
 if __name__ == "__main__":

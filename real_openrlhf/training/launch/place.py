@@ -101,8 +101,9 @@ class Place:
                 ours["REAL_REPEATABLE_ENGINE"] = "1"
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
-        elif self.address is None:
-            ours = _compiler_environment()
+        elif self.address is None and os.access(sys.prefix, os.W_OK):
+            # DeepSpeed compiles its Adam for offloaded states there: stale locks of this machine are told from others'
+            ours = {"TORCH_EXTENSIONS_DIR": str(EXTENSIONS / platform.node())}
         environment = {**ours, **os.environ}
         if self.address is None:
             environment = {**LOOPBACK, **environment}
@@ -152,15 +153,6 @@ class Place:
         if self.job_address:
             stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
             subprocess.run(stop, check=False)
-
-
-def _compiler_environment() -> dict[str, str]:
-    """Where DeepSpeed compiles its Adam for offloaded states. A place of this machine's own: only here are stale locks
-    told from those of others that share the environment."""
-    ours = {}
-    if os.access(sys.prefix, os.W_OK):
-        ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
-    return ours
 
 
 def _answers(address: str) -> bool:

@@ -73,6 +73,7 @@ def submit(path: str, flags: list[str]) -> int:
 def serve(path: str) -> int:
     """Train whatever is asked for, until one fails: after that nobody knows what Ray still holds."""
     from openrlhf.cli import train_ppo_ray
+    from ray.util import remove_placement_group
 
     _reuse(train_ppo_ray)
     groups = _noted_groups()
@@ -93,7 +94,8 @@ def serve(path: str) -> int:
         code = _train(train_ppo_ray, json.loads(words))
         answered.set()
         if not code:  # else the session ends, and whatever Ray still holds with it
-            _give_back(groups)
+            while groups:  # OpenRLHF's process ends after a training; the session's next one would wait for these GPUs
+                remove_placement_group(groups.pop())
         connection.sendall(str(code).encode())
         connection.shutdown(socket.SHUT_RDWR)
         if code:
@@ -180,14 +182,6 @@ def _noted_groups() -> list:
 
     launcher.placement_group = noted
     return groups
-
-
-def _give_back(groups: list) -> None:
-    """OpenRLHF's process ends after a training; in a session the next one would wait for these GPUs for ever."""
-    from ray.util import remove_placement_group
-
-    while groups:
-        remove_placement_group(groups.pop())
 
 
 def _control_here() -> None:

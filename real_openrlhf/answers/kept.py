@@ -1,0 +1,98 @@
+"""rollouts.jsonl read: groups of a step with their weights, and held-out answers. Whoever wrote it, it is data."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.files import ROLLOUTS, parsed, read_bytes
+from real_openrlhf.terminal import plain
+
+VERDICTS = {"positive": "right", "negative": "wrong"}
+LAST_STEP = 10**12
+
+
+@dataclass(frozen=True)
+class Rollout:
+    answer: str
+    verdict: str  # right, wrong or ignored
+    numbers: dict[str, float | None]  # reward, score, weight
+
+    def shown(self, name: str) -> str:
+        value = self.numbers[name]
+        return "none" if value is None else f"{value:.4g}" if name == "reward" else f"{value:+.4f}"
+
+    @property
+    def weight(self) -> float:
+        return self.numbers["weight"] or 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Of a training step, or of an evaluation, of which one rollout is kept."""
+
+    phase: str  # train | eval
+    step: int
+    prompt: str
+    gold: str
+    update: int  # of the step, that trained the group first; 0 of a built-in loss, which has advantages for weights
+    right: int
+    of: int
+    rollouts: Sequence[Rollout]
+
+    @property
+    def largest(self) -> float:
+        return max(abs(rollout.weight) for rollout in self.rollouts) or 1.0
+
+    @property
+    def title(self) -> str:
+        update = f", update {self.update}" if self.update else ""
+        return f"Step {self.step}{update}: {self.right} of {self.of} right"
+
+    @property
+    def weight_name(self) -> str:
+        return "weight" if self.update else "advantage"
+
+
+def read(folder: Path) -> list[Group]:
+    """In the order of writing; a line that is torn, or not ours, is passed over."""
+    text = read_bytes(folder / ROLLOUTS) if (folder / ROLLOUTS).exists() else b""
+    return [group for line in text.splitlines() if (group := _group(line)) is not None]
+
+
+def steps(groups: Iterable[Group], phase: str) -> list[int]:
+    return sorted({group.step for group in groups if group.phase == phase})
+
+
+def moments(groups: Sequence[Group]) -> list[int]:
+    """The evaluations at the start, in the middle and at the end."""
+    known = steps(groups, "eval")
+    return sorted({known[0], min(known, key=lambda step: abs(2 * step - known[0] - known[-1])), known[-1]})
+
+
+def short(text: str, most: int) -> str:
+    """Beginning and end, with controls spelled out; line ends of any kind are line feeds."""
+    text = text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+    return plain("\n".join(text.splitlines()))
+
+
+def _group(line: bytes) -> Group | None:
+    try:
+        row = parsed(line)
+        rollouts = [_rollout(one) for one in row["rollouts"]]
+        counts = {"right": sum(one.verdict == "right" for one in rollouts), "of": len(rollouts), "update": 0}
+        counts |= {name: int(_number(row.get(name)) or value) for name, value in counts.items()}
+        phase, step, texts = row["phase"], row["step"], (str(row["prompt"]), str(row["gold"]))
+        ours = phase in ("train", "eval") and type(step) is int and 0 <= step <= LAST_STEP and rollouts
+        return Group(phase, step, *texts, counts["update"], counts["right"], counts["of"], rollouts) if ours else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _rollout(row: dict) -> Rollout:
+    numbers = {name: _number(row.get(name)) for name in ("reward", "score", "weight")}
+    return Rollout(str(row["answer"]), VERDICTS.get(str(row["label"]), "ignored"), numbers)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) < LAST_STEP else None

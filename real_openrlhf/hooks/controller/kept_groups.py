@@ -1,0 +1,137 @@
+"""rollouts.jsonl: what it says of a prompt and its answers, and which groups and questions are kept.
+
+Nothing that is trained or logged depends on it, and no random number is drawn for it.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
+from real_openrlhf.files import write_text
+from real_openrlhf.hooks.controller.run_log import HELD_OUT, threshold_of
+
+LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
+LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # that are kept of a text: the beginning and the end
+QUESTIONS = 4  # of an evaluation
+Weighed = tuple[str, float | None, float | None]  # label, score, weight
+
+
+class GroupKeeper:
+    """Samples are OpenRLHF's, one rollout each."""
+
+    def __init__(self, args: Any, tokenizer: Any) -> None:
+        self.count, self.size = args.train.keep_groups, args.rollout.n_samples_per_prompt
+        self.threshold, self.tokenizer = threshold_of(args), tokenizer
+
+    def of_step(self, samples: Sequence, tables: Iterable[Tensor], advantages: Mapping[int, float]) -> list[dict]:
+        """Weights are of the tables of REAL's updates; a built-in loss has advantages, by a rollout's position."""
+        updates, weighed = in_first_update(tables)
+        by_score = [(self.label(sample), None, advantages.get(n)) for n, sample in enumerate(samples)]
+        groups = range(len(samples) // self.size)
+        rows = [weighed.get(group) or by_score[group * self.size : (group + 1) * self.size] for group in groups]
+        kept = []
+        for group in choose([{label for label, *_ in own} for own in rows], updates, self.count):
+            own = samples[group * self.size :][: self.size]
+            rollouts = [self.rollout(sample, *row) for sample, row in zip(own, rows[group], strict=True)]
+            kept.append(self.question(own) | {"update": updates.get(group), "rollouts": rollouts})
+        return kept
+
+    def of_evaluation(self, samples: Sequence) -> list[dict]:
+        """The first answer to each prompt whose hash comes early: the same prompts in every evaluation."""
+        questions: dict[str, list] = {}
+        for sample in samples:
+            questions.setdefault(sample.prompts[0], []).append(sample)
+        order = sorted(questions, key=lambda text: hashlib.blake2b(text.encode("utf-8", "replace")).digest())
+        kept = []
+        for own in map(questions.__getitem__, order[:QUESTIONS]):
+            labels = [self.label(sample) for sample in own]
+            counts = {"right": labels.count("positive"), "of": len(labels)}
+            kept.append(self.question(own) | counts | {"rollouts": [self.rollout(own[0], labels[0])]})
+        return kept
+
+    def label(self, sample: Any) -> str:
+        """By the verifier's score, where a loss has no labels."""
+        score = number(sample.scores)
+        return "ignored" if score is None else "positive" if score > self.threshold else "negative"
+
+    def question(self, samples: Sequence) -> dict:
+        return {"prompt": cut("prompt", samples[0].prompts[0]), "gold": cut("gold", str(samples[0].labels[0]))}
+
+    def rollout(self, sample: Any, label: str, score: float | None = None, weight: float | None = None) -> dict:
+        tokens = sample.sequences[0][1:][sample.action_mask[0].bool()]
+        answer = cut("answer", self.tokenizer.decode(tokens, skip_special_tokens=True))
+        numbers = {"reward": number(sample.rewards), "score": score, "weight": weight, "tokens": len(tokens)}
+        return {"answer": answer, "label": label, **numbers, "truncated": bool(sample.truncated[0])}
+
+
+def in_first_update(tables: Iterable[Tensor]) -> tuple[dict[int, int], dict[int, list[Weighed]]]:
+    """Of each group the update that trained it first, from 1 on, and its rollouts there.
+
+    The weight's sign is turned: above 0 the answer is made likelier, as with an advantage.
+    """
+    updates: dict[int, int] = {}
+    rows: dict[int, list[Weighed]] = {}
+    for update, table in enumerate(tables, 1):
+        for group, label, score, weight in table.T.tolist():
+            if updates.setdefault(int(group), update) == update:
+                row = (LABELS[int(label)], None if math.isnan(score) else score, 0.0 - weight)
+                rows.setdefault(int(group), []).append(row)
+    return updates, rows
+
+
+def choose(labels: Sequence[set[str]], updates: Mapping[int, int], count: int) -> list[int]:
+    """The mixed group that trained last, whose scores have moved most, and the first ones in the order of drawing."""
+    mixed = [group for group, found in enumerate(labels) if {"positive", "negative"} <= found]
+    last = sorted(mixed, key=lambda group: (updates.get(group, 0), group))[-1:]
+    return sorted([*last, *(group for group in range(len(labels)) if group not in last)][:count])
+
+
+def number(column: Tensor | None) -> float | None:
+    """JSON has no nan."""
+    value = math.nan if column is None else float(column[0])
+    return value if math.isfinite(value) else None
+
+
+def cut(name: str, text: str) -> str:
+    half, left_out = LETTERS[name] // 2, len(text) - LETTERS[name]
+    return text if left_out <= 0 else f"{text[:half]} ... [{left_out} letters left out] ... {text[-half:]}"
+
+
+def keep_advantages(maker: Any) -> dict[int, float]:
+    """From now on this experience maker leaves each rollout's mean advantage here, by position in the batch."""
+    advantages: dict[int, float] = {}
+    compute = maker.compute_advantages_and_returns
+
+    def computed(experiences: list) -> list:
+        for one in (made := compute(experiences)):
+            mask = one.action_mask.to(one.advantages)
+            means = (one.advantages * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+            advantages.update(zip(one.index, means.tolist(), strict=True))
+        return made
+
+    maker.compute_advantages_and_returns = computed
+    return advantages
+
+
+def keep_answers(generator: Any) -> None:
+    """From now on each evaluation of this samples generator leaves some in the run's folder, for the log.
+
+    OpenRLHF gives the log an evaluation's numbers only, and asynchronously they come from another process.
+    """
+    args, evaluate = generator.args, generator.generate_eval_samples
+    if not (args.train.run_dir and args.train.keep_groups):
+        return
+    keeper = GroupKeeper(args, generator.tokenizer)
+
+    def generate(**named: Any) -> list:
+        samples = evaluate(**named)
+        write_text(Path(args.train.run_dir) / HELD_OUT, [json.dumps(keeper.of_evaluation(samples))])
+        return samples
+
+    generator.generate_eval_samples = generate

@@ -1,0 +1,294 @@
+"""rollouts.jsonl: what is kept of a step, what a resume leaves, and what a terminal and a page show of it."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+import untrusted_text as untrusted
+
+from real_openrlhf.answers import kept, page
+from real_openrlhf.cli import main
+from real_openrlhf.files import ROLLOUTS
+from real_openrlhf.hooks.controller import run_log as run_log_module
+from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_advantages, keep_answers
+from real_openrlhf.terminal import OBEYED
+
+HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
+
+
+class Tokenizer:
+    def decode(self, tokens, skip_special_tokens):
+        return " ".join(map(str, tokens.tolist()))
+
+
+def keeper(folder, count=2, group_size=2) -> GroupKeeper:
+    return GroupKeeper(with_groups(folder, count, group_size), Tokenizer())
+
+
+def with_groups(folder, count=2, group_size=2) -> SimpleNamespace:
+    real = SimpleNamespace(label_threshold=None, uniform_groups="drop", objective="real", labels=None)
+    return SimpleNamespace(
+        algo=SimpleNamespace(real=real),
+        train=SimpleNamespace(run_dir=str(folder), keep_groups=count, hopeless_steps=20, hopeless="fail"),
+        actor=SimpleNamespace(policy_loss_type="real"),
+        rollout=SimpleNamespace(n_samples_per_prompt=group_size),
+    )
+
+
+def run_log(folder) -> run_log_module.RunLog:
+    return run_log_module.RunLog(with_groups(folder))
+
+
+def sampled(prompt: str, *scores: float, gold="4") -> list:
+    return [
+        SimpleNamespace(
+            prompts=[prompt],
+            labels=[gold],
+            sequences=torch.tensor([[7, 8, number, 9]]),
+            action_mask=torch.tensor([[0, 1, 1]]),
+            scores=torch.tensor([score]),
+            rewards=torch.tensor([score]),
+            truncated=torch.tensor([False]),
+        )
+        for number, score in enumerate(scores)
+    ]
+
+
+def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
+    right, wrong, mixed = {"positive"}, {"negative", "ignored"}, {"positive", "negative"}
+    assert choose([right, wrong, right], {}, 2) == [0, 1]
+    assert choose([right, wrong, mixed, mixed], {}, 2) == [0, 3]
+    assert choose([right, mixed, mixed, wrong], {0: 1, 1: 2, 2: 1, 3: 2}, 2) == [0, 1]
+    assert choose([mixed], {}, 2) == [0] and choose([right, mixed], {}, 1) == [1]
+
+
+def test_scores_and_weights_are_those_of_the_first_update_of_a_group(tmp_path):
+    """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is an advantage's."""
+    nan = torch.nan
+    first = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
+    again = first.clone()
+    again[2:] = 9.0
+    samples = sampled("a", 1.0, torch.nan) + sampled("b", 1.0, 0.0)
+    rows = keeper(tmp_path).of_step(samples, [first[:, :2], first[:, 2:], again], {})
+    assert [(row["prompt"], row["update"]) for row in rows] == [("a", 2), ("b", 1)]
+    shown = [[(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] for row in rows]
+    assert shown == [
+        [("positive", None, 0.0), ("ignored", None, 0.0)],
+        [("positive", 0.5, 0.75), ("negative", -0.5, -0.25)],
+    ]
+    assert rows[0]["rollouts"][1] == {
+        "answer": "1 9",
+        "label": "ignored",
+        "reward": None,
+        "score": None,
+        "weight": 0.0,
+        "tokens": 2,
+        "truncated": False,
+    }
+
+
+def test_a_built_in_loss_has_advantages_and_labels_by_the_score(tmp_path):
+    samples = sampled("a", 1.0, 0.0) + sampled("b", 1.0, 1.0)
+    rows = keeper(tmp_path, 1).of_step(samples, [], {0: 1.5, 1: -1.5, 2: 0.0, 3: 0.0})
+    assert [(one["label"], one["score"], one["weight"]) for row in rows for one in row["rollouts"]] == [
+        ("positive", None, 1.5),
+        ("negative", None, -1.5),
+    ]
+    assert rows[0]["update"] is None
+
+
+def test_advantages_are_means_over_an_answers_tokens_by_position():
+    """Batches of OpenRLHF's hold rollouts in any order; an answer without tokens has 0."""
+    maker, made = SimpleNamespace(), SimpleNamespace(index=[2, 0, 1])
+    made.advantages = torch.tensor([[9.0, 1.0, 2.0], [9.0, -1.0, 9.0], [9.0, 9.0, 9.0]])
+    made.action_mask = torch.tensor([[0, 1, 1], [0, 1, 0], [0, 0, 0]])
+    maker.compute_advantages_and_returns = lambda experiences: experiences
+    advantages = keep_advantages(maker)
+    assert maker.compute_advantages_and_returns([made]) == [made]
+    assert advantages == {2: 1.5, 0: -1.0, 1: 0.0}
+
+
+def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
+    (row,) = keeper(tmp_path, 1).of_step(sampled("begin" + "x" * 10**6 + "end", 1.0, 0.0), [], {})
+    assert len(row["prompt"]) < LETTERS["prompt"] + 60
+    assert row["prompt"].startswith("begin") and row["prompt"].endswith("end")
+    assert "... [998008 letters left out] ..." in row["prompt"]
+
+
+class Generator:
+    """As OpenRLHF's samples generator: it answers in another order each time."""
+
+    def __init__(self, args) -> None:
+        self.args, self.tokenizer, self.drawn = args, Tokenizer(), 0
+
+    def generate_eval_samples(self, **named) -> list:
+        self.drawn += 1
+        questions = [sampled(f"question {n}", 1.0, 0.0) for n in range(9)]
+        return [sample for own in (questions[::-1] if self.drawn % 2 else questions) for sample in own]
+
+
+def test_every_evaluation_keeps_the_same_questions(tmp_path):
+    generator, log = Generator(with_groups(tmp_path)), run_log(tmp_path)
+    keep_answers(generator)
+    for step in (0, 5, 10):
+        assert len(generator.generate_eval_samples(temperature=1.0)) == 18
+        log.log_eval(step, {"eval_x_pass1": 0.5})
+    log.log_eval(11, {"eval_x_pass1": 0.5})  # its node has another disk
+    groups = kept.read(tmp_path)
+    asked = {step: [group.prompt for group in groups if group.step == step] for step in kept.steps(groups, "eval")}
+    assert [*asked] == [0, 5, 10] and len({*map(tuple, asked.values())}) == 1
+    assert len({*asked[0]}) == 4 and all((group.right, group.of) == (1, 2) for group in groups)
+
+
+def test_none_are_kept_if_not_asked(tmp_path):
+    for args in (with_groups(tmp_path, 0), with_groups(tmp_path)):
+        args.train.run_dir = args.train.keep_groups and None
+        generator = Generator(args)
+        keep_answers(generator)
+        generator.generate_eval_samples()
+    assert list(tmp_path.iterdir()) == []
+
+
+def step(log, number: int, *texts: str) -> None:
+    rollouts = [{"answer": text, "label": "positive", "reward": 1.0, "score": 0.1, "weight": 0.5} for text in texts]
+    rollouts += [{"answer": "no", "label": "negative", "reward": 0.0, "score": -0.1, "weight": -0.25}]
+    log.groups = [{"prompt": text, "gold": text, "update": 2, "rollouts": rollouts} for text in texts]
+    log.log_train(number, {"loss": 1.0})
+
+
+def evaluation(log, number: int, *texts: str) -> None:
+    rows = [
+        {"prompt": "asked", "gold": text, "right": 0, "of": 3, "rollouts": [{"answer": text, "label": "negative"}]}
+        for text in texts
+    ]
+    (log.path.parent / run_log_module.HELD_OUT).write_text(json.dumps(rows))
+    log.log_eval(number, {"eval_x_pass1": 0.0})
+
+
+def written(folder) -> list[tuple[str, int]]:
+    return [(group.phase, group.step) for group in kept.read(folder)]
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_after_a_resume_no_step_is_twice_or_lost(tmp_path, evaluates):
+    log = run_log(tmp_path)
+    evaluation(log, 0, "x")
+    for number in (1, 2):
+        step(log, number, "a", "b")
+    evaluation(log, 2, "x")
+    step(log, 3, "a", "b")
+    with (tmp_path / ROLLOUTS).open("a") as file:
+        file.write('{"phase": "tra')  # a kill tore it
+    log = run_log(tmp_path)
+    log.resume({"global_step": 2}, evaluates)
+    before = [("eval", 0), *[("train", 1), ("train", 2)] * 2]
+    assert sorted(written(tmp_path)) == sorted([*before, *[("eval", 2)] * (not evaluates)])
+    step(log, 3, "a", "b")
+    assert written(tmp_path)[-2:] == [("train", 3), ("train", 3)]
+    run_log(tmp_path).resume({"global_step": 0}, evaluates=True)
+    assert written(tmp_path) == [] == kept.read(tmp_path)
+
+
+def test_the_file_has_a_largest_size_and_says_so_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_log_module, "KEPT_BYTES", 2000)
+    log = run_log(tmp_path)
+    for number in range(1, 9):
+        step(log, number, "a" * 100)
+    assert 1000 < (tmp_path / ROLLOUTS).stat().st_size <= 2000
+    evaluation(log, 8, "x")  # has as much again
+    assert written(tmp_path)[-1] == ("eval", 8)
+    notes = [json.loads(line)["say"] for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
+    assert notes == [f"{ROLLOUTS} is full: no groups of later steps are kept"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Steps 1 to 3 and 7, evaluations at 0, 3, 4 and 7, in which all texts are hostile."""
+    log = run_log(tmp_path / "run")
+    for number in (0, 1, 2, 3, 4, 7):
+        if number in (1, 2, 3, 7):
+            step(log, number, f"answer {number} {HOSTILE}", "b" * 5000)
+        if number in (0, 3, 4, 7):
+            evaluation(log, number, f"held out {number} {HOSTILE}")
+    return tmp_path / "run"
+
+
+def test_the_file_holds_nothing_that_acts_on_a_terminal(run):
+    assert not OBEYED.search((run / ROLLOUTS).read_text())
+
+
+def shown(capsys, *words) -> str:
+    assert main(["show", *map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def test_show_prints_a_step(run, capsys):
+    text = shown(capsys, run, "--step", 2)
+    assert not OBEYED.search(text) and "\r" not in text
+    assert "answer 2" in text and "answer 3" not in text and "Step 2, update 2: 2 of 3 right" in text
+    assert "  right    reward 1  score +0.1000  weight +0.5000  ++++++++++++\n" in text
+    assert "  wrong    reward 0  score -0.1000  weight -0.2500  ------\n" in text
+    assert "b" * 700 not in text
+    assert text.endswith("Kept: groups of steps 1-3, 7; held-out answers (--eval) of steps 0, 3-4, 7.\n")
+    assert "b" * 5000 in shown(capsys, run, "--letters", 9999)
+    assert "answer 7" in shown(capsys, run)
+
+
+def test_show_prints_held_out_answers_of_start_middle_and_end(run, capsys):
+    text = shown(capsys, run, "--eval")
+    assert not OBEYED.search(text)
+    assert [f"held out {n} " in text for n in (0, 3, 4, 7)] == [True, True, False, True]
+    assert "held out 4 " in shown(capsys, run, "--eval", "--step", 4)
+
+
+def refused(capsys, *words) -> str:
+    assert main(["show", *map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+def test_show_says_what_there_is(run, tmp_path, capsys):
+    assert "no groups of that step. Kept: groups of steps 1-3, 7;" in refused(capsys, run, "--step", 4)
+    assert "of steps 0, 3-4, 7." in refused(capsys, run, "--step", 1, "--eval")
+    assert "Name one of them: run." in refused(capsys, tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "--train.keep_groups 1 or more" in refused(capsys, tmp_path / "empty")
+    assert "no folder" in refused(capsys, tmp_path / "none")
+
+
+WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '
+LINE = WITHOUT_STEP.replace(b"{", b'{"step": 1, ', 1)
+BAD = (b"", b"[1]", b"null", b"{}", b"[" * 9**6, b"\xff\xfe", b'{"phase": "tr')
+BAD += (LINE + b"[]}", LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e3}')
+
+
+def test_what_is_no_line_of_the_file_is_passed_over(run):
+    good = kept.read(run)
+    (run / ROLLOUTS).write_bytes(b"\n".join(BAD) + b"\n" + (run / ROLLOUTS).read_bytes())
+    assert kept.read(run) == good
+    strange = {
+        "phase": "eval",
+        "step": 1,
+        "prompt": {},
+        "gold": [HOSTILE],
+        "right": 1e999,
+        "of": "x",
+        "update": 10**400,
+    }
+    strange["rollouts"] = [{"answer": None, "label": [], "reward": "x", "score": float("nan"), "weight": 10**400}]
+    (run / ROLLOUTS).write_text(json.dumps(strange))
+    (group,) = kept.read(run)
+    assert (group.right, group.of, group.update) == (0, 1, 0)
+    assert group.rollouts[0].numbers == {"reward": None, "score": None, "weight": None}
+
+
+def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
+    text = page.section([("REAL <b>", run), ("REAL <b>", run), ("other", run.parent)])
+    parser = untrusted.Page()
+    parser.feed(text)
+    assert parser.wrong == [] and not OBEYED.search(text) and "<script" not in text and "<b>" not in text
+    assert text.count("<details") == 1 and len(text) < 40_000
+    for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1, update 2", "Step 7, update 2"):
+        assert here in text
+    assert "Step 2, update 2" not in text
+    assert page.section([("other", run.parent)]) == ""
