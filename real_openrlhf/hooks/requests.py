@@ -87,7 +87,8 @@ def executor(url: str | list[str] | None) -> Any:
             if agent := (sampling_params.extra_args or {}).get(AGENT):
                 from real_openrlhf.hooks.rollout.agents import play
 
-                return await play(*agent, prompt, label, sampling_params, *request, **named)
+                path, run = agent
+                return await play(path, run, prompt, label, sampling_params, *request, **named)
             return await super().execute(prompt, label, sampling_params, *request, **named)
 
         async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
