@@ -28,7 +28,8 @@ setup(
         "eval": ["vllm", VERIFIER],
         "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", VERIFIER],
         "grade": [VERIFIER],
-        "gym": ["reasoning-gym==0.1.25", VERIFIER],  # pip compiles one package that it asks for; setup_env.sh does not
+        # pip compiles a package that reasoning-gym asks for, which setup_env.sh leaves out
+        "gym": ["reasoning-gym==0.1.25", "python-dateutil", VERIFIER],
         "report": ["matplotlib", "mpmath", "pillow", "pyarrow", "tensorboard"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },

@@ -5,6 +5,8 @@ Here one stream is drawn, a question that was there before is left out, and the 
 """
 
 import argparse
+import contextlib
+import io
 import json
 import random
 from collections import Counter
@@ -24,7 +26,7 @@ from real_openrlhf.rewards.verifier.verdict import verify
 
 PROMPT = "{}\n\nGive the final answer in \\boxed{{}}."
 JUNK = ("xyzzy plugh", "?", "[]", "{}")
-REPEATED, ACCEPTS_JUNK, REFUSES_GOLD = "repeated", "whose scorer accepts any text", "whose own answer is not accepted"
+REPEATED, ACCEPTS_JUNK, REFUSES_GOLD = "repeated", "whose scorer accepts any text", "whose own answer is refused"
 _HOPELESS = 50  # questions, none of which could be used
 
 
@@ -42,6 +44,10 @@ class Part:
     @property
     def name(self) -> str:
         return self.task if self.level is None else f"{self.task}-level{self.level}"
+
+    @property
+    def unfit(self) -> int:
+        return self.left_out[ACCEPTS_JUNK] + self.left_out[REFUSES_GOLD]
 
     def row(self, index: int, entry: dict) -> dict:
         about = {"task": self.task, "settings": self.settings}
@@ -120,12 +126,16 @@ def _mixture(path: Path, words: list[str]) -> list[Part]:
             if unknown := set(item) - {"name", "weight", "level", "set"}:
                 raise UserError(f"{path}: {', '.join(sorted(unknown))} is unknown. Expected is {form}")
             level = int(item["level"]) if "level" in item else None
-            parts.append(Part(item["name"], dict(item.get("set", {})), float(item.get("weight", 1)), level))
+            parts.append(Part(str(item["name"]), dict(item.get("set", {})), float(item.get("weight", 1)), level))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}). Give a file like {form}") from None
     except (ValueError, TypeError, LookupError) as error:
         raise UserError(f"{path} is no mixture ({first_line(error)}). Expected is {form}") from None
-    if not parts or any(part.weight <= 0 for part in parts) or len({part.name for part in parts}) < len(parts):
+    if (
+        not parts
+        or any(not 0 < part.weight < 1e9 for part in parts)
+        or len({part.name for part in parts}) < len(parts)
+    ):
         raise UserError(f"{path}: at least one task, weights above 0, and no task twice at one level are expected")
     for part in parts:
         tasks.check(part.task)
@@ -149,9 +159,10 @@ def _draw(part: Part, wanted: int, seed: int, seen: set[str]) -> Iterator[dict]:
     limit = 20 * wanted + 1000
     questions = tasks.dataset(part.task, part.settings, seed, limit)
     found = 0
-    while found < wanted and part.drawn < limit and (found or part.drawn < _HOPELESS):
+    while found < wanted and part.drawn < limit and (found or part.unfit < _HOPELESS):
         try:
-            entry = questions[part.drawn]
+            with contextlib.redirect_stdout(io.StringIO()):  # bf prints dots
+                entry = questions[part.drawn]
         except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(f"{part.task} cannot draw a question with these settings ({first_line(error)})") from error
         row = part.row(part.drawn, entry)

@@ -94,7 +94,8 @@ def test_settings_that_cannot_be_read(words, part):
     "text, part",
     [("{", "is no mixture"), ("[]", "is no mixture"), ('{"tasks": []}', "at least one task"),
      ('{"tasks": [{"name": "gcd", "wight": 2}]}', "wight is unknown"), ('{"tasks": [{"weight": 2}]}', "is no mixture"),
-     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "no task twice"), (None, "cannot be read")],
+     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "no task twice"), ('{"tasks": ["gcd"]}', "unknown"),
+     ('{"tasks": [{"name": "gcd", "weight": NaN}]}', "weights above 0"), (None, "cannot be read")],
 )  # fmt: skip
 def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
     path = tmp_path / "mixture.json"
@@ -225,10 +226,10 @@ def test_only_exact_answers_are_right():
 def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     factors = label("prime_factorization", "2 × 3")
     assert graded("3 × 2", factors) == (1.0, "exact")
-    before = {id(worker) for worker in verdict._gym_pool()._ready.queue}
+    before = {id(worker) for worker in verdict._pool("gym")._ready.queue}
     prose = graded("two times three", factors)
     assert math.isnan(prose.score) and prose.reason == "scorer_raised"
-    assert {id(worker) for worker in verdict._gym_pool()._ready.queue} >= before
+    assert {id(worker) for worker in verdict._pool("gym")._ready.queue} >= before
     assert graded("2 × 3 × 1", factors).score == 0.0
 
 

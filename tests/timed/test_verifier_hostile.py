@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from real_openrlhf.rewards.verifier import verdict as verifier
-from real_openrlhf.rewards.verifier.pool import Limits, WorkerPool
+from real_openrlhf.rewards.verifier.pool import ALGEBRA, Limits, WorkerPool
 
 SPEC = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "data" / "hostile_inputs.py")
 hostile_inputs = importlib.util.module_from_spec(SPEC)
@@ -22,7 +22,7 @@ RIGHT_BY_RULE = ("signs", "right to left", "dotless numerals", "10,000 boxes")  
 @pytest.fixture(scope="module")
 def verdicts():
     """Every hostile input, two at a time, asked by a process whose event loop serves others."""
-    before, verifier._workers = verifier._workers, WorkerPool(2, Limits(deadline=2.0, memory=MEMORY))
+    before, verifier._workers = verifier._workers, {ALGEBRA: WorkerPool(2, Limits(deadline=2.0, memory=MEMORY))}
     logging.getLogger("real_openrlhf.verifier").setLevel(logging.CRITICAL)
     assert verifier.verify("\\boxed{\\sqrt{4}}", "2").reason == "algebra"  # the workers are up
     beats, peak = 0, 0

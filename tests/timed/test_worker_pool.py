@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from real_openrlhf.rewards.verifier import verdict
-from real_openrlhf.rewards.verifier.pool import Limits, WorkerPool
+from real_openrlhf.rewards.verifier.pool import ALGEBRA, Limits, WorkerPool
 from real_openrlhf.rewards.verifier.verdict import verify
 
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
@@ -28,7 +28,7 @@ def pool(monkeypatch):
     def start(fault: str = "", deadline: float = 1.0, size: int = 1) -> list[psutil.Process]:
         before = {worker.pid for worker in workers()}
         monkeypatch.setenv("REAL_VERIFIER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
-        monkeypatch.setattr(verdict, "_workers", WorkerPool(size, Limits(deadline, memory=1024)))
+        monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(size, Limits(deadline, memory=1024))})
         verdict._ask.cache_clear()
         assert verify(boxed("5\\sqrt{2}"), HARD).reason == "algebra"
         return [worker for worker in workers() if worker.pid not in before]
@@ -91,7 +91,7 @@ def test_others_are_served_while_one_answer_hangs(pool):
 
 def test_workers_that_cannot_start_are_no_verdict(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    monkeypatch.setattr(verdict, "_workers", WorkerPool(1, Limits()))
+    monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(1, Limits())})
     verdict._ask.cache_clear()
     failed = verify(boxed("5\\sqrt{2}"), HARD)
     assert failed.ignored and failed.reason == "worker_unavailable"

@@ -8,7 +8,6 @@ import difflib
 import importlib.util
 import json
 import sys
-from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
 from importlib.metadata import version
@@ -27,7 +26,6 @@ ABSENT = {
     "pycosat": ("zebra_puzzles",),
     "zss": ("codeio",),
 }
-NO_TASK = ("composite",)  # reasoning_gym's own mixture; here a JSON file
 # Their scorers hand the model's text to sympy's parser, which evaluates it: the verifier for maths compares instead.
 BY_ALGEBRA = ("intermediate_integration", "polynomial_multiplication", "simple_integration")
 INSTALL = (
@@ -70,17 +68,16 @@ def _absent() -> list[str]:
 
 
 def offered() -> list[str]:
-    left_out = {task for name in _absent() for task in ABSENT[name]}
-    return sorted(set(library().factory.DATASETS) - left_out - set(NO_TASK))
+    left_out = {task for name in _absent() for task in ABSENT[name]} | {"composite"}  # a mixture; here a JSON file
+    return sorted(set(library().factory.DATASETS) - left_out)
 
 
 def check(name: str) -> None:
-    if name in offered():
-        return
     for package in _absent():
         if name in ABSENT[package]:
             raise UserError(f"{name} needs {package}, which is not installed. `pip install {package}` compiles it.")
-    raise UserError(f"reasoning-gym has no task {name}. {_near(name, offered())}")
+    if name not in offered():
+        raise UserError(f"reasoning-gym has no task {name}. {_near(name, offered())}")
 
 
 def _near(name: str, names: list[str]) -> str:
@@ -92,10 +89,9 @@ def dataset(name: str, settings: dict[str, Any], seed: int = 0, size: int = 1) -
     """reasoning-gym's own, with settings as JSON has them."""
     config = library().factory.DATASETS[name][1]
     defaults = vars(config())
-    known = [field.name for field in fields(config) if field.name not in ("seed", "size")]
-    for setting in settings:
-        if setting not in known:
-            raise UserError(f"{name} has no setting {setting}. {_near(setting, known)}")
+    known = [setting for setting in defaults if setting not in ("seed", "size")]
+    if unknown := [setting for setting in settings if setting not in known]:
+        raise UserError(f"{name} has no setting {unknown[0]}. {_near(unknown[0], known)}")
     values = {setting: _as_type_of(defaults[setting], setting, value) for setting, value in settings.items()}
     try:
         return library().create_dataset(name, seed=seed, size=size, **values)
@@ -130,10 +126,10 @@ def level_settings(name: str, level: int) -> dict[str, Any]:
     return {setting: value for setting, value in chosen.items() if value != default[setting] and setting != "seed"}
 
 
-def entry(label: object) -> dict[str, Any]:
+def entry(label: Any) -> dict[str, Any]:
     """Of a label: what its scorer reads. An answer of None says that the scorer alone knows what is right."""
     content = parsed(label) if isinstance(label, str) else label
-    return {key: content[key] for key in ("task", "settings", "answer", "metadata")}  # type: ignore[index]
+    return {key: content[key] for key in ("task", "settings", "answer", "metadata")}
 
 
 def right(label: str, answer: str) -> bool:
@@ -146,9 +142,8 @@ def right(label: str, answer: str) -> bool:
         except (ValueError, TypeError, LookupError, SyntaxError, ArithmeticError, RecursionError):
             return False  # not in the form of an answer
     assert task not in BY_ALGEBRA, f"{task}: its scorer would evaluate the answer"
-    score = _scorer(task, json.dumps(content["settings"]))
     try:
-        return bool(score(answer, content) >= 1.0)
+        return bool(_scorer(task, json.dumps(content["settings"]))(answer, content) >= 1.0)
     except MemoryError:
         raise
     except Exception as error:

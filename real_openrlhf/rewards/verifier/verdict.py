@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from real_openrlhf.rewards.gym import tasks
 from real_openrlhf.rewards.verifier import extract, guard, shape, value
 from real_openrlhf.rewards.verifier.extract import Think, golds_of
-from real_openrlhf.rewards.verifier.pool import ALGEBRA, Limits, NoVerdict, WorkerPool
+from real_openrlhf.rewards.verifier.pool import ALGEBRA, GYM, Limits, NoVerdict, WorkerPool
 from real_openrlhf.rewards.verifier.text import normalise
 
 logger = logging.getLogger("real_openrlhf.verifier")
@@ -75,7 +75,7 @@ def verify_many(
 
 def start_workers(grader: Grader = "robust") -> None:
     """Begin to start the workers, so that the first hard answer does not wait for them. Returns at once."""
-    _gym_pool() if grader == "gym" else _pool()
+    _pool(grader)
 
 
 def _verdict(response: str, label: object, think: Think) -> Verdict:
@@ -165,42 +165,31 @@ def _normal_gold(gold: str) -> str:
 @lru_cache(maxsize=4096)
 def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
     """A worker's verdict; the rollouts of one prompt often agree, so it is kept. Failures raise and are not kept."""
-    pool = _gym_pool() if grader == "gym" else _pool()
-    equal = pool.ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
+    equal = _pool(grader).ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
     if grader != "robust":
         return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
     return Verdict(1.0, "algebra") if equal else Verdict(0.0, "different")
 
 
-def _pool() -> WorkerPool:
-    global _workers
+def _pool(grader: Grader = "robust") -> WorkerPool:
+    program = GYM if grader == "gym" else ALGEBRA
     with _pool_lock:
-        _workers = _workers or _new_pool(ALGEBRA)
-        return _workers
-
-
-def _gym_pool() -> WorkerPool:
-    global _gym_workers
-    with _pool_lock:
-        _gym_workers = _gym_workers or _new_pool("real_openrlhf.rewards.gym.worker")
-        return _gym_workers
-
-
-def _new_pool(program: str) -> WorkerPool:
-    limits = Limits(
-        deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
-        memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
-    )
-    return WorkerPool(int(os.environ.get("REAL_VERIFIER_WORKERS", "2")), limits, program)
+        if program not in _workers:
+            limits = Limits(
+                deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
+                memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
+            )
+            size = int(os.environ.get("REAL_VERIFIER_WORKERS", "2"))
+            _workers[program] = WorkerPool(size, limits, program)
+        return _workers[program]
 
 
 def _forget_workers() -> None:
     """A forked child must not share its parent's pipes."""
-    global _workers, _gym_workers, _pool_lock
-    _workers, _gym_workers, _pool_lock = None, None, threading.Lock()
+    global _workers, _pool_lock
+    _workers, _pool_lock = {}, threading.Lock()
 
 
-_workers: WorkerPool | None = None
-_gym_workers: WorkerPool | None = None
+_workers: dict[str, WorkerPool] = {}
 _pool_lock = threading.Lock()
 os.register_at_fork(after_in_child=_forget_workers)
