@@ -77,6 +77,7 @@ class Case:
     prompt_length: int = 5
     vocabulary: int = 15  # that rollouts are drawn from
     kinds: tuple[str, ...] = ("mixed", "ignored", "mixed", "uniform")  # of groups, again and again
+    graded: bool = False  # rewards that are fractions
     skip: bool = False  # leave out what has no gradient
     seed: int = 0
 
@@ -169,10 +170,11 @@ def rollouts(case: Case) -> list[Experience]:
     for group, size in enumerate(case.group_sizes):
         prompt = draw(case.vocabulary, case.prompt_length, low=3)
         kind = case.kinds[group % len(case.kinds)]
-        labels = [(POSITIVE, NEGATIVE)[position % 2 and kind != "uniform"] for position in range(size)]
+        grades = (0.75, 0.25, 0.5) if case.graded else (1.0, 0.0)
+        rewards = [grades[position % len(grades) if kind != "uniform" else 0] for position in range(size)]
         if kind == "ignored":
-            labels[-1] = IGNORED
-        for label in labels:
+            rewards[-1] = float("nan")
+        for reward in rewards:
             response = draw(case.vocabulary, draw(11, low=1)[0], low=3)
             sequence = torch.tensor(prompt + response)
             action_mask = torch.arange(1, len(sequence)) >= case.prompt_length
@@ -183,8 +185,8 @@ def rollouts(case: Case) -> list[Experience]:
                     action_mask=action_mask.long()[None],
                     prompts=[str(prompt)],
                     labels=[""],
-                    rewards=torch.tensor([float(label == POSITIVE)]),
-                    scores=torch.tensor([float("nan") if label == IGNORED else float(label == POSITIVE)]),
+                    rewards=torch.tensor([reward]).nan_to_num(0.0),
+                    scores=torch.tensor([reward]),
                     response_length=torch.tensor([len(response)]),
                     total_length=torch.tensor([float(len(sequence))]),
                     truncated=torch.tensor([False]),
@@ -194,9 +196,12 @@ def rollouts(case: Case) -> list[Experience]:
     return samples
 
 
+def rewards_of(case: Case) -> list[float]:
+    return [float(sample.scores[0]) for sample in rollouts(case)]
+
+
 def labels_of(case: Case) -> list[int]:
-    scores = [float(sample.scores[0]) for sample in rollouts(case)]
-    return [IGNORED if score != score else POSITIVE if score == 1 else NEGATIVE for score in scores]
+    return [IGNORED if score != score else POSITIVE if score > 0.5 else NEGATIVE for score in rewards_of(case)]
 
 
 def groups_of(case: Case) -> list[int]:
@@ -215,6 +220,7 @@ def facts_of(case: Case) -> Rollouts:
     return Rollouts(
         groups=torch.tensor(groups_of(case)),
         labels=torch.tensor(labels_of(case)),
+        values=torch.tensor(rewards_of(case)),
         truncated=torch.zeros(len(samples), dtype=torch.bool),
         lengths=[int(sample.total_length) for sample in samples],
         actions=[int(sample.action_mask.sum()) for sample in samples],
@@ -237,7 +243,8 @@ def deal(policy, case: Case) -> Dealt:
     maker.kept_tokens = policy.call_trainer("kept_tokens")
     samples, facts = rollouts(case), facts_of(case)
     if maker.skips:
-        facts = replace(facts, left_out=positions_of(weightless(maker.objective, facts.labels, facts.groups)))
+        no_weight = weightless(maker.objective, facts.labels, facts.groups, facts.values)
+        facts = replace(facts, left_out=positions_of(no_weight))
     plan = plan_rollouts(facts, maker.plan_settings())
     every = with_old_log_probs(policy, samples)
     items = with_old_log_probs(policy, rollouts(case))
@@ -315,19 +322,25 @@ class NaiveReal:
         with torch.no_grad():
             for name, value in values.items():
                 own[name].copy_(value)
-        gaps = {position: self.log_ratio(item) for position, item in items.items()}
-        groups: dict[int, list[int]] = {}
+        tokens = {position: self.log_probs(item) for position, item in items.items()}
+        settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups)
+        kind = settings.score.removeprefix("sum_")
+        scores = {
+            position: {"log_prob": new, "log_ratio_old": new - before}[kind].sum()
+            / (1 if kind != settings.score else len(new))
+            for position, (new, before) in tokens.items()
+        }
+        labels, rewards, groups = labels_of(self.case), rewards_of(self.case), {}
         for position in items:
             groups.setdefault(groups_of(self.case)[position], []).append(position)
-        settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups)
         losses = [
-            naive_group_loss(settings, [gaps[p].mean() for p in members], [labels_of(self.case)[p] for p in members])[
-                0
-            ]
+            naive_group_loss(
+                settings, *([column[position] for position in members] for column in (scores, labels, rewards))
+            )[0]
             for members in groups.values()
         ]
         loss = sum(losses) / len(groups)
-        every = torch.cat(list(gaps.values()))
+        every = torch.cat([new - before for new, before in tokens.values()])
         objective = loss + self.case.kl_old_coef * (torch.exp(-every) - 1 + every).mean()
         gradients = torch.autograd.grad(objective, [own[name] for name in names], allow_unused=True)
         return float(loss), {
@@ -335,13 +348,13 @@ class NaiveReal:
             for name, gradient in zip(names, gradients, strict=True)
         }
 
-    def log_ratio(self, item: Experience) -> torch.Tensor:
-        """log pi - log pi_old of a rollout's action tokens."""
+    def log_probs(self, item: Experience) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log pi, log pi_old) of a rollout's action tokens."""
         tokens = item.sequences[item.attention_mask.bool()]
         logits = self.model(tokens[None]).logits[0].double()
         log_probs = logits.log_softmax(-1)[:-1].gather(-1, tokens[1:, None]).squeeze(-1)
         actions = item.action_mask.bool()[: len(log_probs)]
-        return log_probs[actions] - item.action_log_probs[: len(log_probs)][actions].double()
+        return log_probs[actions], item.action_log_probs[: len(log_probs)][actions].double()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -354,6 +367,20 @@ def curve(**case) -> list[tuple[float, float]]:
     policy = policy_actor(case)
     fill(policy, case)
     return points_of(policy, case)
+
+
+def trained(**case) -> dict:
+    """`curve`, and the weights before and after it."""
+    case = Case(**case)
+    policy = policy_actor(case)
+    before = weights_of(policy)
+    fill(policy, case)
+    points = points_of(policy, case)
+    return {"points": points, "before": before, "after": weights_of(policy)}
+
+
+def weights_of(policy) -> torch.Tensor:
+    return torch.cat([whole(parameter).flatten() for parameter in parameters(policy.actor.model).values()])
 
 
 def points_of(policy, case: Case) -> list[tuple[float, float]]:

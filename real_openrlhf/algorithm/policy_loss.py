@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from real_openrlhf.algorithm.formulas import Objective
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import group_metrics
-from real_openrlhf.algorithm.objective import ObjectiveSettings, group_loss, rollout_scores, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
 
 
 class RealPolicyLoss(nn.Module):
@@ -76,6 +77,7 @@ def real_policy_loss(
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
     own: Mapping[str, float | str] | None = None,
+    over_ranks: bool = False,
 ) -> tuple[Tensor, dict[str, float]]:
     """The paper's loss for any trainer that holds whole groups, mean over prompts, and the `real/*` metrics.
 
@@ -84,6 +86,8 @@ def real_policy_loss(
     `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name, your own as
     FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference.
     `own` are settings of the objective's own, such as {"eta": 0.5}; `bce_reduction` is a short name for one of them.
+    With `over_ranks` a group may be spread over the ranks of torch.distributed, which all call: loss and metrics are
+    those of all ranks, and gradients averaged over ranks are the loss's.
     """
     own = {**({"reduction": bce_reduction} if bce_reduction != "sum" else {}), **(own or {})}
     settings = ObjectiveSettings(objective, tau, uniform_groups, own)
@@ -101,35 +105,62 @@ def real_policy_loss(
     labels = labels.masked_fill(~action_mask.bool().any(-1), IGNORED)
 
     scores = rollout_scores(settings.score, log_probs, old_log_probs, ref_log_probs, action_mask)
-    lengths = action_mask.bool().sum(-1)
-    loss = group_loss(settings, scores, labels, groups, values=values, lengths=lengths).loss
-    weighed = score_weights(settings, scores, labels, groups, values=values, lengths=lengths)
-    return loss, group_metrics(scores, labels, groups, weighed, settings)
+    columns, ranks, before = [scores.detach(), labels, values, action_mask.bool().sum(-1)], 1, 0
+    if over_ranks:
+        columns, ids, ranks, before = _of_all_ranks(columns, group_ids)
+        groups = _group_index(ids).to(groups.device)
+    all_scores, labels, values, lengths = columns
+    weighed = score_weights(settings, all_scores, labels, groups, values=values, lengths=lengths)
+    surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
+    metrics = group_metrics(all_scores, labels, groups, weighed, settings)
+    return weighed.loss + (surrogate - surrogate.detach()), metrics
 
 
-def check_whole_groups(group_ids: Tensor | Sequence[int | str], size: int | None = None) -> None:
+def check_whole_groups(
+    group_ids: Tensor | Sequence[int | str], size: int | None = None, over_ranks: bool = False
+) -> None:
     """A ValueError where `real_policy_loss` would see parts of groups: call it beside the loss, on every rank.
 
     With torch.distributed it asks all ranks whether they hold a group that another one holds too, and raises on all of
     them. With a `size` each group must have that many rollouts here, which also finds groups torn over micro-batches.
+    With `over_ranks`, as in `real_policy_loss`, a group may be spread over ranks, which together must have that many.
     """
-    held = Counter(group_ids.tolist() if isinstance(group_ids, Tensor) else group_ids)
-    ranks: list[Counter] = [held]
-    if dist.is_available() and dist.is_initialized():
-        ranks = [Counter()] * dist.get_world_size()
-        dist.all_gather_object(ranks, held)
+    ranks = [Counter(ids) for ids in _from_ranks(_listed(group_ids))]
+    if over_ranks:
+        ranks = [sum(ranks, Counter())]
     for group in dict.fromkeys(group for groups in ranks for group in groups):
         where = [rank for rank, groups in enumerate(ranks) if group in groups]
         if len(where) > 1:
             raise ValueError(
-                f"group {group!r} is torn over ranks {where}. Give all rollouts of a prompt to one rank, or gather "
-                "log-probabilities before the loss"
+                f"group {group!r} is torn over ranks {where}. Give all rollouts of a prompt to one rank, or call loss "
+                "and check with over_ranks=True"
             )
         if size is not None and ranks[where[0]][group] != size:
+            place = "all ranks" if over_ranks else f"rank {where[0]}"
             raise ValueError(
-                f"group {group!r} has {ranks[where[0]][group]} rollouts on rank {where[0]}, not {size}. Call the loss "
+                f"group {group!r} has {ranks[where[0]][group]} rollouts on {place}, not {size}. Call the loss "
                 "once for all rollouts of a prompt, before any split into micro-batches"
             )
+
+
+def _from_ranks(own: Any) -> list[Any]:
+    """What each rank brings, by rank; without torch.distributed there is one."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [own]
+    ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, own)
+    return ranks
+
+
+def _of_all_ranks(
+    columns: list[Tensor], group_ids: Tensor | Sequence[int | str]
+) -> tuple[list[Tensor], list[int | str], int, int]:
+    """(columns of all ranks one below the other, their group ids, how many ranks there are, rows above our own)."""
+    parts = _from_ranks((torch.stack([column.double().cpu() for column in columns]), _listed(group_ids)))
+    table, ids = torch.cat([rows for rows, _ in parts], dim=1), [own for _, own in parts]
+    before = sum(map(len, ids[: dist.get_rank()])) if len(parts) > 1 else 0
+    whole = [row.to(column) for row, column in zip(table, columns, strict=True)]
+    return whole, [group for own in ids for group in own], len(parts), before
 
 
 def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False) -> Tensor:
@@ -149,6 +180,10 @@ def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False)
         )
     labels = torch.where(rewards > 0.5, POSITIVE, NEGATIVE)
     return torch.where(rewards.isnan(), IGNORED, labels)
+
+
+def _listed(group_ids: Tensor | Sequence[int | str]) -> list[int | str]:
+    return group_ids.tolist() if isinstance(group_ids, Tensor) else list(group_ids)
 
 
 def _group_index(group_ids: Tensor | Sequence[int | str]) -> Tensor:

