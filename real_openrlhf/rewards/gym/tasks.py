@@ -75,7 +75,7 @@ def offered() -> list[str]:
 def check(name: str) -> None:
     for package in _absent():
         if name in ABSENT[package]:
-            raise UserError(f"{name} needs {package}, which is not installed. `pip install {package}` compiles it.")
+            raise UserError(f"{name} needs {package}. `pip install {package}` builds it from source.")
     if name not in offered():
         raise UserError(f"reasoning-gym has no task {name}. {_near(name, offered())}")
 
