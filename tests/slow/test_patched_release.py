@@ -97,7 +97,7 @@ def test_the_same_command_line_gives_the_same_arguments(found):
         else:
             assert added["algo.real.reference"] == (values["algo.kl.init_coef"] > 0)  # as the release starts one
             assert (added.pop("train.deal"), added.pop("rollout.mismatch")) == ("upstream", "off")
-            for name in ("hopeless_steps", "hopeless", "hung_minutes"):  # of a run folder, and here there is none
+            for name in ("hopeless_steps", "hopeless", "hung_minutes", "keep_groups"):  # of a run folder: here is none
                 added.pop(f"train.{name}")
             assert not added["train.run_dir"]
             corrected = values["algo.advantage.is_correction_level"] != "off"  # the release asks vLLM the same then
