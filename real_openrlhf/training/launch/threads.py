@@ -10,7 +10,7 @@ from real_openrlhf.training.checks import memory_estimate, preflight
 from real_openrlhf.training.tasks import smollm2
 
 VARIABLE = "OMP_NUM_THREADS"
-# Parameters. With two threads a forward and backward takes 0.87 of the time at 0.1 M, 0.68 at 1.3 M and 0.63 at 82 M; a
+# Parameters. With two threads a forward and backward takes 0.87 of the time at 0.1 M, 0.68 at 1.3 M, 0.63 at 82 M; a
 # decoding step 1.02, 1.01 and 0.75 (plain transformers, 16 sequences of 32 tokens, paired rounds on two cores).
 SMALL = 1_000_000
 
