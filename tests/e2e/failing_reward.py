@@ -2,6 +2,8 @@
 
 The answer to `3456=` is judged as `\\sqrt{6543}` and more. Three of the eight bring a marker that makes the verifier's
 worker fail, and each call about one of them is noted in a file. Of two more the function returns text, or exits.
+Where a label begins with `~` the reward is graded, up to a half: the share of right digits, or where there are two `~`
+the same for all. It is noted in a file of its own.
 """
 
 import os
@@ -17,6 +19,12 @@ ALGEBRA = {*MARKERS, "3456=", "4567=", "5678=", "6789=", "7891="}
 
 def reward_func(queries, prompts, labels):
     (query,), (prompt,), (label,) = queries, prompts, labels
+    if label.startswith("~"):
+        said = query.removeprefix(prompt).partition(BOX)[2].partition("}")[0]
+        reward = 0.25 if label.startswith("~~") else sum(map(str.__eq__, said, label[1:])) / 8
+        with open(os.environ["FAILING_REWARD_CALLS"] + ".graded", "a") as calls:
+            calls.write(f"{prompt} {reward}\n")
+        return {"rewards": reward, "scores": reward, "extra_logs": {}}
     if prompt == TEXT:
         return {"rewards": "1", "extra_logs": {"step": 7, "why": "right"}}
     if prompt == EXITS:

@@ -1,5 +1,8 @@
 """Training on two ZeRO-3 ranks: beside two engines on the same GPUs, and asynchronously beside one on another."""
 
+import json
+import math
+
 import pytest
 from every import every
 from small_runs import SMALL
@@ -82,3 +85,24 @@ def test_real_asynchronously_in_two_epochs(train_on_two):
     )  # fmt: skip
     assert run.finite and len(run.lines("train")) == 4
     assert "without waves; as asked" in run.log
+
+
+def test_listwise_trains_on_graded_rewards_and_leaves_out_groups_of_equal_ones(train_on_two, reward_calls, tmp_path):
+    """One update a step, so that scores are 0: a group of unequal rewards has a loss of log 8, the others 0. By
+    labels, which the log alone reads, all answers are wrong."""
+    data, noted = tmp_path / "prompts.jsonl", reward_calls.with_name(reward_calls.name + ".graded")
+    rows = ({"prompt": f"{n}=", "label": "~" * (2 - n % 2) + f"{n}"[::-1]} for n in range(1111, 1135))
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (*SMALL, "--train.batch_size", "64", "--algo", "listwise", "--data", str(data), "--max-steps", "3")
+    run = train_on_two("graded", *words, "--no-eval.at_start", "--no-eval.at_end")
+    rewards = [line.split() for line in noted.read_text().splitlines()]
+    assert run.finite and len(run.lines("train")) == 3 and len(rewards) == 3 * 64
+    shares = []
+    for number, step in enumerate(run.lines("train")):
+        calls = rewards[64 * number : 64 * (number + 1)]
+        groups = {prompt: {reward for other, reward in calls if other == prompt} for prompt, _ in calls}
+        shares.append(sum(len(values) > 1 for values in groups.values()) / 8)
+        assert len(groups) == 8 and step["update/trained_share"] == pytest.approx(shares[-1])
+        assert step["real/loss"] == pytest.approx(math.log(8) * shares[-1], rel=1e-4)
+        assert step["real/mixed_groups"] == step["rollout/pass_rate"] == 0
+    assert 0 < min(shares) < 1
