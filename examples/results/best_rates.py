@@ -23,7 +23,7 @@ def best_rates(runs: list[Run]) -> dict[str, float]:
     for run in runs:
         curve = series(run, VALIDATION, sets)
         flags = flags_of(run)
-        if run.seed in TUNING and run.counted and curve is not None and flags.get(UPDATES[0], 64) in UPDATES[1]:
+        if run.seed in TUNING and run.counted and curve is not None and flags.get(UPDATES[0], UPDATES[1][0]) in UPDATES[1]:
             ends[run.algo][flags[RATE]].append(float(curve.values[-1]))
     return {
         algo: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate])) for algo, rates in ends.items()
