@@ -12,7 +12,8 @@ from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import flags_of
 
 RATE = "--actor.adam.lr"
-UPDATES = "--train.batch_size", (64, 32)  # of the recipes; a map varies it too
+BATCH = "--train.batch_size"
+UPDATES = 64, 32  # of the recipes, the first one where nothing is said; a map varies it too
 TUNING = (1, 2)  # seeds; others are for what comes after
 
 
@@ -23,7 +24,7 @@ def best_rates(runs: list[Run]) -> dict[str, float]:
     for run in runs:
         curve = series(run, VALIDATION, sets)
         flags = flags_of(run)
-        if run.seed in TUNING and run.counted and curve is not None and flags.get(UPDATES[0], UPDATES[1][0]) in UPDATES[1]:
+        if run.seed in TUNING and run.counted and curve is not None and flags.get(BATCH, UPDATES[0]) in UPDATES:
             ends[run.algo][flags[RATE]].append(float(curve.values[-1]))
     return {
         algo: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate])) for algo, rates in ends.items()
