@@ -80,7 +80,7 @@ def folder(tmp_path_factory) -> Path:
         answers = [str(row + rows) for row in range(rows)]
         parquet.write_table(pyarrow.table({"problem": problems, "answer": answers}), path)
 
-    write(folder / "my.parquet", 3)
+    write(folder / "my.parquet", 128)  # enough for a batch of any recipe
     (folder / "benchmarks").mkdir()
     for benchmark in BENCHMARKS.values():
         write(folder / "benchmarks" / f"{benchmark.stem}.parquet", benchmark.rows)
