@@ -192,8 +192,10 @@ def run(args: argparse.Namespace) -> int:
         return status(args.root)
     if args.action == "export":
         export(args.folder, args.root)
+    elif args.action == "record":
+        record(args.root)
     else:
-        {"apply": apply, "revert": revert, "record": record}[args.action](args.root)
+        (apply if args.action == "apply" else revert)(args.root)
     return 0
 
 

@@ -96,7 +96,7 @@ def write(
 def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
     """In reading order; with flags a map of them."""
     if flags:
-        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs_in_cells)]
+        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs)]
         return [part for part in made if part is not None]
     parts = [
         tables.results(comparison),

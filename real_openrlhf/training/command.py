@@ -209,8 +209,9 @@ def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, st
             return {}
         wrong = preflight.flag_problems(request.plan(), request.removed, preflight.openrlhf_parser(), OPTIONS)
         findings.problems += wrong.values()
-        findings.problems += preflight.combination_problems(request.without(wrong).plan())
-        findings.notes += preflight.about_weightless(request.plan()) if request.args.dry_run and not wrong else []
+        together = preflight.combination(request.without(wrong).plan())
+        findings.problems += together.problems
+        findings.notes += together.notes if request.args.dry_run and not wrong else []
         return wrong
     except UserError as error:
         findings.problems += error.problems

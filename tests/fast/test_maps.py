@@ -6,7 +6,7 @@ import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
 from real_openrlhf.cli import main
-from real_openrlhf.report.maps import cells, grids, heat_maps, pairs, pairs_in_cells, student_quantile
+from real_openrlhf.report.maps import cells, grids, heat_maps, pairs, student_quantile
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
 
@@ -145,7 +145,7 @@ def test_in_a_map_each_cell_with_enough_seeds_is_compared_and_the_bound_is_for_a
             map_run(tmp_path, algo, 1e-3, 64, seed, [0.1, 1.1 - end])
     for algo in ("real", "grpo"):
         map_run(tmp_path, algo, 1e-3, 16, 1, [0.1, 0.2])  # a single seed
-    found = pairs_in_cells(comparison(tmp_path), ACROSS)
+    found = pairs(comparison(tmp_path), ACROSS)
     assert [(cell, [str(row.cells[1]) for row in rows]) for cell, rows in found.blocks] == [
         ("actor.adam.lr 0.0001, train.batch_size 64", ["0.120 ± 0.006"]),
         ("actor.adam.lr 0.001, train.batch_size 64", ["-0.120 ± 0.006"]),
