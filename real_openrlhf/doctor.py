@@ -105,19 +105,15 @@ def check_patches() -> Iterator[Check]:
 
 
 def check_devices() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json, torch\n"
-            "from deepspeed.accelerator import get_accelerator\n"
-            "cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]\n"
-            "print(json.dumps({'torch': torch.__version__, 'built for': torch.version.cuda,\n"
-            "                  'accelerator': get_accelerator().device_name(),\n"
-            "                  'cuda': [(gpu.name, gpu.total_memory) for gpu in cuda]}))",
-            timeout=120,
-        )
-    except ProbeFailed as error:
-        yield Check("devices", FAIL, f"torch or deepspeed cannot be imported: {error}", MAKE_ANEW)
-        return
+    answer = probe(
+        "import json, torch\n"
+        "from deepspeed.accelerator import get_accelerator\n"
+        "cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]\n"
+        "print(json.dumps({'torch': torch.__version__, 'built for': torch.version.cuda,\n"
+        "                  'accelerator': get_accelerator().device_name(),\n"
+        "                  'cuda': [(gpu.name, gpu.total_memory) for gpu in cuda]}))",
+        timeout=120,
+    )
     cuda, built_for = answer["cuda"], answer["built for"]
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
@@ -189,50 +185,36 @@ def check_room() -> Iterator[Check]:
 
 
 def check_ray() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json, ray\n"
-            "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False,"
-            " logging_level='ERROR')\n"
-            "value = ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60)\n"
-            "ray.shutdown()\n"
-            "print(json.dumps({'value': value}))",
-            timeout=120,
-        )
-        yield Check("ray start", OK if answer["value"] == 1 else FAIL, "a local cluster started and ran a task")
-    except ProbeFailed as error:
-        todo = "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port"
-        yield Check("ray start", FAIL, str(error), todo)
+    probe(
+        "import ray\n"
+        "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
+        "assert ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60) == 1\n"
+        "ray.shutdown()\n"
+        "print('{}')",
+        timeout=120,
+    )
+    yield Check("ray start", OK, "a local cluster started and ran a task")
 
 
 def check_vllm() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json, vllm\n"
-            "from vllm import LLM\n"
-            "from vllm.platforms import current_platform\n"
-            "print(json.dumps({'version': vllm.__version__, 'device': current_platform.device_type}))",
-            timeout=180,
-        )
-        yield Check("vllm import", OK, f"{answer['version']} for {answer['device']}")
-    except ProbeFailed as error:
-        yield Check("vllm import", FAIL, str(error), MAKE_ANEW)
+    answer = probe(
+        "import json, vllm\n"
+        "from vllm import LLM\n"
+        "from vllm.platforms import current_platform\n"
+        "print(json.dumps({'version': vllm.__version__, 'device': current_platform.device_type}))",
+        timeout=180,
+    )
+    yield Check("vllm import", OK, f"{answer['version']} for {answer['device']}")
 
 
 def check_verifier() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json\n"
-            "from real_openrlhf.rewards.verifier.verdict import verify\n"
-            r"verdict = verify(r'\boxed{(x+1)^2}', 'x^2+2x+1')" + "\n"
-            "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
-            timeout=60,
-        )
-    except ProbeFailed as error:
-        yield Check(
-            "verifier", FAIL, str(error), f"run {SET_UP} cpu (or gpu), which installs math-verify and what it needs"
-        )
-        return
+    answer = probe(
+        "import json\n"
+        "from real_openrlhf.rewards.verifier.verdict import verify\n"
+        r"verdict = verify(r'\boxed{(x+1)^2}', 'x^2+2x+1')" + "\n"
+        "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
+        timeout=60,
+    )
     right = (answer["score"], answer["reason"]) == (1.0, "algebra")
     todo = "" if right else "set REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB to a larger number"
     yield Check("verifier", OK if right else FAIL, f"(x+1)^2 = x^2+2x+1: {answer['score']}, {answer['reason']}", todo)
@@ -247,13 +229,30 @@ QUICK: tuple[Callable[[], Iterator[Check]], ...] = (
     check_verifier,
 )
 SLOW: tuple[Callable[[], Iterator[Check]], ...] = (check_vllm, check_ray)
+# The name of a check whose process fails, and what to do then.
+ADVICE = {
+    check_devices: ("devices", MAKE_ANEW),
+    check_vllm: ("vllm import", MAKE_ANEW),
+    check_ray: (
+        "ray start",
+        "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port",
+    ),
+    check_verifier: ("verifier", f"run {SET_UP} cpu (or gpu), which installs math-verify and what it needs"),
+}
+
+
+def results(check: Callable[[], Iterator[Check]]) -> list[Check]:
+    try:
+        return list(check())
+    except ProbeFailed as error:
+        name, todo = ADVICE[check]
+        return [Check(name, FAIL, str(error), todo)]
 
 
 def examine(quick: bool) -> Iterator[Check]:
     """The checks run side by side; their results come in a fixed order, each as soon as it is known."""
-    chosen = QUICK if quick else QUICK + SLOW
     with ThreadPoolExecutor(2) as pool:
-        for checks in pool.map(lambda check: list(check()), chosen):
+        for checks in pool.map(results, QUICK if quick else QUICK + SLOW):
             yield from checks
 
 

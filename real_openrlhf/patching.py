@@ -6,9 +6,7 @@ See patches/README.md for why the series is applied on disk, and for `git apply`
 """
 
 import argparse
-import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import socket
@@ -16,7 +14,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.errors import UserError
 from real_openrlhf.patch_tool.replace_files import locked, write
 from real_openrlhf.patch_tool.series import (
@@ -27,9 +24,7 @@ from real_openrlhf.patch_tool.series import (
     Series,
     file_states,
     load_series,
-    patched,
     proven,
-    sha256_of,
 )
 from real_openrlhf.patch_tool.target import (
     REINSTALL,
@@ -37,7 +32,6 @@ from real_openrlhf.patch_tool.target import (
     refuse_other_version,
     refuse_unknown,
 )
-from real_openrlhf.patch_tool.unified_diff import DoesNotFit
 
 
 def _move(root: Path | None, want: str, moved: str, already: str) -> int:
@@ -124,24 +118,6 @@ def _verdict(kinds: set[str]) -> tuple[str, int]:
     return "partly applied: run apply or revert to finish", 1
 
 
-def record(root: Path) -> None:
-    """Write the series' files.json from an unpatched release; for whoever edits the patches."""
-    series = load_series()
-    target = find_target(root, series)
-    refuse_other_version(target)
-    try:
-        diffs = series.diffs()
-        after = patched(target.root, sorted({diff.path for diff in diffs}), diffs)
-    except (DoesNotFit, OSError) as error:
-        raise UserError(f"{error}. Is {target.root} the unpatched release {OPENRLHF_VERSION}?") from error
-    fingerprints = {
-        path: {"before": sha256_of(target.root / path), "after": hashlib.sha256(content).hexdigest()}
-        for path, content in after.items()
-    }
-    (series.folder / "files.json").write_text(json.dumps(fingerprints, indent=1) + "\n")
-    print(f"{series.name}: recorded {_size(series)}")
-
-
 def _size(series: Series) -> str:
     return f"{len(series.patches)} patches, {len(series.fingerprints)} files"
 
@@ -183,8 +159,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("revert", parents=[where], help="restore the release, byte for byte")
     exporting = actions.add_parser("export", parents=[where], help="write a patched copy for Ray's working_dir")
     exporting.add_argument("folder", type=Path, metavar="DIR")
-    recording = actions.add_parser("record", help="for maintainers: write files.json from an unpatched release")
-    recording.add_argument("--root", type=Path, required=True, help="folder that contains the unpatched openrlhf/")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -192,8 +166,6 @@ def run(args: argparse.Namespace) -> int:
         return status(args.root)
     if args.action == "export":
         export(args.folder, args.root)
-    elif args.action == "record":
-        record(args.root)
     else:
         (apply if args.action == "apply" else revert)(args.root)
     return 0

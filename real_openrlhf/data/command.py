@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from real_openrlhf import __version__
-from real_openrlhf.data import cleaning, contamination, gym
+from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.prompts import chat, load_tokenizer, token_ids
@@ -161,13 +161,13 @@ def _length_objection(problem: Problem, tokenizer: "PreTrainedTokenizerBase", li
     return f"{length} tokens" if length > limit else None
 
 
-def _match_objection(match: contamination.Match | None) -> str | None:
+def _match_objection(match: cleaning.Match | None) -> str | None:
     return f"{match.overlap:.0%} of {match.benchmark_id}" if match else None
 
 
 def _contamination(
     problems: list[Problem], benchmarks: Path | None, required: bool
-) -> tuple[dict[int, contamination.Match], dict]:
+) -> tuple[dict[int, cleaning.Match], dict]:
     """The nearest benchmark problem of every contaminated one (by row), and a summary."""
     try:
         texts = [
@@ -179,15 +179,15 @@ def _contamination(
         if required or benchmarks:
             raise
         return {}, {"checked": False, "why": str(error)}
-    index = contamination.BenchmarkIndex(texts)
+    index = cleaning.BenchmarkIndex(texts)
     nearest_of_row = {
         problem.row: index.matches(problem.text) for problem in tqdm(problems, desc="n-grams", disable=None)
     }
     matches = {row: nearest[0] for row, nearest in nearest_of_row.items() if nearest}
     summary = {
         "checked": True,
-        "ngram": contamination.NGRAM,
-        "threshold": contamination.THRESHOLD,
+        "ngram": cleaning.NGRAM,
+        "threshold": cleaning.THRESHOLD,
         "problems": len(matches),
         "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
     }

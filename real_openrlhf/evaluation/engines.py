@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from real_openrlhf import engine_reason
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.training.launch import threads
+from real_openrlhf.training.launch.place import THREADS, threads_each
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -149,7 +149,7 @@ def _engine(
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # nor a process within this one
         os.environ.setdefault("REAL_REPEATABLE_ENGINE", "1")  # samples are a function of their seeds
-        os.environ.setdefault(threads.VARIABLE, str(threads.shared(engines)))
+        os.environ.setdefault(THREADS, str(threads_each(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     with tempfile.TemporaryDirectory(prefix="real_engine_") as folder:

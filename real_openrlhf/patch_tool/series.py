@@ -34,7 +34,7 @@ class Series:
         try:
             return json.loads((self.folder / "files.json").read_text())
         except FileNotFoundError:
-            raise UserError(f"{self.folder} has no files.json. Write it: `real-openrlhf patch record`.") from None
+            raise UserError(f"{self.folder} has no files.json. Reinstall real_openrlhf.") from None
 
     @property
     def sha256(self) -> str:

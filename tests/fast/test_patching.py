@@ -96,8 +96,7 @@ def world(tmp_path_factory):
     names = ["__init__.py", "cli.py", "errors.py", "patching.py", "terminal.py"]
     for path in [*(ours / name for name in names), *ours.glob("patch_tool/*.py")]:
         write(base, {str(path.relative_to(REPOSITORY)): path.read_text()})
-    recorded = tool(base, "record", "--root", make_site(base / "pristine"))
-    assert recorded.returncode == 0, recorded.stderr
+    record(make_site(base / "pristine"), base)
     return base, package(upstream)
 
 
@@ -127,6 +126,11 @@ def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
 
 def tool(base: Path, *words, cwd: Path | None = None) -> subprocess.CompletedProcess:
     return finish(start(base, "-m", "real_openrlhf.patching", *map(str, words), cwd=cwd))
+
+
+def record(release: Path, base: Path) -> None:
+    done = finish(start(base, str(REPOSITORY / "requirements/record_patches.py"), str(release)))
+    assert done.returncode == 0, done.stderr
 
 
 # The applier
@@ -222,7 +226,7 @@ def test_a_missing_file_is_named(site, capsys):
 
 def test_another_version_is_refused(site, tmp_path):
     other = make_site(tmp_path / "other", version="0.12.0")
-    for move in (patching.apply, patching.revert, patching.status, patching.record):
+    for move in (patching.apply, patching.revert, patching.status):
         with pytest.raises(UserError, match=rf"has openrlhf 0\.12\.0, the patches are for {OPENRLHF_VERSION}\. "):
             move(other)
     assert package(other) == package(site)
@@ -408,9 +412,12 @@ def test_the_real_series_gives_what_git_gives_and_reverts(release, tmp_path):
     assert tree(root) == before
 
 
-def test_the_real_files_json_is_the_one_that_record_writes(release, tmp_path, monkeypatch):
+def test_the_real_files_json_is_the_one_that_its_script_writes(release, tmp_path):
     series = patching.load_series()
-    shutil.copytree(series.folder, tmp_path / series.name)
-    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path,))
-    patching.record(release[1])
-    assert (tmp_path / series.name / "files.json").read_text() == (series.folder / "files.json").read_text()
+    shutil.copytree(REPOSITORY / "real_openrlhf", tmp_path / "real_openrlhf", ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copytree(series.folder, tmp_path / "patches" / series.name)
+    (tmp_path / "patches" / series.name / "files.json").unlink()
+    record(release[1], tmp_path)
+    assert (tmp_path / "patches" / series.name / "files.json").read_text() == (
+        series.folder / "files.json"
+    ).read_text()

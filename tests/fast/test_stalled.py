@@ -8,9 +8,8 @@ import time
 import pytest
 
 from real_openrlhf import signs_of_life
-from real_openrlhf.training.launch.process import supervise
+from real_openrlhf.training.launch.process import STALLED, Watch, supervise
 from real_openrlhf.training.launch.progress import Progress
-from real_openrlhf.training.launch.stalled import CODE, Watch
 
 SECONDS = 1.0
 
@@ -41,7 +40,7 @@ def watched(tmp_path, program: str, seconds: float = SECONDS) -> tuple[int, str 
 
 def test_a_run_that_hangs_ends_and_says_where(tmp_path):
     code, reason = watched(tmp_path, HANGS)
-    assert code == CODE == 124
+    assert code == STALLED == 124
     assert reason.startswith("stalled: nothing new for") and "in generation and rewards, since" in reason
     assert f"on {os.uname().nodename}" in reason and "stacks of 2 processes" in reason
     stacks = [path.read_text() for path in (tmp_path / "stalled").glob("[0-9]*.txt")]
@@ -54,7 +53,7 @@ def test_a_run_that_hangs_ends_and_says_where(tmp_path):
 def test_a_run_whose_process_is_stopped_is_ended_too(tmp_path):
     """SIGSTOP: it answers nothing, and hears no SIGTERM."""
     code, reason = watched(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
-    assert code == CODE and "the start of Ray, the engine and the policy" in reason
+    assert code == STALLED and "the start of Ray, the engine and the policy" in reason
     assert "  stopped  " in (tmp_path / "stalled/processes.txt").read_text()
 
 
@@ -72,7 +71,7 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path):
 
 def test_what_only_prints_has_stalled(tmp_path):
     program = "import time\nfor _ in range(600): print('still waiting', flush=True); time.sleep(0.1)"
-    assert watched(tmp_path, program)[0] == CODE
+    assert watched(tmp_path, program)[0] == STALLED
 
 
 @pytest.mark.parametrize("seconds", [0, 1000])

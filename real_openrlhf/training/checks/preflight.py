@@ -7,6 +7,7 @@ import argparse
 import ast
 import contextlib
 import difflib
+import importlib.util
 import io
 import os
 import re
@@ -29,6 +30,8 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
 
 LEAST_MB = 300
+PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
+ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
 FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a reward file
 
 
@@ -193,6 +196,41 @@ def _takes_three(arguments: ast.arguments) -> bool:
     required = positional - len(arguments.defaults)
     alone = sum(default is None for default in arguments.kw_defaults)
     return required <= 3 <= (positional if not arguments.vararg else 3) and not alone
+
+
+def kernels(plan: Plan) -> list[str]:
+    """Lines for a dry run: the attention and the optimizer, and what of them a compiler must make first."""
+    name = plan.text(ATTENTION)
+    about = {
+        "flash_attention_torch": "PyTorch's own kernels",
+        "eager": "plain tensor operations of transformers",
+        "sdpa": "PyTorch's scaled_dot_product_attention",
+    }
+    if (chosen := plan.text("--actor.optim") or "adam") != "adam":
+        optimizer = f"DeepSpeed's {chosen}"
+    elif OFFLOAD in plan.flags:
+        optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
+    else:
+        optimizer = "PyTorch's AdamW, fused on GPUs"
+    return [
+        f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}",
+        f"optimizer: {optimizer}",
+    ]
+
+
+def kernel_problems(plan: Plan) -> list[str]:
+    """Packages and compilers that this machine lacks."""
+    found = []
+    name = plan.text(ATTENTION)
+    package = PACKAGES.get(name)
+    if package and not importlib.util.find_spec(package):
+        found.append(
+            f"{ATTENTION} {name} needs the package {package}, which is not installed. Give {ATTENTION} "
+            "flash_attention_torch, which needs none."
+        )
+    if OFFLOAD in plan.flags and not shutil.which("g++"):
+        found.append(f"{OFFLOAD}: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it.")
+    return found
 
 
 def local_gpus() -> tuple[int, float | None]:
