@@ -68,11 +68,6 @@ def installed_version(package: str) -> str | None:
     return None
 
 
-def _release(version: str) -> str:
-    """Without what comes behind a plus: PyTorch's build for CPU is 2.13.0+cpu."""
-    return version.partition("+")[0]
-
-
 NOT_NEEDED = ("flash-attn",)  # OpenRLHF asks for it, and nothing here imports it
 
 
@@ -82,7 +77,7 @@ def check_packages() -> Iterator[Check]:
             continue
         found = installed_version(package)
         install = f"run pip install --no-deps {package}=={wanted}; {SET_UP} installs all packages"
-        if found and _release(found) == _release(wanted):
+        if found and found.partition("+")[0] == wanted.partition("+")[0]:  # PyTorch's build for CPU is 2.13.0+cpu
             yield Check(package, OK, found)
         elif found:
             level = FAIL if package == "openrlhf" else WARN

@@ -337,19 +337,17 @@ def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
 
 
 def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
-    """The training script: also leaves in the run's folder that it came to its end."""
-    args = or_exit(parse)
-    offer_stacks()
-    train(args)
-    if args.train.run_dir:
-        write_text(Path(args.train.run_dir) / FINISHED, [])
+    """The training script: a line on standard error for each thing that is refused, and exit code 2.
 
-
-def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:
-    """For the training script: a line on standard error for each thing that is refused, and exit code 2."""
+    It also leaves in the run's folder that it came to its end.
+    """
     try:
-        return parse()
+        args = parse()
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
+    offer_stacks()
+    train(args)
+    if args.train.run_dir:
+        write_text(Path(args.train.run_dir) / FINISHED, [])

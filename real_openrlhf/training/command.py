@@ -182,7 +182,10 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     wrong = _check_flags(request, findings)
     _check_rest(request.without(wrong), place, findings)
     if not findings.problems and not args.dry_run and request.missing():
-        _prepare(request)
+        model = request.plan().text(run_inputs.MODEL)
+        for file in request.missing():
+            if not file.path.exists():  # the tiny task's files are made together
+                file.make(model)
         _check_data(request, findings)
     for note in findings.notes:
         print(f"note: {note}")
@@ -310,13 +313,6 @@ def _check_objective(request: Request, record: dict, findings: preflight.Finding
             f"{request.resumed} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
-
-
-def _prepare(request: Request) -> None:
-    model = request.plan().text(run_inputs.MODEL)
-    for file in request.missing():
-        if not file.path.exists():  # the tiny task's files are made together
-            file.make(model)
 
 
 def _show(request: Request, place: Place) -> None:

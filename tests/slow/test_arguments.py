@@ -206,7 +206,7 @@ def test_the_parser_itself_refuses_a_word_that_cannot_be(capsys, words, message)
 
 def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as exit:
-        arguments.or_exit(lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.disco_kl_delta -1"))
+        arguments.to_the_end(pytest.fail, lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.disco_kl_delta -1"))
     assert exit.value.code == 2
     zero, beta, unread = capsys.readouterr().err.splitlines()
     assert zero == "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
