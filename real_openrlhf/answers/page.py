@@ -6,7 +6,6 @@ from pathlib import Path
 
 from real_openrlhf.answers.kept import Group, moments, read, short, steps
 
-LETTERS = 600  # of a text
 CSS = """
 .answers td, .answers th { text-align: left; vertical-align: top; white-space: pre-wrap; min-width: 9rem }
 .answers td.n, .answers th.n { min-width: 0 } .answers p { white-space: pre-wrap }
@@ -18,7 +17,7 @@ ABOUT = (
     "Below them stand two training groups with right and wrong answers, of the first and of the last step that kept "
     "one. A score is the mean of log pi - log pi_old over an answer's tokens. A weight says how strongly the loss "
     "pushes the answer: above 0 up, below 0 down. Score and weight are those of the first update that trained the "
-    "group. Built-in losses have an advantage in place of a weight, and no score."
+    "group. Built-in losses have neither."
 )
 
 
@@ -70,7 +69,7 @@ def _weights(group: Group) -> str:
         numbers = "".join(f"<td class=n>{cell}</td>" for cell in cells)
         verdict = f"<td class='n {rollout.verdict}'>{rollout.verdict}</td>"
         rows.append(f"{verdict}{numbers}<td>{_text(rollout.answer)}</td>")
-    columns = ["Verdict", "Reward", "Score", group.weight_name.capitalize(), "Answer"]
+    columns = ["Verdict", "Reward", "Score", "Weight", "Answer"]
     asked = f"<p>{group.title}\n{_text(group.prompt)}\nexpected: {_text(group.gold)}</p>"
     return asked + _table(columns, rows)
 
@@ -82,4 +81,4 @@ def _table(columns: list[str], rows: list[str]) -> str:
 
 
 def _text(words: str) -> str:
-    return html.escape(short(words, LETTERS))
+    return html.escape(short(words))

@@ -36,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from real_openrlhf.rewards.gym import tasks
+    from real_openrlhf.rewards import gym_tasks
     from real_openrlhf.rewards.verifier.verdict import verify_many
 
     if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
     if args.grader == "gym":
-        tasks.require()
+        gym_tasks.require()
     rows = list(_rows(args.input))
     if not args.output.parent.is_dir():
         raise UserError(f"--output {args.output}: there is no folder {args.output.parent}. Create it first.")

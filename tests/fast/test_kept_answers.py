@@ -11,7 +11,7 @@ from real_openrlhf.answers import kept, page
 from real_openrlhf.cli import main
 from real_openrlhf.files import ROLLOUTS
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_advantages, keep_answers
+from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
 from real_openrlhf.terminal import OBEYED
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
@@ -64,13 +64,13 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
 
 
 def test_scores_and_weights_are_those_of_the_first_update_of_a_group(tmp_path):
-    """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is an advantage's."""
+    """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan
     first = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
     again = first.clone()
     again[2:] = 9.0
     samples = sampled("a", 1.0, torch.nan) + sampled("b", 1.0, 0.0)
-    rows = keeper(tmp_path).of_step(samples, [first[:, :2], first[:, 2:], again], {})
+    rows = keeper(tmp_path).of_step(samples, [first[:, :2], first[:, 2:], again])
     assert [(row["prompt"], row["update"]) for row in rows] == [("a", 2), ("b", 1)]
     shown = [[(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] for row in rows]
     assert shown == [
@@ -88,29 +88,17 @@ def test_scores_and_weights_are_those_of_the_first_update_of_a_group(tmp_path):
     }
 
 
-def test_a_built_in_loss_has_advantages_and_labels_by_the_score(tmp_path):
-    samples = sampled("a", 1.0, 0.0) + sampled("b", 1.0, 1.0)
-    rows = keeper(tmp_path, 1).of_step(samples, [], {0: 1.5, 1: -1.5, 2: 0.0, 3: 0.0})
-    assert [(one["label"], one["score"], one["weight"]) for row in rows for one in row["rollouts"]] == [
-        ("positive", None, 1.5),
-        ("negative", None, -1.5),
+def test_a_built_in_loss_has_no_weights_and_labels_by_the_score(tmp_path):
+    (row,) = keeper(tmp_path, 1).of_step(sampled("a", 1.0, 0.0) + sampled("b", 1.0, 1.0), [])
+    assert [(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] == [
+        ("positive", None, None),
+        ("negative", None, None),
     ]
-    assert rows[0]["update"] is None
-
-
-def test_advantages_are_means_over_an_answers_tokens_by_position():
-    """Batches of OpenRLHF's hold rollouts in any order; an answer without tokens has 0."""
-    maker, made = SimpleNamespace(), SimpleNamespace(index=[2, 0, 1])
-    made.advantages = torch.tensor([[9.0, 1.0, 2.0], [9.0, -1.0, 9.0], [9.0, 9.0, 9.0]])
-    made.action_mask = torch.tensor([[0, 1, 1], [0, 1, 0], [0, 0, 0]])
-    maker.compute_advantages_and_returns = lambda experiences: experiences
-    advantages = keep_advantages(maker)
-    assert maker.compute_advantages_and_returns([made]) == [made]
-    assert advantages == {2: 1.5, 0: -1.0, 1: 0.0}
+    assert row["update"] is None
 
 
 def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
-    (row,) = keeper(tmp_path, 1).of_step(sampled("begin" + "x" * 10**6 + "end", 1.0, 0.0), [], {})
+    (row,) = keeper(tmp_path, 1).of_step(sampled("begin" + "x" * 10**6 + "end", 1.0, 0.0), [])
     assert len(row["prompt"]) < LETTERS["prompt"] + 60
     assert row["prompt"].startswith("begin") and row["prompt"].endswith("end")
     assert "... [998008 letters left out] ..." in row["prompt"]
@@ -230,8 +218,7 @@ def test_show_prints_a_step(run, capsys):
     assert "  right    reward 1  score +0.1000  weight +0.5000  ++++++++++++\n" in text
     assert "  wrong    reward 0  score -0.1000  weight -0.2500  ------\n" in text
     assert "b" * 700 not in text
-    assert text.endswith("Kept: groups of steps 1-3, 7; held-out answers (--eval) of steps 0, 3-4, 7.\n")
-    assert "b" * 5000 in shown(capsys, run, "--letters", 9999)
+    assert text.endswith("Kept: groups of steps 1, 2, 3, 7; held-out answers (--eval) of steps 0, 3, 4, 7.\n")
     assert "answer 7" in shown(capsys, run)
 
 
@@ -248,38 +235,23 @@ def refused(capsys, *words) -> str:
 
 
 def test_show_says_what_there_is(run, tmp_path, capsys):
-    assert "no groups of that step. Kept: groups of steps 1-3, 7;" in refused(capsys, run, "--step", 4)
-    assert "of steps 0, 3-4, 7." in refused(capsys, run, "--step", 1, "--eval")
-    assert "Name one of them: run." in refused(capsys, tmp_path)
-    (tmp_path / "empty").mkdir()
-    assert "--train.keep_groups 1 or more" in refused(capsys, tmp_path / "empty")
-    assert "no folder" in refused(capsys, tmp_path / "none")
+    assert "no groups of that step. Kept: groups of steps 1, 2, 3, 7;" in refused(capsys, run, "--step", 4)
+    assert "of steps 0, 3, 4, 7." in refused(capsys, run, "--step", 1, "--eval")
+    for folder in (tmp_path, tmp_path / "none"):
+        assert f"{folder} has no answers: {ROLLOUTS} is missing" in refused(capsys, folder)
 
 
 WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '
 LINE = WITHOUT_STEP.replace(b"{", b'{"step": 1, ', 1)
 BAD = (b"", b"[1]", b"null", b"{}", b"[" * 9**6, b"\xff\xfe", b'{"phase": "tr')
-BAD += (LINE + b"[]}", LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e3}')
+BAD += (LINE + b"[]}", LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e999}')
+BAD += tuple(LINE + b'[{"answer": "", "label": "", "weight": %s}]}' % value for value in (b"NaN", b"[]", b"9" * 400))
 
 
 def test_what_is_no_line_of_the_file_is_passed_over(run):
     good = kept.read(run)
     (run / ROLLOUTS).write_bytes(b"\n".join(BAD) + b"\n" + (run / ROLLOUTS).read_bytes())
     assert kept.read(run) == good
-    strange = {
-        "phase": "eval",
-        "step": 1,
-        "prompt": {},
-        "gold": [HOSTILE],
-        "right": 1e999,
-        "of": "x",
-        "update": 10**400,
-    }
-    strange["rollouts"] = [{"answer": None, "label": [], "reward": "x", "score": float("nan"), "weight": 10**400}]
-    (run / ROLLOUTS).write_text(json.dumps(strange))
-    (group,) = kept.read(run)
-    assert (group.right, group.of, group.update) == (0, 1, 0)
-    assert group.rollouts[0].numbers == {"reward": None, "score": None, "weight": None}
 
 
 def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
