@@ -35,7 +35,6 @@ class Group:
     step: int
     prompt: str
     gold: str
-    update: int  # of the step, that trained the group first; 0 of a built-in loss, which has no weights
     right: int
     of: int
     rollouts: Sequence[Rollout]
@@ -46,8 +45,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        update = f", update {self.update}" if self.update else ""
-        return f"Step {self.step}{update}: {self.right} of {self.of} right"
+        return f"Step {self.step}: {self.right} of {self.of} right"
 
 
 def read(folder: Path) -> list[Group]:
@@ -78,7 +76,7 @@ def _group(line: bytes) -> Group | None:
         row = parsed(line)
         rollouts = [_rollout(one) for one in row["rollouts"]]
         right = sum(one.verdict == "right" for one in rollouts)
-        counts = (int(row.get("update") or 0), int(row.get("right") or right), int(row.get("of") or len(rollouts)))
+        counts = int(row.get("right") or right), int(row.get("of") or len(rollouts))
         texts = str(row["prompt"]), str(row["gold"])
         return Group(row["phase"], int(row["step"]), *texts, *counts, rollouts) if rollouts else None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

@@ -16,8 +16,8 @@ ABOUT = (
     "Every evaluation keeps its first answer to the same few held-out questions, which a hash of their text chose. "
     "Below them stand two training groups with right and wrong answers, of the first and of the last step that kept "
     "one. A score is the mean of log pi - log pi_old over an answer's tokens. A weight says how strongly the loss "
-    "pushes the answer: above 0 up, below 0 down. Score and weight are those of the first update that trained the "
-    "group. Built-in losses have neither."
+    "pushes the answer: above 0 up, below 0 down. Both are of the step's last update that trained the group. "
+    "Built-in losses have neither."
 )
 
 
@@ -54,9 +54,7 @@ def _answer(group: Group) -> str:
 
 
 def _trained(groups: list[Group]) -> str:
-    """Of two mixed groups of a step that which trained last: there scores have moved."""
-    in_order = sorted(groups, key=lambda group: group.update)
-    mixed = {group.step: group for group in in_order if group.phase == "train" and 0 < group.right < group.of}
+    mixed = {group.step: group for group in groups if group.phase == "train" and 0 < group.right < group.of}
     return "".join(_weights(mixed[step]) for step in sorted({min(mixed), max(mixed)})) if mixed else ""
 
 

@@ -21,12 +21,8 @@ from real_openrlhf.files import parsed
 from real_openrlhf.rewards.verifier import process
 
 RELEASE = "0.1.25"
-# Packages that reasoning_gym imports at its top, and the tasks that use them. Only sources of these are published.
-ABSENT = {
-    "cellpylib": ("game_of_life", "game_of_life_halting"),
-    "pycosat": ("zebra_puzzles",),
-    "zss": ("codeio",),
-}
+# Packages that reasoning_gym imports at its top. Only sources of them are published, so set-up leaves them out.
+ABSENT = ("cellpylib", "pycosat", "zss")
 BY_TARGET = ("countdown", "puzzle24")  # their scorers evaluate the answer: `_reaches_target` reads it instead
 RUNS_ANSWERS = (
     *("binary_matrix", "spiral_matrix", "string_insertion", "n_queens", "bitwise_arithmetic", "number_sorting"),
@@ -39,6 +35,9 @@ MISJUDGES = (
 REFUSED = {
     **dict.fromkeys(RUNS_ANSWERS, "its scorer runs the answer as a program"),
     **dict.fromkeys(MISJUDGES, "its scorer misjudges some answers"),
+    **dict.fromkeys(
+        ("codeio", "game_of_life", "game_of_life_halting", "zebra_puzzles"), "a package of it has no wheel"
+    ),
     "composite": "a JSON file with several tasks does the same",
 }
 INSTALL = (
@@ -73,7 +72,7 @@ def require() -> None:
 def library() -> ModuleType:
     """What set-up leaves out is an empty module while reasoning_gym is imported."""
     require()
-    absent = _absent()
+    absent = [name for name in ABSENT if importlib.util.find_spec(name) is None]
     sys.modules.update({name: ModuleType(name) for name in absent})
     try:
         import reasoning_gym
@@ -84,23 +83,13 @@ def library() -> ModuleType:
             del sys.modules[name]
 
 
-def _absent() -> list[str]:
-    return [name for name in ABSENT if importlib.util.find_spec(name) is None]
-
-
-def _left_out() -> dict[str, str]:
-    """Tasks that are not offered, and why."""
-    built = "it needs {0}. `pip install {0}` builds that from source"
-    return REFUSED | {task: built.format(name) for name in _absent() for task in ABSENT[name]}
-
-
 def offered() -> list[str]:
-    return sorted(set(library().factory.DATASETS) - set(_left_out()))
+    return sorted(set(library().factory.DATASETS) - set(REFUSED))
 
 
 def check(name: str) -> None:
-    if reason := _left_out().get(name):
-        raise UserError(f"{name} is not offered: {reason}.")
+    if name in REFUSED:
+        raise UserError(f"{name} is not offered: {REFUSED[name]}.")
     if name not in offered():
         raise UserError(f"reasoning-gym has no task {name}. There are: {', '.join(offered())}")
 

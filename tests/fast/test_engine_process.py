@@ -1,5 +1,6 @@
-"""An engine's process after its parent was killed: real processes, spawned as vLLM spawns them."""
+"""An engine's process after its parent was killed: real processes, spawned as vLLM spawns them. And its last words."""
 
+import logging
 import multiprocessing.connection
 import os
 import signal
@@ -9,7 +10,9 @@ from importlib.metadata import entry_points
 
 import pytest
 
+from real_openrlhf import engine_reason
 from real_openrlhf.hooks import engine_process
+from real_openrlhf.training.launch.progress import last_error
 
 PARENT = """
 import multiprocessing, os, signal, sys, time
@@ -56,6 +59,50 @@ def test_a_process_that_nobody_spawned_is_left_alone():
     assert subprocess.check_output(command, env=environment, text=True) == "1\n"
 
 
-def test_vllm_finds_it():
-    (found,) = (one for one in entry_points(group="vllm.general_plugins") if one.name == "real_openrlhf")
-    assert found.load() is engine_process.end_with_parent
+def test_vllm_finds_the_plugins():
+    found = {one.name: one for one in entry_points(group="vllm.general_plugins")}
+    assert found["real_openrlhf"].load() is engine_process.end_with_parent
+    assert found["real_openrlhf_reason"].value == "real_openrlhf.engine_reason:tell_reason"
+    assert found["real_openrlhf_repeatable"].value == "real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable"
+
+
+# With vLLM: tests/e2e
+
+DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the"
+
+
+def logged(error: Exception) -> None:
+    """As vLLM's engine logs what ends it."""
+    logger = logging.Logger("an engine's")
+    logger.addFilter(engine_reason._see)
+    try:
+        raise error
+    except Exception:
+        logger.exception("EngineCore encountered a fatal error.")
+
+
+def test_an_engine_leaves_its_first_exception(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv(engine_reason.FILE, str(tmp_path / "reason"))
+    logged(RuntimeError("CPU Generator does not use offset\nand more"))
+    logged(ValueError("a second one"))
+    expected = "vLLM's engine process ended with RuntimeError: CPU Generator does not use offset"
+    assert (tmp_path / "reason").read_text() == expected
+    assert expected in capfd.readouterr().err.splitlines()
+
+
+def test_a_runs_last_word_is_its_engines_first(tmp_path):
+    log = tmp_path / "train.log"
+    said = "vLLM's engine process ended with"
+    log.write_text(
+        f"\x1b[36m(RolloutRayActor pid=7)\x1b[0m {said} RuntimeError: the cause\n"
+        f"(RolloutRayActor pid=7) {said} ValueError: what came of it\n{DEAD}\n"
+    )
+    assert last_error(log) == f"{said} RuntimeError: the cause"
+    log.write_text("Traceback (most recent call last):\nKeyError: 'x'\n")
+    assert last_error(log) == "KeyError: 'x'"
+
+
+@pytest.mark.parametrize("number, memory", [(signal.SIGKILL, True), (signal.SIGSEGV, False)])
+def test_a_signal_has_a_name(number, memory):
+    said = engine_reason.killed_by(-number)
+    assert said.startswith(f"killed by {number.name}") and ("memory" in said) == memory

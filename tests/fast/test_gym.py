@@ -282,8 +282,8 @@ def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys)
     [
         (["chain_sums"], ["no task chain_sums", "There are: ab, acre"]),
         ([], ["needs a task", "word_sorting"]),
-        (["zebra_puzzles"], ["needs pycosat"]),
-        (["game_of_life_halting"], ["needs cellpylib"]),
+        (["zebra_puzzles"], ["zebra_puzzles is not offered: a package"]),
+        (["game_of_life_halting"], ["is not offered: a package"]),
         (["chain_sum", "--set", "max_term=3"], ["no setting max_term", "There are: min_terms"]),
         (["chain_sum", "--set", "seed=3"], ["no setting seed"]),
         (["chain_sum", "--set", "max_terms=many"], ["cannot have these settings", "str"]),

@@ -57,21 +57,22 @@ def sampled(prompt: str, *scores: float, gold="4") -> list:
 
 def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
     right, wrong, mixed = {"positive"}, {"negative", "ignored"}, {"positive", "negative"}
-    assert choose([right, wrong, right], {}, 2) == [0, 1]
-    assert choose([right, wrong, mixed, mixed], {}, 2) == [0, 3]
-    assert choose([right, mixed, mixed, wrong], {0: 1, 1: 2, 2: 1, 3: 2}, 2) == [0, 1]
-    assert choose([mixed], {}, 2) == [0] and choose([right, mixed], {}, 1) == [1]
+    assert choose([right, wrong, right], [], 2) == [0, 1]
+    assert choose([right, wrong, mixed, mixed], [], 2) == [0, 3]
+    assert choose([mixed, mixed, mixed, wrong], [2, 0, 1, 3], 2) == [0, 1]
+    assert choose([mixed, right, wrong], [2, 1, 0], 2) == [1, 0]
+    assert choose([mixed], [], 2) == [0] and choose([right, mixed], [], 1) == [1]
 
 
-def test_scores_and_weights_are_those_of_the_first_update_of_a_group(tmp_path):
+def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
     """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan
-    first = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
-    again = first.clone()
-    again[2:] = 9.0
+    last = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
+    before = last.clone()
+    before[2:] = 9.0
     samples = sampled("a", 1.0, torch.nan) + sampled("b", 1.0, 0.0)
-    rows = keeper(tmp_path).of_step(samples, [first[:, :2], first[:, 2:], again])
-    assert [(row["prompt"], row["update"]) for row in rows] == [("a", 2), ("b", 1)]
+    rows = keeper(tmp_path).of_step(samples, [before, last[:, :2], last[:, 2:]])
+    assert [row["prompt"] for row in rows] == ["a", "b"]
     shown = [[(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] for row in rows]
     assert shown == [
         [("positive", None, 0.0), ("ignored", None, 0.0)],
@@ -94,7 +95,6 @@ def test_a_built_in_loss_has_no_weights_and_labels_by_the_score(tmp_path):
         ("positive", None, None),
         ("negative", None, None),
     ]
-    assert row["update"] is None
 
 
 def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
@@ -141,7 +141,7 @@ def test_none_are_kept_if_not_asked(tmp_path):
 def step(log, number: int, *texts: str) -> None:
     rollouts = [{"answer": text, "label": "positive", "reward": 1.0, "score": 0.1, "weight": 0.5} for text in texts]
     rollouts += [{"answer": "no", "label": "negative", "reward": 0.0, "score": -0.1, "weight": -0.25}]
-    log.groups = [{"prompt": text, "gold": text, "update": 2, "rollouts": rollouts} for text in texts]
+    log.groups = [{"prompt": text, "gold": text, "rollouts": rollouts} for text in texts]
     log.log_train(number, {"loss": 1.0})
 
 
@@ -214,7 +214,7 @@ def shown(capsys, *words) -> str:
 def test_show_prints_a_step(run, capsys):
     text = shown(capsys, run, "--step", 2)
     assert not OBEYED.search(text) and "\r" not in text
-    assert "answer 2" in text and "answer 3" not in text and "Step 2, update 2: 2 of 3 right" in text
+    assert "answer 2" in text and "answer 3" not in text and "Step 2: 2 of 3 right" in text
     assert "  right    reward 1  score +0.1000  weight +0.5000  ++++++++++++\n" in text
     assert "  wrong    reward 0  score -0.1000  weight -0.2500  ------\n" in text
     assert "b" * 700 not in text
@@ -260,7 +260,7 @@ def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
     parser.feed(text)
     assert parser.wrong == [] and not OBEYED.search(text) and "<script" not in text and "<b>" not in text
     assert text.count("<details") == 1 and len(text) < 40_000
-    for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1, update 2", "Step 7, update 2"):
+    for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1: 2 of 3", "Step 7: 2 of 3"):
         assert here in text
-    assert "Step 2, update 2" not in text
+    assert "Step 2: " not in text
     assert page.section([("other", run.parent)]) == ""
