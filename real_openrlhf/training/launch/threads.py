@@ -30,11 +30,15 @@ def choice(plan: Plan) -> tuple[int, str]:
     ranks, size = plan.layout[0] * plan.layout[1], parameters(plan.text("--actor.model_name_or_path"))
     engines = plan.number("--vllm.num_engines") * plan.number("--vllm.tensor_parallel_size")
     if size is not None and size < SMALL:
-        return 1, f"a model of less than {SMALL / 1e6:.0f} M parameters gains little from a second thread"
-    asynchronous = "--train.async_enable" in plan.flags
-    at_once = ranks + engines if asynchronous else max(ranks, engines)
-    how = "at once" if asynchronous else "in turns"
-    return shared(at_once), f"{cores()} cores; {engines} engines and {ranks} ranks compute {how}"
+        return (
+            1,
+            f"the model has {size / 1e6:.1f} M parameters: under {SMALL / 1e6:.0f} M a second thread gains little",
+        )
+    if "--train.async_enable" in plan.flags:
+        at_once, why = ranks + engines, f"{engines} engines generate while {ranks} ranks train"
+    else:
+        at_once, why = max(ranks, engines), f"generation ({engines} engines) and training ({ranks} ranks) take turns"
+    return shared(at_once), f"{cores()} cores; {why}"
 
 
 def parameters(model: str) -> int | None:

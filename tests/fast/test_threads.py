@@ -1,14 +1,12 @@
-"""What a dry run says of threads on CPUs, and of attention and optimizer; what is missing for them."""
+"""How many threads a CPU run takes: by the model's size, and by what computes at once."""
 
 import json
-import shutil
 
 import pytest
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import kernels
 from real_openrlhf.training.launch import threads
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tasks import default
@@ -52,40 +50,3 @@ def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
 def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
     for path in (smollm2.folder() / "model", default("chain_sum").folder() / "model"):
         assert threads.parameters(str(path)) == smollm2.PARAMETERS > threads.SMALL
-
-
-ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
-
-
-def plan(recipe: str = "qwen7b", **flags: tuple[str, ...]):
-    return compose(
-        RECIPES[recipe], ALGORITHMS["real"], {f"--{name.replace('__', '.')}": v for name, v in flags.items()}
-    )
-
-
-@pytest.mark.parametrize("recipe", [*ON_GPUS, "cpu-like-gpu"])
-def test_every_recipe_for_gpus_runs_pytorchs_own_and_needs_nothing(recipe):
-    assert kernels.lines(plan(recipe)) == [
-        "attention: flash_attention_torch, PyTorch's own kernels",
-        "optimizer: PyTorch's AdamW, fused on GPUs",
-    ]
-    assert kernels.problems(plan(recipe)) == []
-
-
-def test_a_package_that_is_not_installed_is_told():
-    asked = plan(ds__attn_implementation=("flash_attention_3",))
-    assert "flash_attn_interface" in kernels.lines(asked)[0]
-    (problem,) = kernels.problems(asked)
-    assert "flash_attn_interface, which is not installed" in problem and "flash_attention_torch" in problem
-
-
-@pytest.mark.parametrize("compiler", [None, "/bin/g++"])
-def test_what_is_compiled_at_the_first_start_is_told_before(monkeypatch, compiler):
-    monkeypatch.setattr(shutil, "which", lambda name: compiler)
-    asked = plan(ds__adam_offload=())
-    assert "which g++ compiles at the first start" in kernels.lines(asked)[1]
-    assert len(kernels.problems(asked)) == (compiler is None)
-
-
-def test_another_optimizer_is_named():
-    assert kernels.lines(plan(actor__optim=("muon",)))[1] == "optimizer: DeepSpeed's muon"
