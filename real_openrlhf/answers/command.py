@@ -8,7 +8,7 @@ from pathlib import Path
 from real_openrlhf.answers.kept import Group, moments, read, short, steps
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import ROLLOUTS
-from real_openrlhf.parsing import positive, whole
+from real_openrlhf.parsing import whole
 
 BAR = 12  # letters of the largest weight
 KINDS = {"train": "groups", "eval": "held-out answers (--eval)"}
@@ -22,13 +22,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the same held-out questions at the start, in the middle and at the end; with --step those of that step",
     )
-    parser.add_argument(
-        "--letters", type=positive, default=600, metavar="N", help="of each text at most (default: %(default)s)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
-    groups, phase = kept(args.run), "eval" if args.eval else "train"
+    groups, phase = read(args.run), "eval" if args.eval else "train"
+    if not groups:
+        raise UserError(
+            f"{args.run} has no answers: {ROLLOUTS} is missing or empty. Name a run's folder, like runs/NAME. Runs "
+            "write it with --train.keep_groups 1 or more (default: 2); campaigns of compare --publish leave it out."
+        )
     known = steps(groups, phase)
     if args.step not in (None, *known) or not known:
         raise UserError(f"{args.run / ROLLOUTS} has no {KINDS[phase]} of that step. {_has(groups)}")
@@ -37,49 +39,30 @@ def run(args: argparse.Namespace) -> int:
     if args.eval:  # a question's answers one below the other
         found.sort(key=lambda group: group.prompt)
     for asked, own in groupby(found, lambda group: (group.prompt, group.gold)):
-        print(_hanging("question  ", asked[0], args.letters), _hanging("expected  ", asked[1], args.letters), sep="\n")
+        print(_hanging("question  ", asked[0]), _hanging("expected  ", asked[1]), sep="\n")
         for group in own:
-            print("\n".join(_answers(group, args.letters)))
+            print("\n".join(_answers(group)))
         print()
     print(_has(groups))
     return 0
 
 
-def kept(folder: Path) -> list[Group]:
-    if not folder.is_dir():
-        raise UserError(f"{folder} is no folder. Name a run's, like runs/NAME.")
-    if groups := read(folder):
-        return groups
-    if below := sorted(path.parent.name for path in folder.glob(f"*/{ROLLOUTS}")):
-        raise UserError(f"{folder} is not a run, it holds some. Name one of them: {', '.join(below[:8])}.")
-    raise UserError(
-        f"{folder} has no answers: {ROLLOUTS} is missing or empty. Runs write it with --train.keep_groups 1 or more "
-        "(default: 2); campaigns of compare --publish leave it out."
-    )
-
-
 def _has(groups: list[Group]) -> str:
     """Which steps there are to ask for."""
-    found = [f"{name} of steps {_ranges(steps(groups, phase))}" for phase, name in KINDS.items()]
+    found = [f"{name} of steps {', '.join(map(str, steps(groups, phase)))}" for phase, name in KINDS.items()]
     return f"Kept: {'; '.join(found)}."
 
 
-def _ranges(numbers: list[int]) -> str:
-    """1, 2, 3, 7 -> 1-3, 7"""
-    parts = ([number for _, number in part] for _, part in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]))
-    return ", ".join(f"{part[0]}-{part[-1]}" if part[1:] else str(part[0]) for part in parts) or "none"
-
-
-def _answers(group: Group, letters: int) -> list[str]:
+def _answers(group: Group) -> list[str]:
     lines = [group.title]
     for rollout in group.rollouts:
         bar = ("+" if rollout.weight > 0 else "-") * round(BAR * abs(rollout.weight) / group.largest)
         numbers = f"reward {rollout.shown('reward')}"
         if group.phase == "train":
-            numbers += f"  score {rollout.shown('score')}  {group.weight_name} {rollout.shown('weight')}  {bar}"
-        lines += [f"  {rollout.verdict:7}  {numbers}".rstrip(), _hanging("           ", rollout.answer, letters)]
+            numbers += f"  score {rollout.shown('score')}  weight {rollout.shown('weight')}  {bar}"
+        lines += [f"  {rollout.verdict:7}  {numbers}".rstrip(), _hanging("           ", rollout.answer)]
     return lines
 
 
-def _hanging(head: str, text: str, letters: int) -> str:
-    return head + textwrap.indent(short(text, letters) or "(nothing)", " " * len(head), lambda line: True)[len(head) :]
+def _hanging(head: str, text: str) -> str:
+    return head + textwrap.indent(short(text) or "(nothing)", " " * len(head), lambda line: True)[len(head) :]

@@ -1,15 +1,15 @@
 """rollouts.jsonl read: groups of a step with their weights, and held-out answers. Whoever wrote it, it is data."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from real_openrlhf.files import ROLLOUTS, parsed, read_bytes
 from real_openrlhf.terminal import plain
 
 VERDICTS = {"positive": "right", "negative": "wrong"}
-LAST_STEP = 10**12
+LETTERS = 600  # that are shown of a text
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,6 @@ class Group:
     step: int
     prompt: str
     gold: str
-    update: int  # of the step, that trained the group first; 0 of a built-in loss, which has advantages for weights
     right: int
     of: int
     rollouts: Sequence[Rollout]
@@ -46,12 +45,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        update = f", update {self.update}" if self.update else ""
-        return f"Step {self.step}{update}: {self.right} of {self.of} right"
-
-    @property
-    def weight_name(self) -> str:
-        return "weight" if self.update else "advantage"
+        return f"Step {self.step}: {self.right} of {self.of} right"
 
 
 def read(folder: Path) -> list[Group]:
@@ -70,9 +64,10 @@ def moments(groups: Sequence[Group]) -> list[int]:
     return sorted({known[0], min(known, key=lambda step: abs(2 * step - known[0] - known[-1])), known[-1]})
 
 
-def short(text: str, most: int) -> str:
+def short(text: str) -> str:
     """Beginning and end, with controls spelled out; line ends of any kind are line feeds."""
-    text = text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+    half = LETTERS // 2
+    text = text if len(text) <= LETTERS else f"{text[:half]} ... {text[-half:]}"
     return plain("\n".join(text.splitlines()))
 
 
@@ -80,19 +75,16 @@ def _group(line: bytes) -> Group | None:
     try:
         row = parsed(line)
         rollouts = [_rollout(one) for one in row["rollouts"]]
-        counts = {"right": sum(one.verdict == "right" for one in rollouts), "of": len(rollouts), "update": 0}
-        counts |= {name: int(_number(row.get(name)) or value) for name, value in counts.items()}
-        phase, step, texts = row["phase"], row["step"], (str(row["prompt"]), str(row["gold"]))
-        ours = phase in ("train", "eval") and type(step) is int and 0 <= step <= LAST_STEP and rollouts
-        return Group(phase, step, *texts, counts["update"], counts["right"], counts["of"], rollouts) if ours else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        right = sum(one.verdict == "right" for one in rollouts)
+        counts = int(row.get("right") or right), int(row.get("of") or len(rollouts))
+        texts = str(row["prompt"]), str(row["gold"])
+        return Group(row["phase"], int(row["step"]), *texts, *counts, rollouts) if rollouts else None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
 
 
 def _rollout(row: dict) -> Rollout:
-    numbers = {name: _number(row.get(name)) for name in ("reward", "score", "weight")}
-    return Rollout(str(row["answer"]), VERDICTS.get(str(row["label"]), "ignored"), numbers)
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if type(value) in (int, float) and abs(value) < LAST_STEP else None
+    numbers = {name: row.get(name) for name in ("reward", "score", "weight")}
+    if not all(value is None or math.isfinite(value) for value in numbers.values()):
+        raise ValueError("a number that JSON has not")
+    return Rollout(str(row["answer"]), VERDICTS.get(row["label"], "ignored"), numbers)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from real_openrlhf.answers.kept import Group, moments, read, short, steps
 
-LETTERS = 600  # of a text
 CSS = """
 .answers td, .answers th { text-align: left; vertical-align: top; white-space: pre-wrap; min-width: 9rem }
 .answers td.n, .answers th.n { min-width: 0 } .answers p { white-space: pre-wrap }
@@ -17,8 +16,8 @@ ABOUT = (
     "Every evaluation keeps its first answer to the same few held-out questions, which a hash of their text chose. "
     "Below them stand two training groups with right and wrong answers, of the first and of the last step that kept "
     "one. A score is the mean of log pi - log pi_old over an answer's tokens. A weight says how strongly the loss "
-    "pushes the answer: above 0 up, below 0 down. Score and weight are those of the first update that trained the "
-    "group. Built-in losses have an advantage in place of a weight, and no score."
+    "pushes the answer: above 0 up, below 0 down. Both are of the step's last update that trained the group. "
+    "Built-in losses have neither."
 )
 
 
@@ -55,9 +54,7 @@ def _answer(group: Group) -> str:
 
 
 def _trained(groups: list[Group]) -> str:
-    """Of two mixed groups of a step that which trained last: there scores have moved."""
-    in_order = sorted(groups, key=lambda group: group.update)
-    mixed = {group.step: group for group in in_order if group.phase == "train" and 0 < group.right < group.of}
+    mixed = {group.step: group for group in groups if group.phase == "train" and 0 < group.right < group.of}
     return "".join(_weights(mixed[step]) for step in sorted({min(mixed), max(mixed)})) if mixed else ""
 
 
@@ -70,7 +67,7 @@ def _weights(group: Group) -> str:
         numbers = "".join(f"<td class=n>{cell}</td>" for cell in cells)
         verdict = f"<td class='n {rollout.verdict}'>{rollout.verdict}</td>"
         rows.append(f"{verdict}{numbers}<td>{_text(rollout.answer)}</td>")
-    columns = ["Verdict", "Reward", "Score", group.weight_name.capitalize(), "Answer"]
+    columns = ["Verdict", "Reward", "Score", "Weight", "Answer"]
     asked = f"<p>{group.title}\n{_text(group.prompt)}\nexpected: {_text(group.gold)}</p>"
     return asked + _table(columns, rows)
 
@@ -82,4 +79,4 @@ def _table(columns: list[str], rows: list[str]) -> str:
 
 
 def _text(words: str) -> str:
-    return html.escape(short(words, LETTERS))
+    return html.escape(short(words))

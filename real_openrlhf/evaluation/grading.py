@@ -12,7 +12,7 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.results import Graded, per_problem
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
-from real_openrlhf.rewards.gym.tasks import require as require_gym
+from real_openrlhf.rewards.gym_tasks import require as require_gym
 
 if TYPE_CHECKING:
     from real_openrlhf.rewards.verifier.verdict import Grader, Think

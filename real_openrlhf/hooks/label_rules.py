@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.algorithm.formulas import Objective
 from real_openrlhf.algorithm.lookup import load
+from real_openrlhf.errors import first_line
 
 Label = int | None
 Rule = Callable[[Sequence["Rollout"]], Sequence[Label]]
@@ -21,22 +22,11 @@ class Rollout:
     answer: str
 
 
-def _group(*rewards: float, cut: int | None = None) -> list[Rollout]:
-    return [
-        Rollout(reward, 20 * (place + 1), place == cut, "2+3=", f"answer {place}")
-        for place, reward in enumerate(rewards)
-    ]
-
-
-# Groups that a rule is tried on: mixed, all right, all wrong, graded, with an answer that was cut, and of one.
-TRIALS = (
-    _group(1, 0, 0, 1),
-    _group(1, 1),
-    _group(0, 0, 0),
-    _group(0.25, 0.5, 0.75),
-    _group(1, 0, 0, cut=1),
-    _group(1),
-)
+# Groups that a rule is tried on: mixed with an answer that was cut, all right, all wrong, graded, and of one.
+TRIALS = [
+    [Rollout(reward, 20 * (place + 1), place == 3, "2+3=", f"answer {place}") for place, reward in enumerate(rewards)]
+    for rewards in ((1, 0, 1, 0), (1, 1), (0, 0, 0), (0.25, 0.5, 0.75), (1,))
+]
 
 
 def find_rule(name: str) -> Rule:
@@ -53,10 +43,8 @@ def apply(rule: Rule, rollouts: Sequence[Rollout]) -> list[Label]:
     try:
         labels = list(rule(rollouts))
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise ValueError(
-            f"it raises {type(error).__name__}: {reason}. Change it so that it takes any group"
-        ) from error
+        raised = f"{type(error).__name__}: {first_line(error)}"
+        raise ValueError(f"it raises {raised}. Change it so that it takes any group") from error
     if len(labels) != len(rollouts):
         raise ValueError(f"it returns {len(labels)} labels for {len(rollouts)} rollouts. Return one for each")
     for label in labels:

@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from torch import Tensor
 
-from real_openrlhf.hooks.controller.kept_groups import GroupKeeper, keep_advantages
+from real_openrlhf.hooks.controller.kept_groups import GroupKeeper
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
 from real_openrlhf.signs_of_life import enter, offer_stacks
@@ -26,7 +26,6 @@ class RunController:
             self.log = trainer.tensorboard_logger = RunLog(self.args, trainer.tensorboard_logger)
             if self.args.train.keep_groups:
                 self.keeper = GroupKeeper(self.args, trainer.tokenizer)
-                self.advantages = keep_advantages(trainer.experience_maker)
 
     def restore(self, states: dict) -> None:
         """The counters that decide a step, and one line a step in the log. In a run that begins all of them are 0."""
@@ -69,7 +68,7 @@ class RunController:
         if self.log:
             self.log.plan_seconds = getattr(maker, "plan_seconds", None)
             own |= self.log.group_stats(samples)
-            self.log.groups = self.keeper.of_step(samples, self.tables(), self.advantages) if self.keeper else []
+            self.log.groups = self.keeper.of_step(samples, self.tables()) if self.keeper else []
         return own
 
     def tables(self) -> list[Tensor]:

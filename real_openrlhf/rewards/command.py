@@ -6,10 +6,9 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import parsed
 
 
@@ -36,14 +35,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from real_openrlhf.rewards.gym import tasks
+    from real_openrlhf.rewards import gym_tasks
     from real_openrlhf.rewards.verifier.verdict import verify_many
 
     if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
     if args.grader == "gym":
-        tasks.require()
-    rows = list(_rows(args.input))
+        gym_tasks.require()
+    rows = _rows(args.input)
     if not args.output.parent.is_dir():
         raise UserError(f"--output {args.output}: there is no folder {args.output.parent}. Create it first.")
     pairs = ((row["response"], row["label"]) for row in rows)
@@ -68,29 +67,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(path: Path) -> Iterator[dict]:
+def _rows(path: Path) -> list[dict]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UserError(f"--input {path}: no such file. Check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--input {path}: cannot be read as text ({error}). Save it as UTF-8.") from None
-    empty = True
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        empty = False
-        try:
-            row = parsed(line)
-        except ValueError:
-            raise UserError(f"--input {path}: line {number} is not JSON. Write one JSON object a line.") from None
-        if not isinstance(row, dict):
-            raise UserError(f"--input {path}: line {number} is not a JSON object. Write one a line.")
-        missing = [column for column in ("response", "label") if column not in row]
-        if missing:
-            raise UserError(f"--input {path}: line {number} lacks `{'` and `'.join(missing)}`. Every line needs both.")
-        if not isinstance(row["response"], str):
-            raise UserError(f"--input {path}: line {number}: `response` must be text. Change that row.")
-        yield row
-    if empty:
+        raise UserError(f"--input {path} cannot be read ({first_line(error)}). Give a text file in UTF-8.") from None
+    rows = [_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not rows:
         raise UserError(f"--input {path}: the file is empty. Write one JSON object a line.")
+    return rows
+
+
+def _row(path: Path, number: int, line: str) -> dict:
+    try:
+        row = parsed(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict) or not isinstance(row.get("response"), str) or "label" not in row:
+        raise UserError(f"--input {path}: line {number} is no JSON object with `response`, a text, and `label`.")
+    return row

@@ -1,16 +1,30 @@
 """What a reward file gives for a verdict: 1 for a right answer, 0 for a wrong one, nan for no verdict."""
 
 import math
+import os
+from collections.abc import Callable
 from typing import cast
 
-from real_openrlhf.rewards.verifier.verdict import FAILED, FAILED_GYM, Grader, Think, Verdict, verify
+from real_openrlhf.rewards.verifier.verdict import FAILED, FAILED_GYM, Grader, Think, Verdict, start_workers, verify
 
 _PROMPT_END = 64  # enough to find where a prompt ends that did not survive the tokenizer unchanged
 
 
-def reward(query: str, prompt: str, label: str, grader: Grader, think: str) -> dict:
-    """As OpenRLHF takes it. `think` may be `auto`: required where the prompt ends with an open <think>."""
-    verdict = _verdict(query, prompt, label, grader, think)
+def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]], dict]:
+    """OpenRLHF calls it for one response at a time, in a thread of its rollout actor. Its workers start now."""
+    think = os.environ.get("REAL_THINK", "auto")
+    if think not in ("auto", "required", "optional"):
+        raise ValueError(f"REAL_THINK={think} must be auto, required or optional")
+    start_workers(grader)
+
+    def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
+        (query,), (prompt,), (label,) = queries, prompts, labels
+        return _reward(_verdict(query, prompt, label, grader, think), grader)
+
+    return reward_func
+
+
+def _reward(verdict: Verdict, grader: Grader) -> dict:
     no_answer = float(verdict.reason in ("no_answer", "unfinished_thinking"))
     failed = (*(FAILED_GYM if grader == "gym" else FAILED), "prompt_not_found")
     return {

@@ -13,18 +13,11 @@ REAL_VERIFIER_MEMORY_MB  address space of each (2048)
 import os
 from typing import cast
 
-from real_openrlhf.rewards.graded import reward
-from real_openrlhf.rewards.verifier.verdict import Grader, start_workers
+from real_openrlhf.rewards.graded import reward_function
+from real_openrlhf.rewards.verifier.verdict import Grader
 
-_THINK = os.environ.get("REAL_THINK", "auto")
 _GRADER = os.environ.get("REAL_GRADER", "robust")
-if _THINK not in ("auto", "required", "optional") or _GRADER not in ("robust", "disco"):
-    raise ValueError(f"REAL_THINK={_THINK} must be auto, required or optional; REAL_GRADER={_GRADER} robust or disco")
+if _GRADER not in ("robust", "disco"):
+    raise ValueError(f"REAL_GRADER={_GRADER} must be robust or disco")
 
-start_workers()
-
-
-def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
-    """OpenRLHF calls this for one response at a time, in a thread of its rollout actor."""
-    (query,), (prompt,), (label,) = queries, prompts, labels
-    return reward(query, prompt, label, cast(Grader, _GRADER), _THINK)
+reward_func = reward_function(cast(Grader, _GRADER))

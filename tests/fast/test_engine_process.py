@@ -1,4 +1,4 @@
-"""An engine's process after its parent was killed: real processes, spawned as vLLM spawns them."""
+"""An engine's process after its parent was killed: real processes, spawned as vLLM spawns them. And its last words."""
 
 import logging
 import multiprocessing.connection
@@ -59,12 +59,14 @@ def test_a_process_that_nobody_spawned_is_left_alone():
     assert subprocess.check_output(command, env=environment, text=True) == "1\n"
 
 
-def test_vllm_finds_it():
-    (found,) = (one for one in entry_points(group="vllm.general_plugins") if one.name == "real_openrlhf")
-    assert found.load() is engine_process.end_with_parent
+def test_vllm_finds_the_plugins():
+    found = {one.name: one for one in entry_points(group="vllm.general_plugins")}
+    assert found["real_openrlhf"].load() is engine_process.end_with_parent
+    assert found["real_openrlhf_reason"].value == "real_openrlhf.engine_reason:tell_reason"
+    assert found["real_openrlhf_repeatable"].value == "real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable"
 
 
-# What a vLLM engine's process says of its end, and that a run's last word is that. With vLLM: tests/e2e
+# With vLLM: tests/e2e
 
 DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the"
 
@@ -104,9 +106,3 @@ def test_a_runs_last_word_is_its_engines_first(tmp_path):
 def test_a_signal_has_a_name(number, memory):
     said = engine_reason.killed_by(-number)
     assert said.startswith(f"killed by {number.name}") and ("memory" in said) == memory
-
-
-def test_vllm_finds_the_plugins():
-    found = {one.name: one.value for one in entry_points(group="vllm.general_plugins")}
-    assert found["real_openrlhf_reason"] == "real_openrlhf.engine_reason:tell_reason"
-    assert found["real_openrlhf_repeatable"] == "real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable"

@@ -49,11 +49,11 @@ def test_thinking_and_grader_options(tmp_path):
     "rows, complaint",
     [
         ([], "the file is empty"),
-        (["{"], "line 1 is not JSON"),
-        (["[1]"], "line 1 is not a JSON object"),
-        ([ROWS[0], {"response": "x"}], "line 2 lacks `label`"),
-        ([{"label": "x"}], "line 1 lacks `response`"),
-        ([{"response": 7, "label": "7"}], "line 1: `response` must be text"),
+        (["{"], "line 1 is no JSON object"),
+        (["[1]"], "line 1 is no JSON object"),
+        ([ROWS[0], {"response": "x"}], "line 2 is no JSON object with `response`, a text, and `label`"),
+        ([{"label": "x"}], "line 1 is no JSON object"),
+        ([{"response": 7, "label": "7"}], "line 1 is no JSON object"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_output(tmp_path, capsys, rows, complaint):
@@ -66,7 +66,7 @@ def test_bad_input_is_one_line_and_leaves_no_output(tmp_path, capsys, rows, comp
 
 def test_missing_files_and_folders(tmp_path, capsys):
     assert main(["grade", "--input", str(tmp_path / "no.jsonl"), "--output", str(tmp_path / "out.jsonl")]) == 2
-    assert "no such file" in capsys.readouterr().err
+    assert "No such file" in capsys.readouterr().err
     source = write(tmp_path / "in.jsonl", ROWS[:1])
     assert main(["grade", "--input", str(source), "--output", str(tmp_path / "no" / "out.jsonl")]) == 2
     assert "there is no folder" in capsys.readouterr().err

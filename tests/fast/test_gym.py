@@ -15,8 +15,7 @@ import real_openrlhf.rewards
 from real_openrlhf.cli import main
 from real_openrlhf.data import gym
 from real_openrlhf.errors import UserError
-from real_openrlhf.rewards.gym import tasks
-from real_openrlhf.rewards.gym.rules import RULES
+from real_openrlhf.rewards import gym_tasks as tasks
 from real_openrlhf.rewards.verifier import verdict
 from real_openrlhf.rewards.verifier.verdict import verify
 
@@ -36,11 +35,10 @@ def graded(answer: str, of: str) -> verdict.Verdict:
     return verify(f"So it is \\boxed{{{answer}}}.", of, grader="gym")
 
 
-# Our own rules; they need no library
+# Our own rule; it needs no library
 
 TWENTY_FOUR = label("puzzle24", "1*2*3*4", {"numbers": [1, 2, 3, 4]})
 COUNTDOWN = label("countdown", "75+3", {"numbers": [75, 3], "target": 78})
-QUEENS = label("n_queens", "Q _\n_ Q", {"valid_answers": ["Q _\n_ Q", "_ Q\nQ _"]})
 
 
 @pytest.mark.parametrize(
@@ -51,19 +49,10 @@ QUEENS = label("n_queens", "Q _\n_ Q", {"valid_answers": ["Q _\n_ Q", "_ Q\nQ _"
         (TWENTY_FOUR, "(1+2+3)*4", True), (TWENTY_FOUR, "1*2*3*4 + 0.9", False), (TWENTY_FOUR, "4/(3-2-1)", False),
         (TWENTY_FOUR, "True*2*3*4", False), (TWENTY_FOUR, "4**3**2**1", False), (TWENTY_FOUR, "(" * 900, False),
         (TWENTY_FOUR, "-" * 3000 + "1", False), (COUNTDOWN, "3 + 75", True), (COUNTDOWN, "78", False),
-        (COUNTDOWN, "f(75, 3)", False), (QUEENS, "_ Q\nQ _", True), (QUEENS, "Q Q\n_ _", False),
-        (label("number_sorting", '["1", "2.5"]'), "[1, 2.5]", True), (label("number_sorting", "[1]"), "[1.9]", False),
-        (label("number_sorting", "[1, 2]"), "1, 2", False), (label("bitwise_arithmetic", "0x1f"), "31", True),
-        (label("bitwise_arithmetic", "0x1f"), "0x1e", False), (label("bitwise_arithmetic", "0x1f"), "one", False),
-        (label("gsm_symbolic", "18"), r"\$18", True), (label("gsm_symbolic", "18"), "18 or 19", False),
-        (label("gsm_symbolic", "5"), "-5", False), (label("gsm_symbolic", "1800"), "1,800", True),
-        (label("time_intervals", "12:30"), "12:31", False), (label("time_intervals", "7 days"), "7", True),
-        (label("coin_flip", "0.00003051757812"), "0", False), (label("coin_flip", "0.375"), "3/8", True),
-        (label("spiral_matrix", "1 2 3"), "1  2 3", True), (label("spiral_matrix", "1 2 3"), "[1, 2, 3]", False),
-        (label("rearc", "0 1\n1 0"), "0 1\n1 0", True), (label("rearc", "0 1\n1 0"), "0 1 1 0", False),
+        (COUNTDOWN, "f(75, 3)", False),
     ],
 )  # fmt: skip
-def test_our_rules(of, answer, right):
+def test_our_rule(of, answer, right):
     assert tasks.right(of, answer) == right
 
 
@@ -94,8 +83,9 @@ def test_settings_that_cannot_be_read(words, part):
     "text, part",
     [("{", "is no mixture"), ("[]", "is no mixture"), ('{"tasks": []}', "at least one task"),
      ('{"tasks": [{"name": "gcd", "wight": 2}]}', "wight is unknown"), ('{"tasks": [{"weight": 2}]}', "is no mixture"),
-     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "no task twice"), ('{"tasks": ["gcd"]}', "unknown"),
-     ('{"tasks": [{"name": "gcd", "weight": NaN}]}', "weights above 0"), (None, "cannot be read")],
+     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "none twice"), ('{"tasks": ["gcd"]}', "is no mixture"),
+     ('{"tasks": [{"name": "gcd", "level": -1}]}', "levels are 0 or more"),
+     ('{"tasks": [{"name": "gcd", "weight": NaN}]}', "weights are above 0"), (None, "No such file")],
 )  # fmt: skip
 def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
     path = tmp_path / "mixture.json"
@@ -161,7 +151,7 @@ def test_every_module_that_evaluates_is_known():
     """A new release may bring others. propositional_logic has a parser of its own with sympy's name."""
     folder = Path(importlib.util.find_spec("reasoning_gym").origin).parent
     found = {name for name, _ in modules(folder)}
-    ours = {name for name in found - DRAWS_ONLY if Path(name).stem in {*RULES, *tasks.BY_ALGEBRA}}
+    ours = {name for name in found - DRAWS_ONLY if Path(name).stem in {*tasks.BY_TARGET, *tasks.RUNS_ANSWERS}}
     assert found - DRAWS_ONLY == ours and DRAWS_ONLY <= found
     for name, path in modules(folder):  # the scorer itself of those that only draw
         if name in DRAWS_ONLY and "generators" not in name and name != "logic/propositional_logic.py":
@@ -173,7 +163,7 @@ def test_every_module_that_evaluates_is_known():
 OTHERS = (
     "chain_sum complex_arithmetic decimal_arithmetic graph_color polynomial_equations propositional_logic word_ladder"
 )
-ATTACKED = [*RULES, *tasks.BY_ALGEBRA, *OTHERS.split()]
+ATTACKED = [*tasks.BY_TARGET, *OTHERS.split()]
 
 
 @with_library
@@ -184,27 +174,29 @@ def test_no_answer_is_run_as_a_program(tmp_path, task):
     row = next(gym._draw(gym.Part(task, {}), 1, 0, set()))
     for attack in (f"__import__('os').system('touch {witness}')", f"[__import__('os').system('touch {witness}')]"):
         assert graded(attack, row["label"]).score != 1.0
-        if task not in tasks.BY_ALGEBRA:
-            assert not gym._accepted(row["label"], attack)
+        assert not gym._accepted(row["label"], attack)
     assert not witness.exists()
+
+
+@with_library
+@pytest.mark.parametrize("task", [*tasks.RUNS_ANSWERS, *tasks.MISJUDGES])
+def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
+    witness = tmp_path / "witness"
+    attack, of = f"__import__('os').system('touch {witness}')", label(task, "ABCDE")
+    with pytest.raises(tasks.ScorerRaised, match="is not offered"):
+        tasks.right(of, attack)
+    assert graded(attack, of).reason == "scorer_raised" and not witness.exists()
+    assert main(["data", "gym", task, "--out", str(tmp_path / "gym")]) == 2
+    assert f"{task} is not offered: its scorer" in capsys.readouterr().err
 
 
 @with_library
 def test_the_attack_works_on_the_librarys_own_scorer(tmp_path):
     """Or the test above could not fail."""
     witness = tmp_path / "witness"
-    scorer = tasks.dataset("string_insertion", {}).score_answer
+    scorer = tasks.dataset("string_insertion", {}).score_answer  # `check` refuses it, this does not
     scorer(f"__import__('os').system('touch {witness}')", {"answer": "ABCDE", "metadata": {}})
     assert witness.exists()
-
-
-@with_library
-def test_an_algebra_task_never_reaches_its_scorer():
-    assert graded("2*x**2 + 2*x", label("polynomial_multiplication", "2*x**2 + 2*x")).reason == "exact"
-    assert graded("2x(x+1)", label("polynomial_multiplication", "2*x**2 + 2*x")) == (1.0, "algebra")
-    assert graded("2x(x+2)", label("polynomial_multiplication", "2*x**2 + 2*x")).score == 0.0
-    with pytest.raises(AssertionError, match="would evaluate"):
-        tasks.right(label("polynomial_multiplication", "x"), "y")
 
 
 # Verdicts by the library's scorers, in the workers
@@ -288,16 +280,15 @@ def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys)
 @pytest.mark.parametrize(
     "words, parts",
     [
-        (["chain_sums"], ["no task chain_sums", "chain_sum or"]),
-        (["xyzzy"], ["There are: ab, acre"]),
+        (["chain_sums"], ["no task chain_sums", "There are: ab, acre"]),
         ([], ["needs a task", "word_sorting"]),
-        (["zebra_puzzles"], ["needs pycosat"]),
-        (["game_of_life_halting"], ["needs cellpylib"]),
-        (["chain_sum", "--set", "max_term=3"], ["no setting max_term", "max_terms"]),
+        (["zebra_puzzles"], ["zebra_puzzles is not offered: a package"]),
+        (["game_of_life_halting"], ["is not offered: a package"]),
+        (["chain_sum", "--set", "max_term=3"], ["no setting max_term", "There are: min_terms"]),
         (["chain_sum", "--set", "seed=3"], ["no setting seed"]),
-        (["chain_sum", "--set", "max_terms=many"], ['max_terms="many"', "int is expected"]),
+        (["chain_sum", "--set", "max_terms=many"], ["cannot have these settings", "str"]),
         (["chain_sum", "--set", "min_terms=5", "max_terms=2"], ["cannot have these settings"]),
-        (["chain_sum", *ONE_DIGIT, "--train", "500"], ["different questions that can be used", "repeated", "--train"]),
+        (["chain_sum", *ONE_DIGIT, "--train", "500"], ["questions that can be used", "repeated", "--train"]),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line(tmp_path, capsys, words, parts):
@@ -322,10 +313,6 @@ def test_a_mixture_with_levels(tmp_path, capsys):
         json.loads(row["label"])["settings"] for row in rows_of(out / "test.jsonl") if "gcd" in row["datasource"]
     ]
     assert len(settings) == 4 and settings[0] != settings[-1] or settings[1] != settings[-1]
-    for level, part in (("x", "mixture"), (99, "has the levels 0 to")):
-        path.write_text(json.dumps({"tasks": [{"name": "gcd", "level": level}]}))
-        assert main(["data", "gym", str(path), "--out", str(out)]) == 2
-        assert part in capsys.readouterr().err
 
 
 @with_library
@@ -335,7 +322,7 @@ def test_a_task_that_takes_any_text_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tasks.library().factory.DATASETS["gcd"][0], "score_answer", scorer)
     tasks._scorer.cache_clear()
     assert main(["data", "gym", "gcd", "--out", str(tmp_path / "gym")]) == 2
-    assert "its scorer accepts any text, in 50 of 50 questions" in capsys.readouterr().err
+    assert "50 were drawn; left out: 50 (100%) whose scorer accepts any text" in capsys.readouterr().err
     tasks._scorer.cache_clear()
 
 

@@ -11,7 +11,7 @@ from real_openrlhf.answers import kept, page
 from real_openrlhf.cli import main
 from real_openrlhf.files import ROLLOUTS
 from real_openrlhf.hooks.controller import run_log as run_log_module
-from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_advantages, keep_answers
+from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
 from real_openrlhf.terminal import OBEYED
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
@@ -57,21 +57,22 @@ def sampled(prompt: str, *scores: float, gold="4") -> list:
 
 def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
     right, wrong, mixed = {"positive"}, {"negative", "ignored"}, {"positive", "negative"}
-    assert choose([right, wrong, right], {}, 2) == [0, 1]
-    assert choose([right, wrong, mixed, mixed], {}, 2) == [0, 3]
-    assert choose([right, mixed, mixed, wrong], {0: 1, 1: 2, 2: 1, 3: 2}, 2) == [0, 1]
-    assert choose([mixed], {}, 2) == [0] and choose([right, mixed], {}, 1) == [1]
+    assert choose([right, wrong, right], [], 2) == [0, 1]
+    assert choose([right, wrong, mixed, mixed], [], 2) == [0, 3]
+    assert choose([mixed, mixed, mixed, wrong], [2, 0, 1, 3], 2) == [0, 1]
+    assert choose([mixed, right, wrong], [2, 1, 0], 2) == [1, 0]
+    assert choose([mixed], [], 2) == [0] and choose([right, mixed], [], 1) == [1]
 
 
-def test_scores_and_weights_are_those_of_the_first_update_of_a_group(tmp_path):
-    """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is an advantage's."""
+def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
+    """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan
-    first = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
-    again = first.clone()
-    again[2:] = 9.0
+    last = torch.tensor([[1.0, 1, 0, 0], [1, 0, 1, -1], [0.5, -0.5, nan, nan], [-0.75, 0.25, 0, 0]])
+    before = last.clone()
+    before[2:] = 9.0
     samples = sampled("a", 1.0, torch.nan) + sampled("b", 1.0, 0.0)
-    rows = keeper(tmp_path).of_step(samples, [first[:, :2], first[:, 2:], again], {})
-    assert [(row["prompt"], row["update"]) for row in rows] == [("a", 2), ("b", 1)]
+    rows = keeper(tmp_path).of_step(samples, [before, last[:, :2], last[:, 2:]])
+    assert [row["prompt"] for row in rows] == ["a", "b"]
     shown = [[(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] for row in rows]
     assert shown == [
         [("positive", None, 0.0), ("ignored", None, 0.0)],
@@ -88,29 +89,16 @@ def test_scores_and_weights_are_those_of_the_first_update_of_a_group(tmp_path):
     }
 
 
-def test_a_built_in_loss_has_advantages_and_labels_by_the_score(tmp_path):
-    samples = sampled("a", 1.0, 0.0) + sampled("b", 1.0, 1.0)
-    rows = keeper(tmp_path, 1).of_step(samples, [], {0: 1.5, 1: -1.5, 2: 0.0, 3: 0.0})
-    assert [(one["label"], one["score"], one["weight"]) for row in rows for one in row["rollouts"]] == [
-        ("positive", None, 1.5),
-        ("negative", None, -1.5),
+def test_a_built_in_loss_has_no_weights_and_labels_by_the_score(tmp_path):
+    (row,) = keeper(tmp_path, 1).of_step(sampled("a", 1.0, 0.0) + sampled("b", 1.0, 1.0), [])
+    assert [(one["label"], one["score"], one["weight"]) for one in row["rollouts"]] == [
+        ("positive", None, None),
+        ("negative", None, None),
     ]
-    assert rows[0]["update"] is None
-
-
-def test_advantages_are_means_over_an_answers_tokens_by_position():
-    """Batches of OpenRLHF's hold rollouts in any order; an answer without tokens has 0."""
-    maker, made = SimpleNamespace(), SimpleNamespace(index=[2, 0, 1])
-    made.advantages = torch.tensor([[9.0, 1.0, 2.0], [9.0, -1.0, 9.0], [9.0, 9.0, 9.0]])
-    made.action_mask = torch.tensor([[0, 1, 1], [0, 1, 0], [0, 0, 0]])
-    maker.compute_advantages_and_returns = lambda experiences: experiences
-    advantages = keep_advantages(maker)
-    assert maker.compute_advantages_and_returns([made]) == [made]
-    assert advantages == {2: 1.5, 0: -1.0, 1: 0.0}
 
 
 def test_long_texts_are_cut_in_their_middle_with_a_mark(tmp_path):
-    (row,) = keeper(tmp_path, 1).of_step(sampled("begin" + "x" * 10**6 + "end", 1.0, 0.0), [], {})
+    (row,) = keeper(tmp_path, 1).of_step(sampled("begin" + "x" * 10**6 + "end", 1.0, 0.0), [])
     assert len(row["prompt"]) < LETTERS["prompt"] + 60
     assert row["prompt"].startswith("begin") and row["prompt"].endswith("end")
     assert "... [998008 letters left out] ..." in row["prompt"]
@@ -153,7 +141,7 @@ def test_none_are_kept_if_not_asked(tmp_path):
 def step(log, number: int, *texts: str) -> None:
     rollouts = [{"answer": text, "label": "positive", "reward": 1.0, "score": 0.1, "weight": 0.5} for text in texts]
     rollouts += [{"answer": "no", "label": "negative", "reward": 0.0, "score": -0.1, "weight": -0.25}]
-    log.groups = [{"prompt": text, "gold": text, "update": 2, "rollouts": rollouts} for text in texts]
+    log.groups = [{"prompt": text, "gold": text, "rollouts": rollouts} for text in texts]
     log.log_train(number, {"loss": 1.0})
 
 
@@ -226,12 +214,11 @@ def shown(capsys, *words) -> str:
 def test_show_prints_a_step(run, capsys):
     text = shown(capsys, run, "--step", 2)
     assert not OBEYED.search(text) and "\r" not in text
-    assert "answer 2" in text and "answer 3" not in text and "Step 2, update 2: 2 of 3 right" in text
+    assert "answer 2" in text and "answer 3" not in text and "Step 2: 2 of 3 right" in text
     assert "  right    reward 1  score +0.1000  weight +0.5000  ++++++++++++\n" in text
     assert "  wrong    reward 0  score -0.1000  weight -0.2500  ------\n" in text
     assert "b" * 700 not in text
-    assert text.endswith("Kept: groups of steps 1-3, 7; held-out answers (--eval) of steps 0, 3-4, 7.\n")
-    assert "b" * 5000 in shown(capsys, run, "--letters", 9999)
+    assert text.endswith("Kept: groups of steps 1, 2, 3, 7; held-out answers (--eval) of steps 0, 3, 4, 7.\n")
     assert "answer 7" in shown(capsys, run)
 
 
@@ -248,38 +235,23 @@ def refused(capsys, *words) -> str:
 
 
 def test_show_says_what_there_is(run, tmp_path, capsys):
-    assert "no groups of that step. Kept: groups of steps 1-3, 7;" in refused(capsys, run, "--step", 4)
-    assert "of steps 0, 3-4, 7." in refused(capsys, run, "--step", 1, "--eval")
-    assert "Name one of them: run." in refused(capsys, tmp_path)
-    (tmp_path / "empty").mkdir()
-    assert "--train.keep_groups 1 or more" in refused(capsys, tmp_path / "empty")
-    assert "no folder" in refused(capsys, tmp_path / "none")
+    assert "no groups of that step. Kept: groups of steps 1, 2, 3, 7;" in refused(capsys, run, "--step", 4)
+    assert "of steps 0, 3, 4, 7." in refused(capsys, run, "--step", 1, "--eval")
+    for folder in (tmp_path, tmp_path / "none"):
+        assert f"{folder} has no answers: {ROLLOUTS} is missing" in refused(capsys, folder)
 
 
 WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '
 LINE = WITHOUT_STEP.replace(b"{", b'{"step": 1, ', 1)
 BAD = (b"", b"[1]", b"null", b"{}", b"[" * 9**6, b"\xff\xfe", b'{"phase": "tr')
-BAD += (LINE + b"[]}", LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e3}')
+BAD += (LINE + b"[]}", LINE + b"[7]}", WITHOUT_STEP + b'[{"answer": 1, "label": 1}], "step": 1e999}')
+BAD += tuple(LINE + b'[{"answer": "", "label": "", "weight": %s}]}' % value for value in (b"NaN", b"[]", b"9" * 400))
 
 
 def test_what_is_no_line_of_the_file_is_passed_over(run):
     good = kept.read(run)
     (run / ROLLOUTS).write_bytes(b"\n".join(BAD) + b"\n" + (run / ROLLOUTS).read_bytes())
     assert kept.read(run) == good
-    strange = {
-        "phase": "eval",
-        "step": 1,
-        "prompt": {},
-        "gold": [HOSTILE],
-        "right": 1e999,
-        "of": "x",
-        "update": 10**400,
-    }
-    strange["rollouts"] = [{"answer": None, "label": [], "reward": "x", "score": float("nan"), "weight": 10**400}]
-    (run / ROLLOUTS).write_text(json.dumps(strange))
-    (group,) = kept.read(run)
-    assert (group.right, group.of, group.update) == (0, 1, 0)
-    assert group.rollouts[0].numbers == {"reward": None, "score": None, "weight": None}
 
 
 def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
@@ -288,7 +260,7 @@ def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
     parser.feed(text)
     assert parser.wrong == [] and not OBEYED.search(text) and "<script" not in text and "<b>" not in text
     assert text.count("<details") == 1 and len(text) < 40_000
-    for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1, update 2", "Step 7, update 2"):
+    for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1: 2 of 3", "Step 7: 2 of 3"):
         assert here in text
-    assert "Step 2, update 2" not in text
+    assert "Step 2: " not in text
     assert page.section([("other", run.parent)]) == ""

@@ -49,10 +49,10 @@ def test_a_rule_of_one_side_needs_groups_of_one_side():
         ("return [1]", "it returns 1 labels for 4 rollouts. Return one for each"),
         ("return [r.reward for r in rollouts]", "it returns 0.25. Use 1 (positive), 0 (negative) or None (ignored)"),
         ("return rollouts[0].score", "it raises AttributeError: 'Rollout' object has no attribute 'score'. Change"),
-        ("return [None for _ in rollouts]", "it ignores all rollouts of 6 groups. Let some count"),
+        ("return [None for _ in rollouts]", "it ignores all rollouts of 5 groups. Let some count"),
         ("import random; return [random.random() for _ in rollouts]", "Use 1 (positive)"),
         (
-            "c.append(1); return [int(len(c) > 6)] * len(rollouts)",
+            "c.append(1); return [int(len(c) > 5)] * len(rollouts)",
             "differently",
         ),
     ],

@@ -120,6 +120,12 @@ def test_each_turn_has_the_runs_limit_and_draws_of_its_own():
     assert free.asked[0][1].max_tokens == 30  # what the context has left
 
 
+def test_sampling_parameters_of_a_step_keep_what_the_run_asks_of_the_engine(tmp_path):
+    body = f'from vllm import SamplingParams; return {{"rewards": 0.0, "sampling_params": SamplingParams(), {TOLD}}}'
+    response = play(Engine(*["1"] * 3), written(tmp_path, body))
+    assert len(response["rollout_log_probs"]) == len(response["observation_tokens"])
+
+
 def test_a_trajectory_without_room_for_its_next_turn_is_truncated():
     cut = play(Engine("9<eos>", "3"), max_length=6, max_tokens=4)
     assert cut["truncated"] is True and cut["extra_logs"]["agent/unfinished"] == 1
@@ -156,12 +162,8 @@ def test_a_sum_that_is_no_label_is_refused(tmp_path):
         ("exit(3)", ", line 8: SystemExit: 3"),
         (f'return {{"rewards": 1.0, {TOLD}}} | {{"rewards": "much"}}', "Fault: rewards is a str, not a number"),
         (f'return {{"rewards": float("inf"), {TOLD}}}', "Fault: rewards inf"),
-        ('return {"rewards": 1.0, "done": True}', "ValueError: step returned no environment_feedback"),
-        ("return 1.0", "ValueError: step returned no dict"),
-        (
-            f'from vllm import SamplingParams; return {{"rewards": 0.0, "sampling_params": SamplingParams(), {TOLD}}}',
-            "`sampling_params` that a step returns must keep the `logprobs`",
-        ),
+        ('return {"rewards": 1.0, "done": True}', "KeyError: 'environment_feedback'"),
+        ("return 1.0", "Fault: it returned a float, not a dict"),
     ],
 )
 def test_an_environment_that_raises_is_named_with_line_turn_and_prompt(tmp_path, body, told):

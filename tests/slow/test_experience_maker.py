@@ -16,7 +16,6 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
-from real_openrlhf.hooks.controller.kept_groups import keep_advantages
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, PlannedExperience
 
@@ -458,23 +457,3 @@ class BuiltIn(DealtExperienceMaker):
     """The same part for GRPO."""
 
     _dispatch_forward, _flatten_results = Maker._dispatch_forward, Maker._flatten_results
-
-
-@pytest.mark.parametrize("max_tokens", [None, 30])
-def test_each_rollouts_advantage_is_kept_by_its_place_in_the_batch(max_tokens):
-    """Token budgets have them made in another order; an all-wrong prompt has 0."""
-    args = arguments(skip=True, max_tokens=max_tokens)
-    args.actor.policy_loss_type, args.algo.advantage.estimator, args.algo.kl.init_coef = "ppo", "group_norm", 0.0
-    maker = BuiltIn(
-        SimpleNamespace(), None, None, None, SimpleNamespace(value=0.0), SimpleNamespace(args=args),
-        SimpleNamespace(pad_token_id=PAD),
-    )  # fmt: skip
-    maker.forwards, advantages = [], keep_advantages(maker)
-    samples = batch_of_rollouts(32, 4)
-    for i, sample in enumerate(samples):
-        sample.rewards = sample.scores = torch.tensor([float(i % 3 == 0 and i > 3)])
-    maker.make_experience_batch(samples)
-    rewards = torch.cat([sample.rewards for sample in samples]).reshape(-1, 4)
-    expected = (rewards - rewards.mean(-1, keepdim=True)) / (rewards.std(-1, keepdim=True) + 1e-9)
-    assert [advantages[i] for i in range(32)] == pytest.approx(expected.flatten().tolist(), abs=1e-5)
-    assert maker.forwards and advantages[0] == 0 and len({*advantages.values()}) > 3

@@ -1,7 +1,7 @@
 """The snippets of docs/elsewhere.md in the real TRL, and with verl's real functions.
 
 Neither is among our requirements, and verl wants another transformers than we do. So these tests want a Python that
-has one of them, torch, transformers, pytest and hypothesis. `tests/fast/test_elsewhere_page.py` tests the arithmetic.
+has one of them, torch, transformers, pytest and hypothesis. `tests/fast/test_page_code.py` tests the arithmetic.
 """
 
 import importlib.util

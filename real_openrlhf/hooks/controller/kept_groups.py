@@ -6,7 +6,7 @@ Nothing that is trained or logged depends on it, and no random number is drawn f
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,16 @@ class GroupKeeper:
         self.count, self.size = args.train.keep_groups, args.rollout.n_samples_per_prompt
         self.threshold, self.tokenizer = threshold_of(args), tokenizer
 
-    def of_step(self, samples: Sequence, tables: Iterable[Tensor], advantages: Mapping[int, float]) -> list[dict]:
-        """Weights are of the tables of REAL's updates; a built-in loss has advantages, by a rollout's position."""
-        updates, weighed = in_first_update(tables)
-        by_score = [(self.label(sample), None, advantages.get(n)) for n, sample in enumerate(samples)]
-        groups = range(len(samples) // self.size)
-        rows = [weighed.get(group) or by_score[group * self.size : (group + 1) * self.size] for group in groups]
+    def of_step(self, samples: Sequence, tables: Iterable[Tensor]) -> list[dict]:
+        """Scores and weights are of the tables of REAL's updates; built-in losses have none."""
+        weighed = in_last_update(tables)
+        groups = [samples[start : start + self.size] for start in range(0, len(samples), self.size)]
+        plain = ([(self.label(sample), None, None) for sample in own] for own in groups)
+        rows = [weighed.get(group) or row for group, row in enumerate(plain)]
         kept = []
-        for group in choose([{label for label, *_ in own} for own in rows], updates, self.count):
-            own = samples[group * self.size :][: self.size]
-            rollouts = [self.rollout(sample, *row) for sample, row in zip(own, rows[group], strict=True)]
-            kept.append(self.question(own) | {"update": updates.get(group), "rollouts": rollouts})
+        for group in choose([{label for label, *_ in own} for own in rows], weighed, self.count):
+            rollouts = [self.rollout(sample, *row) for sample, row in zip(groups[group], rows[group], strict=True)]
+            kept.append(self.question(groups[group]) | {"rollouts": rollouts})
         return kept
 
     def of_evaluation(self, samples: Sequence) -> list[dict]:
@@ -70,26 +69,27 @@ class GroupKeeper:
         return {"answer": answer, "label": label, **numbers, "truncated": bool(sample.truncated[0])}
 
 
-def in_first_update(tables: Iterable[Tensor]) -> tuple[dict[int, int], dict[int, list[Weighed]]]:
-    """Of each group the update that trained it first, from 1 on, and its rollouts there.
+def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
+    """Of each group its rollouts in the last update that trained it; groups in the order of training.
 
-    The weight's sign is turned: above 0 the answer is made likelier, as with an advantage.
+    The weight's sign is turned: above 0 the answer is made likelier.
     """
-    updates: dict[int, int] = {}
     rows: dict[int, list[Weighed]] = {}
-    for update, table in enumerate(tables, 1):
-        for group, label, score, weight in table.T.tolist():
-            if updates.setdefault(int(group), update) == update:
-                row = (LABELS[int(label)], None if math.isnan(score) else score, 0.0 - weight)
-                rows.setdefault(int(group), []).append(row)
-    return updates, rows
+    for table in tables:
+        for group in table[0].unique().tolist():
+            rows.pop(int(group), None)
+            rows[int(group)] = [
+                (LABELS[int(label)], None if math.isnan(score) else score, 0.0 - weight)
+                for label, score, weight in table[1:, table[0] == group].T.tolist()
+            ]
+    return rows
 
 
-def choose(labels: Sequence[set[str]], updates: Mapping[int, int], count: int) -> list[int]:
-    """The mixed group that trained last, whose scores have moved most, and the first ones in the order of drawing."""
-    mixed = [group for group, found in enumerate(labels) if {"positive", "negative"} <= found]
-    last = sorted(mixed, key=lambda group: (updates.get(group, 0), group))[-1:]
-    return sorted([*last, *(group for group in range(len(labels)) if group not in last)][:count])
+def choose(labels: Sequence[set[str]], trained: Iterable[int], count: int) -> list[int]:
+    """The first ones in the order of drawing, then the mixed one that trained last, whose scores have moved most."""
+    drawn = range(len(labels))
+    last = [group for group in (*drawn, *trained) if {"positive", "negative"} <= labels[group]][-1:]
+    return [*(group for group in drawn if group not in last)][: count - len(last)] + last
 
 
 def number(column: Tensor | None) -> float | None:
@@ -101,22 +101,6 @@ def number(column: Tensor | None) -> float | None:
 def cut(name: str, text: str) -> str:
     half, left_out = LETTERS[name] // 2, len(text) - LETTERS[name]
     return text if left_out <= 0 else f"{text[:half]} ... [{left_out} letters left out] ... {text[-half:]}"
-
-
-def keep_advantages(maker: Any) -> dict[int, float]:
-    """From now on this experience maker leaves each rollout's mean advantage here, by position in the batch."""
-    advantages: dict[int, float] = {}
-    compute = maker.compute_advantages_and_returns
-
-    def computed(experiences: list) -> list:
-        for one in (made := compute(experiences)):
-            mask = one.action_mask.to(one.advantages)
-            means = (one.advantages * mask).sum(-1) / mask.sum(-1).clamp(min=1)
-            advantages.update(zip(one.index, means.tolist(), strict=True))
-        return made
-
-    maker.compute_advantages_and_returns = computed
-    return advantages
 
 
 def keep_answers(generator: Any) -> None:

@@ -13,12 +13,12 @@ import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
 from real_openrlhf.algorithm.lookup import load
+from real_openrlhf.errors import first_line
 from real_openrlhf.hooks.rollout.reward_calls import checked, logged, number
 from real_openrlhf.hooks.rollout.sample_seeds import seeded_by_turn
 
 CLASS = "AgentExecutor"
 TURNS, UNFINISHED = "agent/turns", "agent/unfinished"  # in extra_logs, so that metrics.jsonl has their means
-STEP = ("rewards", "environment_feedback", "done")
 
 
 class AgentError(RuntimeError):
@@ -49,9 +49,9 @@ def _with_checked_steps(agent: type) -> type:
     class Checked(agent):
         async def step(self, states: dict, **named: Any) -> dict:
             result = await super().step(states, **named)
-            if not isinstance(result, dict) or (missing := [name for name in STEP if name not in result]):
-                raise ValueError(f"step returned no {missing[0] if isinstance(result, dict) else 'dict'}")
             verdict = checked(result)
+            if mine := result.get("sampling_params"):  # upstream collects log-probabilities where these ask for them
+                mine.logprobs = states["sampling_params"].logprobs
             if result.get("scores") is None:
                 del verdict["scores"]  # the trajectory's is then the sum of its rewards
             verdict["rewards"] = torch.tensor(verdict["rewards"], dtype=torch.float64)  # upstream asks for its item()
@@ -106,21 +106,15 @@ async def play(
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
         place = f", line {lines[-1]}" if lines else ""
-        reason = (str(error).strip().splitlines() or [""])[0]
+        raised = f"{type(error).__name__}: {first_line(error)[:500]}"
         raise AgentError(
-            f"the agent {path}{place}: {type(error).__name__}: {reason[:500]}, after turn {turns.count} of prompt "
-            f"{prompt[:80]!r}. Mend it; an environment that cannot judge catches its exception and returns scores nan"
+            f"the agent {path}{place}: {raised}, after turn {turns.count} of prompt {prompt[:80]!r}. Mend it; an "
+            "environment that cannot judge catches its exception and returns scores nan"
         ) from error
 
 
 def _settled(response: dict) -> dict:
     """What a rollout is made of, as numbers; one that had no room for its next turn is truncated."""
-    tokens, log_probs = response["observation_tokens"], response.get("rollout_log_probs")
-    if log_probs is not None and len(log_probs) != len(tokens):
-        raise ValueError(
-            f"{len(log_probs)} log-probabilities for {len(tokens)} tokens: `sampling_params` that a step returns must "
-            "keep the `logprobs` of those it was given"
-        )
     logs = dict(logged(response.get("extra_logs") or {}))
     given = {name: number(name, response[name]) for name in ("reward", "scores") if response.get(name) is not None}
     cut = bool(response.get("truncated")) or logs.get(UNFINISHED, 0.0) > 0

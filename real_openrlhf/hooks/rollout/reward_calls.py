@@ -8,17 +8,15 @@ import contextlib
 import logging
 import math
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
 SECONDS = 300.0
 AT_ONCE = min(32, (os.cpu_count() or 1) + 4)  # threads, as upstream
-PRINTED = 4000  # letters that one call may print
 FAILED = "reward/failed_"  # in extra_logs, so that metrics.jsonl has the share of each kind of fault
 KINDS = ("no_reward", "no_number", "wrong_length", "not_finite", "raises", "exits", "hangs", "no_answer")
 
@@ -39,7 +37,6 @@ class RewardCalls:
         self.seconds = float(os.environ.get("REAL_REWARD_SECONDS", SECONDS)) if seconds is None else seconds
         self.turns = asyncio.Semaphore(AT_ONCE)
         self.faults: Counter[str] = Counter()
-        print_little()
 
     async def reward(self, query: str, prompt: str, label: Any) -> dict:
         """As OpenRLHF wants it; after a fault the score is nan, which says that there is no verdict."""
@@ -70,7 +67,6 @@ class RewardCalls:
 
     def _run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future, arguments: tuple) -> None:
         process, value, fault = os.getpid(), None, None
-        _printed.left = PRINTED
         try:
             value = self.function(*([argument] for argument in arguments))
         except SystemExit as end:
@@ -125,31 +121,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, dict):
         return f"a dict with {', '.join(sorted(map(str, value)))[:200] or 'nothing'}"
     return "None" if value is None else f"a {type(value).__name__}"
-
-
-_printed = threading.local()  # left: of a thread that calls a reward function
-
-
-class Bounded:
-    """A stream that takes so much of a call and no more: what a run's processes print is kept in files."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        left = getattr(_printed, "left", None)
-        if left is None:
-            return self._stream.write(text)
-        _printed.left = max(left - len(text), 0)
-        if left:
-            self._stream.write(text if len(text) <= left else f"{text[:left]} ... (cut)\n")
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def print_little() -> None:
-    for name in ("stdout", "stderr"):
-        if not isinstance(getattr(sys, name), Bounded):
-            setattr(sys, name, Bounded(getattr(sys, name)))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 logger = logging.getLogger("real_openrlhf.verifier")
 START_SECONDS = 60.0
-ALGEBRA, GYM = "real_openrlhf.rewards.verifier.worker", "real_openrlhf.rewards.gym.worker"
+ALGEBRA, GYM = "real_openrlhf.rewards.verifier.worker", "real_openrlhf.rewards.gym_tasks"
 
 
 class NoVerdict(Exception):

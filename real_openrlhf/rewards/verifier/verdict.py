@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from real_openrlhf.rewards.gym import tasks
+from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.verifier import extract, guard, shape, value
 from real_openrlhf.rewards.verifier.extract import Think, golds_of
 from real_openrlhf.rewards.verifier.pool import ALGEBRA, GYM, Limits, NoVerdict, WorkerPool
@@ -26,7 +26,7 @@ WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large"
 # No verdict: the label is "ignored" in training.
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip
-FAILED_GYM = (*FAILED, tasks.ScorerRaised.reason)
+FAILED_GYM = (*FAILED, gym_tasks.ScorerRaised.reason)
 _LONGEST_BOX = 4_000
 
 
@@ -132,9 +132,9 @@ def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
 
 
 def _gym_verdict(response: str, label: object, think: Think) -> Verdict:
-    """By the scorer of the task that the label names, or by our own rule."""
+    """By the scorer of the task that the label names."""
     try:
-        entry = tasks.entry(label)
+        entry = gym_tasks.entry(label)
     except (ValueError, TypeError, LookupError) as error:
         raise NoVerdict("no_gold", "the label is no entry of reasoning-gym, as `data gym` writes it") from error
     text = extract.after_thinking(response, think)
@@ -147,8 +147,6 @@ def _gym_verdict(response: str, label: object, think: Think) -> Verdict:
         return Verdict(1.0, "exact")
     if len(answer) > _LONGEST_BOX:
         return Verdict(0.0, "too_long")
-    if entry["task"] in tasks.BY_ALGEBRA:
-        return _verdict(f"\\boxed{{{answer}}}", [entry["answer"]], "optional")
     return _ask("gym", (json.dumps(entry),), answer)
 
 

@@ -1,4 +1,4 @@
-"""An objective in a file of the user's own, from the command line to the Ray actor that trains with it."""
+"""Files of the user's own in the real stack: an objective, and an environment of several turns until it breaks."""
 
 import hashlib
 import json
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from small_runs import SMALL
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
 NO_EVALUATION = ("--no-eval.at_start", "--no-eval.at_end")
 MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
@@ -42,3 +43,40 @@ def test_a_policy_that_keeps_its_weights_to_itself_is_stopped(train):
     assert "MismatchError: vLLM and the policy are unrelated in optimizer step" in run.output
     assert "Look at the weight sync" in run.output
     assert not (run.folder / "model").exists()
+
+
+PROMPT, TURN = 5, 7  # tokens: `3758=`, and an answer without dots
+BREAKS = """
+games = []
+
+class Breaks(Game):
+    def __init__(self):
+        super().__init__()
+        games.append(self)
+        if len(games) > 128:  # in the third step
+            raise OSError("the table is gone")
+
+Game = Breaks
+"""
+
+
+def test_turns_are_one_rollout_and_an_environment_that_raises_is_named(train, tmp_path):
+    mine = tmp_path / "mine.py"
+    text = AGENT.read_text()
+    for hint, token in {"?": "=", "<": "=", ">": "."}.items():  # of this model's few
+        text = text.replace(f'"{hint}"', f'"{token}"')
+    mine.write_text(text + BREAKS)
+    words = ("--train.agent_func_path", str(mine), "--rollout.max_new_tokens", str(TURN), "--max-steps", "4")
+    run = train("turns", "--algo", "real", *words, *SMALL, "--no-eval.at_start", "--no-eval.at_end", code=1)
+    steps = run.lines("train")
+    assert len(steps) == 2 and run.finite
+    for line in steps:
+        assert 1 < line["agent/turns"] <= 3 and line["agent/unfinished"] == 0
+        assert line["response_length"] <= line["agent/turns"] * TURN
+        hints = line["agent/turns"] - 1  # a token each
+        assert line["total_length"] == pytest.approx(PROMPT + line["response_length"] + hints)
+        assert line["mismatch/mean"] < 0.05  # vLLM's log-probabilities stand at the policy's own tokens
+    assert sum(line["real/mixed_groups"] for line in steps) > 0
+    ending = f"AgentError: the agent {mine}, line {len(mine.read_text().splitlines()) - 2}: OSError: the table is gone"
+    assert f"{ending}, after turn 0 of prompt" in run.output
+    assert str(mine) in json.loads((run.folder / "run.json").read_text())["objective"]

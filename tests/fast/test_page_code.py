@@ -1,4 +1,4 @@
-"""docs/elsewhere.md: its Python blocks run; those for TRL and verl here on stand-ins, for their arithmetic alone.
+"""docs/objectives.md and docs/elsewhere.md: their Python blocks run; those for TRL and verl on stand-ins.
 
 `tests/slow/test_other_trainers.py` runs these two in the real TRL and with verl's real functions, where there are any.
 """
@@ -14,8 +14,15 @@ import torch
 
 from real_openrlhf import real_policy_loss
 
-PAGE = Path(__file__).parents[2] / "docs/elsewhere.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "elsewhere.md"
+
+
+def python_of(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+BLOCKS, OBJECTIVES = python_of(PAGE), python_of(DOCS / "objectives.md")
 NAMED = {found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+)\.py\n", block))}
 
 
@@ -23,6 +30,22 @@ def run(block: str) -> dict:
     names: dict = {"__name__": "block"}
     exec(compile(block, str(PAGE), "exec"), names)
     return names
+
+
+def test_the_blocks_of_the_page_of_objectives_run(tmp_path, monkeypatch):
+    """In order, in one folder, which has the files that the page names."""
+    monkeypatch.chdir(tmp_path)
+    for block in OBJECTIVES:
+        if file := re.match(r"# (\w+\.py)\n", block):
+            Path(file[1]).write_text(block)
+        run(block)
+
+
+def test_and_they_can_fail(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(OBJECTIVES[0].replace("weights / 2", "weights / 3"))
+    with pytest.raises(AssertionError):
+        run(OBJECTIVES[1])
 
 
 def test_the_blocks_that_need_torch_alone_run(capsys):
