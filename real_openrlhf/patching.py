@@ -29,7 +29,6 @@ from real_openrlhf.patch_tool.series import (
 from real_openrlhf.patch_tool.target import (
     REINSTALL,
     find_target,
-    refuse_other_version,
     refuse_unknown,
 )
 
@@ -39,7 +38,6 @@ def _move(root: Path | None, want: str, moved: str, already: str) -> int:
     files changed."""
     series = load_series()
     target = find_target(root, series)
-    refuse_other_version(target)
     with locked(target.root):
         states = file_states(target.root, series)
         paths = {path for path, state in states.items() if state != want}
@@ -69,7 +67,6 @@ def export(folder: Path, root: Path | None = None) -> None:
     """Write a patched copy of openrlhf, and this package beside it, for Ray's working_dir on foreign clusters."""
     series = load_series()
     target = find_target(root, series)
-    refuse_other_version(target)
     folder = folder.expanduser().resolve()
     taken = [name for name in ("openrlhf", "real_openrlhf") if (folder / name).exists()]
     if taken:
@@ -95,7 +92,6 @@ def status(root: Path | None = None) -> int:
     """Print what state the files are in; 0 applied, 1 not applied, 2 unknown."""
     series = load_series()
     target = find_target(root, series)
-    refuse_other_version(target)
     states = file_states(target.root, series)
     word, code = _verdict(set(states.values()))
     print(f"{series.name}: {word} in {target.root} ({_size(series)})")

@@ -132,15 +132,6 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
-    def add(name: str, text: str) -> None:
-        group.add_argument(
-            f"--algo.real.{name}",
-            default=SETTINGS[name],
-            type=float,
-            metavar="FLOAT",
-            help=f"{' and '.join(readers(name))} only: {text} (default: {SETTINGS[name]:g})",
-        )
-
     own = "; ".join(
         f"{name}: {setting}, {one.help} ({one.default})"
         for name, objective in OBJECTIVES.items()
@@ -152,8 +143,17 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=VALUE",
         help=f"the objective's own settings. {own} (default: those in parentheses)",
     )
-    add("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy")
-    add("disco_kl_delta", "KL in nats per token without a penalty")
+    for name, text in (
+        ("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy"),
+        ("disco_kl_delta", "KL in nats per token without a penalty"),
+    ):
+        group.add_argument(
+            f"--algo.real.{name}",
+            default=SETTINGS[name],
+            type=float,
+            metavar="FLOAT",
+            help=f"{' and '.join(readers(name))} only: {text} (default: {SETTINGS[name]:g})",
+        )
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:

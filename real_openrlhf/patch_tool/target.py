@@ -19,11 +19,11 @@ class Target:
     """`foreign` says why this OpenRLHF is not ours to change, and how its owner applies the series instead."""
 
     root: Path
-    version: str | None = None
     foreign: str | None = None
 
 
 def find_target(root: Path | None, series: Series) -> Target:
+    """The installed one, or the one in `root`; `UserError` for another version than the series is for."""
     if root is not None:
         root = root.expanduser().resolve()
         if not (root / "openrlhf").is_dir():
@@ -51,15 +51,12 @@ def find_target(root: Path | None, series: Series) -> Target:
         foreign = f"openrlhf was installed from {origin['url']}. In a clone of it: {am}, then `pip install .` there."
     if not (root / "openrlhf").is_dir():
         raise UserError(f"the openrlhf folder is missing from {root}. Reinstall it: {REINSTALL}.")
-    return Target(root, distribution.version, foreign)
-
-
-def refuse_other_version(target: Target) -> None:
-    if target.version not in (None, OPENRLHF_VERSION):
+    if distribution.version != OPENRLHF_VERSION:
         raise UserError(
-            f"{target.root} has openrlhf {target.version}, the patches are for {OPENRLHF_VERSION}. "
+            f"{root} has openrlhf {distribution.version}, the patches are for {OPENRLHF_VERSION}. "
             f"Install that: `pip install openrlhf=={OPENRLHF_VERSION}`."
         )
+    return Target(root, foreign)
 
 
 def refuse_unknown(target: Target, states: dict[str, str]) -> None:

@@ -114,7 +114,7 @@ def render(sections: Sequence[Section], benchmarks: Table, skipped: Sequence[tup
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<link rel=icon href='data:,'><title>REAL report</title><style>\n{CSS}{answers.CSS}</style></head><body>"
+        f"<link rel=icon href='data:,'><title>REAL report</title><style>\n{CSS}</style></head><body>"
         + "\n".join(body)
         + "</body></html>\n"
     )

@@ -231,10 +231,3 @@ def test_publishing_again_replaces_what_was_there(tmp_path):
     publish(tmp_path, 4)
     place = publish(tmp_path, 4, {"only": b"this"})
     assert whole_folders.damage(place) is None and whole_folders.names(place) == ["only"]
-
-
-def test_the_pointer_is_replaced_as_a_whole(tmp_path):
-    for step in (4, 8):
-        whole_folders.point_to(publish(tmp_path, step))
-    assert (tmp_path / "latest").read_text() == "global_step8"
-    assert not list(tmp_path.glob(".latest*"))
