@@ -130,7 +130,7 @@ REFUSED = [
     (f"{MICRO} 0", f"{MICRO} 0: use 1 or more", ""),
     (f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 16", f"some of the 16 ranks. Use fewer ranks ({RANKS})",
      f"--train.dynamic_batch_enable {GROUPS} 8 {RANKS} 8"),
-    ("--actor.dual_clip 3", "--actor.dual_clip clips a PPO ratio", ""),
+    ("--actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type real has none", ""),
     (f"{CISPO} --actor.dual_clip 3", "--actor.dual_clip clips PPO's surrogate", CISPO),
     (f"{CISPO} {LEVEL} token", f"{LEVEL} token is not made with {CISPO}", f"{CISPO} {LEVEL} off"),
     (f"{LEVEL} token", f"Use {LEVEL} off", f"{LEVEL} off"),
