@@ -209,6 +209,12 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)",
     )
     group.add_argument(
+        "--ds.share_prompts",
+        action="store_true",
+        help="policy and reference: compute what the answers of a micro-batch begin with in common once; for prompts "
+        "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
+    )
+    group.add_argument(
         "--ds.head_dtype",
         default=None,
         choices=["fp32", "model"],
@@ -293,6 +299,13 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if args.ds.head_dtype and not args.ds.logit_free:
         raise UserError(
             f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
+        )
+    if args.ds.share_prompts and (args.ds.packing_samples or not args.ds.logit_free):
+        raise UserError("--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples")
+    if args.ds.share_prompts and args.ds.attn_implementation not in ("sdpa", "eager"):
+        raise UserError(
+            f"--ds.share_prompts masks attention, which {args.ds.attn_implementation} does not take. Use "
+            "--ds.attn_implementation sdpa, or leave it out"
         )
     if args.ds.attn_implementation == "flash_attention_torch" and args.ds.ring_attn_size > 1:
         raise UserError(

@@ -32,7 +32,7 @@ def actors(packing: bool) -> tuple[Actor, Actor, list[str]]:
 
 
 def settings(flag: bool) -> SimpleNamespace:
-    return SimpleNamespace(logit_free=flag, head_dtype=None)
+    return SimpleNamespace(logit_free=flag, head_dtype=None, share_prompts=False)
 
 
 def batch() -> dict[str, torch.Tensor]:
