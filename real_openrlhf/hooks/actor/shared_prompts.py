@@ -13,7 +13,8 @@ from torch import Tensor
 from real_openrlhf.errors import UserError
 
 REMEDY = "Leave --ds.share_prompts out (recipes: --no-ds.share_prompts)"
-ROUNDING = 0.1  # nats a token on average: bf16 has a tenth of it, a model that loses its prompt some nats
+ROUNDINGS = 8  # of a logit, on average over tokens; a model that sees the other answers too has more
+SLACK = 1e-4  # nats: fp32 sums in another order
 PADDING = -1
 
 
@@ -91,10 +92,10 @@ def _alike(one: list[int], other: list[int]) -> int:
     return max(different - 1, 0)
 
 
-def refuse_another_model(found: Tensor, plain: Tensor, labelled: Tensor) -> None:
+def refuse_another_model(found: Tensor, alone: Tensor, labelled: Tensor, dtype: torch.dtype) -> None:
     """Some models remember or place tokens in a way that a mask of attention does not tell."""
-    difference = (found - plain)[labelled].abs().mean()
-    if not bool(difference <= ROUNDING):
+    difference = (found - alone)[labelled].abs().mean()
+    if not bool(difference <= ROUNDINGS * torch.finfo(dtype).eps + SLACK):
         raise UserError(
             f"with shared prompts this model gives tokens log-probabilities that differ by {difference:.2g} nats on "
             f"average from those of rollouts alone: it does not read a mask of attention as it stands. {REMEDY}"
