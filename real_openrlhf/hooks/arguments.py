@@ -300,13 +300,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
         )
-    if args.ds.share_prompts and (args.ds.packing_samples or not args.ds.logit_free):
-        raise UserError("--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples")
-    if args.ds.share_prompts and args.ds.attn_implementation not in ("sdpa", "eager"):
-        raise UserError(
-            f"--ds.share_prompts masks attention, which {args.ds.attn_implementation} does not take. Use "
-            "--ds.attn_implementation sdpa, or leave it out"
-        )
+    _check_shared_prompts(args.ds)
     if args.ds.attn_implementation == "flash_attention_torch" and args.ds.ring_attn_size > 1:
         raise UserError(
             "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
@@ -335,6 +329,16 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
     return args
+
+
+def _check_shared_prompts(ds: SimpleNamespace) -> None:
+    if ds.share_prompts and (ds.packing_samples or not ds.logit_free):
+        raise UserError("--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples")
+    if ds.share_prompts and ds.attn_implementation not in ("sdpa", "eager"):
+        raise UserError(
+            f"--ds.share_prompts masks attention, which {ds.attn_implementation} does not take. Use "
+            "--ds.attn_implementation sdpa, or leave it out"
+        )
 
 
 def _take_agent(args: SimpleNamespace) -> None:

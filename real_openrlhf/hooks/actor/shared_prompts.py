@@ -33,10 +33,8 @@ class SharedPrompts:
     def attention(self, dtype: torch.dtype) -> Tensor:
         """What is added to attention's scores: (rows, 1, queries, keys)."""
         mine = self.owner[:, :, None] == self.owner[:, None, :]
-        seen = (mine | (self.owner == 0)[:, None, :]).tril()
-        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(
-            ~seen, torch.finfo(dtype).min
-        )[:, None]
+        unseen = ~(mine | (self.owner == 0)[:, None, :]).tril()[:, None]
+        return torch.zeros(unseen.shape, dtype=dtype, device=unseen.device).masked_fill(unseen, torch.finfo(dtype).min)
 
     def as_before(self, table: Tensor) -> Tensor:
         """(rows, length, values) as (rollouts, tokens, values); 0 for what is not attended to."""

@@ -13,7 +13,7 @@ from real_openrlhf.training.tasks.warm_up import WarmUp
 TINY: dict[str, type[TinyTask]] = {"reverse": ReverseTask, "sums": SumsTask}
 PRETRAINED = {
     "needle_haystack": GymTask(
-        "needle_haystack", ("min_num_statements=3", "max_num_statements=5"), WarmUp(10, 16, 1e-4)
+        "needle_haystack", ("min_num_statements=3", "max_num_statements=5"), WarmUp(6, 16, 1e-4)
     )
 }
 TASKS = (*TINY, *PRETRAINED)
