@@ -300,7 +300,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
         )
-    _check_shared_prompts(args.ds)
+    _check_shared_prompts(args)
     if args.ds.attn_implementation == "flash_attention_torch" and args.ds.ring_attn_size > 1:
         raise UserError(
             "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
@@ -331,10 +331,17 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     return args
 
 
-def _check_shared_prompts(ds: SimpleNamespace) -> None:
-    if ds.share_prompts and (ds.packing_samples or not ds.logit_free):
+def _check_shared_prompts(args: SimpleNamespace) -> None:
+    ds = args.ds
+    if not ds.share_prompts:
+        return
+    if ds.packing_samples or not ds.logit_free:
         raise UserError("--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples")
-    if ds.share_prompts and ds.attn_implementation not in ("sdpa", "eager"):
+    if args.data.max_images_per_prompt > 0:
+        raise UserError("--ds.share_prompts does not go with images. Leave it or --data.max_images_per_prompt out")
+    if args.actor.aux_loss_coef > 1e-8:  # upstream's own bound
+        raise UserError("--ds.share_prompts would count prompts once in --actor.aux_loss_coef. Leave one of them out")
+    if ds.attn_implementation not in ("sdpa", "eager"):
         raise UserError(
             f"--ds.share_prompts masks attention, which {ds.attn_implementation} does not take. Use "
             "--ds.attn_implementation sdpa, or leave it out"

@@ -58,14 +58,14 @@ class LogitFreeHead:
         if attention_mask is not None:
             labels = labels.masked_fill(attention_mask == 0, IGNORED)
         plain = partial(self.tables, labels, entropy, partial(model, *inputs, attention_mask=attention_mask, **named))
-        if not self.shares_prompts:
+        if not self.shares_prompts or attention_mask is None:
             return plain()
         expected = None
         if not self.sharing_checked:
             with torch.no_grad():
                 expected = plain()["logits"][..., 0]
-        layout = share(*inputs, attention_mask)
-        tokens, positions = map(layout.laid_out, (*inputs, named["position_ids"]))
+        layout = share(inputs[0], attention_mask)
+        tokens, positions = layout.laid_out(inputs[0]), layout.laid_out(named["position_ids"])
         mask = layout.attention(self.layer.weight.dtype)
         forward = partial(model, tokens, attention_mask=mask, position_ids=positions)
         output = self.tables(layout.laid_out(labels, IGNORED), entropy, forward)
