@@ -25,7 +25,8 @@ from real_openrlhf.probe import ProbeFailed, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 GB = 2**30
-MAKE_ANEW = "make the environment anew: setup_env.sh cpu|gpu"
+SET_UP = "bash examples/scripts/setup_env.sh"
+MAKE_ANEW = f"delete the environment, then run {SET_UP} cpu (or gpu)"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def check_python() -> Iterator[Check]:
     if (3, 11) <= sys.version_info[:2] <= (3, 12):
         yield Check("python", OK, found)
     else:
-        yield Check("python", FAIL, found, "use Python 3.11 or 3.12")
+        yield Check("python", FAIL, found, f"install Python 3.11 or 3.12, then run {SET_UP} cpu (or gpu)")
 
 
 def pins() -> dict[str, str]:
@@ -67,11 +68,6 @@ def installed_version(package: str) -> str | None:
     return None
 
 
-def _release(version: str) -> str:
-    """Without what comes behind a plus: PyTorch's build for CPU is 2.13.0+cpu."""
-    return version.partition("+")[0]
-
-
 NOT_NEEDED = ("flash-attn",)  # OpenRLHF asks for it, and nothing here imports it
 
 
@@ -80,8 +76,8 @@ def check_packages() -> Iterator[Check]:
         if package in NOT_NEEDED:
             continue
         found = installed_version(package)
-        install = f"pip install --no-deps {package}=={wanted}, or setup_env.sh for all of them"
-        if found and _release(found) == _release(wanted):
+        install = f"run pip install --no-deps {package}=={wanted}; {SET_UP} installs all packages"
+        if found and found.partition("+")[0] == wanted.partition("+")[0]:  # PyTorch's build for CPU is 2.13.0+cpu
             yield Check(package, OK, found)
         elif found:
             level = FAIL if package == "openrlhf" else WARN
@@ -104,34 +100,30 @@ def check_patches() -> Iterator[Check]:
 
 
 def check_devices() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json, torch\n"
-            "from deepspeed.accelerator import get_accelerator\n"
-            "cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]\n"
-            "print(json.dumps({'torch': torch.__version__, 'built for': torch.version.cuda,\n"
-            "                  'accelerator': get_accelerator().device_name(),\n"
-            "                  'cuda': [(gpu.name, gpu.total_memory) for gpu in cuda]}))",
-            timeout=120,
-        )
-    except ProbeFailed as error:
-        yield Check("devices", FAIL, f"torch and deepspeed: {error}", MAKE_ANEW)
-        return
+    answer = probe(
+        "import json, torch\n"
+        "from deepspeed.accelerator import get_accelerator\n"
+        "cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]\n"
+        "print(json.dumps({'torch': torch.__version__, 'built for': torch.version.cuda,\n"
+        "                  'accelerator': get_accelerator().device_name(),\n"
+        "                  'cuda': [(gpu.name, gpu.total_memory) for gpu in cuda]}))",
+        timeout=120,
+    )
     cuda, built_for = answer["cuda"], answer["built for"]
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
         yield _compiler()
     elif not nvidia.gpu_count():
-        yield Check("devices", OK, f"no GPU: CPU training on {len(os.sched_getaffinity(0))} cores")
+        yield Check("devices", OK, f"no GPU; training on {len(os.sched_getaffinity(0))} CPU cores")
     elif built_for:
         found, _, todo = nvidia.why_torch_sees_none(built_for).partition(". ")
         yield Check("devices", FAIL, found, todo)
     else:
         found = f"nvidia-smi sees {nvidia.gpu_count()} GPUs, torch {answer['torch']} is built for CPU"
-        yield Check("devices", FAIL, found, "make the environment for them: setup_env.sh gpu")
+        yield Check("devices", FAIL, found, f"run {SET_UP} gpu")
     expected = "cuda" if cuda else "cpu"
     level = OK if answer["accelerator"] == expected else FAIL
-    todo = "" if level == OK else f"set DS_ACCELERATOR={expected}"
+    todo = "" if level == OK else f"type export DS_ACCELERATOR={expected}"
     yield Check("deepspeed device", level, answer["accelerator"], todo)
 
 
@@ -140,9 +132,14 @@ def _compiler() -> Check:
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "cc", "clang")), "")
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not shutil.which(compiler):
-        return Check("C compiler", FAIL, "none", "install gcc")
+        return Check("C compiler", FAIL, "none", "install gcc (on Debian: apt install gcc)")
     if not header.exists():
-        return Check("C compiler", FAIL, f"{compiler}, without {header}", "install Python's headers (python3-dev)")
+        return Check(
+            "C compiler",
+            FAIL,
+            f"{compiler}, without {header}",
+            "install Python's headers (on Debian: apt install python3-dev)",
+        )
     return Check("C compiler", OK, f"{compiler}, and Python's headers")
 
 
@@ -162,20 +159,20 @@ def _at_least(name: str, good: bool, found: str, todo: str, otherwise: str = WAR
 
 def check_room() -> Iterator[Check]:
     memory = available_memory()
-    todo = "close other programs: a CPU run takes about 1 GB for each role (policy, vLLM engine, reference, trainer)"
+    todo = "close other programs: a CPU run needs about 1 GB for each of policy, vLLM engine, reference and trainer"
     yield _at_least("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo)
     places = {os.stat(place).st_dev: place for place in (tempfile.gettempdir(), os.getcwd())}
     for place in places.values():
         free = shutil.disk_usage(place).free
-        todo = "free some: checkpoints go to the run folder, Ray's logs and spilled objects to /tmp"
+        todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
         found = f"{free / GB:.0f} GB free at {place}"
         yield _at_least("disk", free >= 10 * GB, found, todo, otherwise=WARN if free >= GB else FAIL)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
-    todo = "Ray's object store will be slow: in Docker, run with --shm-size=8g"
+    todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
     yield _at_least("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     endless = files == resource.RLIM_INFINITY
-    todo = "raise the hard limit: ulimit -Hn 65536"
+    todo = "as root, raise the hard limit: ulimit -Hn 65536"
     yield _at_least("open files", endless or files >= 8192, "no limit" if endless else str(files), todo)
 
 
@@ -183,52 +180,38 @@ def check_room() -> Iterator[Check]:
 
 
 def check_ray() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json, ray\n"
-            "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False,"
-            " logging_level='ERROR')\n"
-            "value = ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60)\n"
-            "ray.shutdown()\n"
-            "print(json.dumps({'value': value}))",
-            timeout=120,
-        )
-        yield Check("ray start", OK if answer["value"] == 1 else FAIL, "a local cluster started and ran a task")
-    except ProbeFailed as error:
-        todo = "read /tmp/ray/session_latest/logs; a full /tmp, a proxy or no free port are the usual reasons"
-        yield Check("ray start", FAIL, str(error), todo)
+    probe(
+        "import ray\n"
+        "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
+        "assert ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60) == 1\n"
+        "ray.shutdown()\n"
+        "print('{}')",
+        timeout=120,
+    )
+    yield Check("ray start", OK, "a local cluster started and ran a task")
 
 
 def check_vllm() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json, vllm\n"
-            "from vllm import LLM\n"
-            "from vllm.platforms import current_platform\n"
-            "print(json.dumps({'version': vllm.__version__, 'device': current_platform.device_type}))",
-            timeout=180,
-        )
-        yield Check("vllm import", OK, f"{answer['version']} for {answer['device']}")
-    except ProbeFailed as error:
-        yield Check("vllm import", FAIL, str(error), MAKE_ANEW)
+    answer = probe(
+        "import json, vllm\n"
+        "from vllm import LLM\n"
+        "from vllm.platforms import current_platform\n"
+        "print(json.dumps({'version': vllm.__version__, 'device': current_platform.device_type}))",
+        timeout=180,
+    )
+    yield Check("vllm import", OK, f"{answer['version']} for {answer['device']}")
 
 
 def check_verifier() -> Iterator[Check]:
-    try:
-        answer = probe(
-            "import json\n"
-            "from real_openrlhf.rewards.verifier.verdict import verify\n"
-            r"verdict = verify(r'\boxed{(x+1)^2}', 'x^2+2x+1')" + "\n"
-            "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
-            timeout=60,
-        )
-    except ProbeFailed as error:
-        yield Check(
-            "verifier", FAIL, str(error), "pip install --no-deps math-verify (and what it needs), or setup_env.sh"
-        )
-        return
+    answer = probe(
+        "import json\n"
+        "from real_openrlhf.rewards.verifier.verdict import verify\n"
+        r"verdict = verify(r'\boxed{(x+1)^2}', 'x^2+2x+1')" + "\n"
+        "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
+        timeout=60,
+    )
     right = (answer["score"], answer["reason"]) == (1.0, "algebra")
-    todo = "" if right else "raise REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB"
+    todo = "" if right else "set REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB to a larger number"
     yield Check("verifier", OK if right else FAIL, f"(x+1)^2 = x^2+2x+1: {answer['score']}, {answer['reason']}", todo)
 
 
@@ -241,13 +224,30 @@ QUICK: tuple[Callable[[], Iterator[Check]], ...] = (
     check_verifier,
 )
 SLOW: tuple[Callable[[], Iterator[Check]], ...] = (check_vllm, check_ray)
+# The name of a check whose process fails, and what to do then.
+ADVICE = {
+    check_devices: ("devices", MAKE_ANEW),
+    check_vllm: ("vllm import", MAKE_ANEW),
+    check_ray: (
+        "ray start",
+        "read /tmp/ray/session_latest/logs; usual reasons are a full /tmp, a proxy, or no free port",
+    ),
+    check_verifier: ("verifier", f"run {SET_UP} cpu (or gpu), which installs math-verify and what it needs"),
+}
+
+
+def results(check: Callable[[], Iterator[Check]]) -> list[Check]:
+    try:
+        return list(check())
+    except ProbeFailed as error:
+        name, todo = ADVICE[check]
+        return [Check(name, FAIL, str(error), todo)]
 
 
 def examine(quick: bool) -> Iterator[Check]:
     """The checks run side by side; their results come in a fixed order, each as soon as it is known."""
-    chosen = QUICK if quick else QUICK + SLOW
     with ThreadPoolExecutor(2) as pool:
-        for checks in pool.map(lambda check: list(check()), chosen):
+        for checks in pool.map(results, QUICK if quick else QUICK + SLOW):
             yield from checks
 
 
@@ -267,6 +267,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"ok": failures == 0, "checks": [asdict(check) for check in checks]}, indent=1))
     else:
-        skipped = "; Ray and vLLM were not tried (--quick)" if args.quick else ""
-        print(f"{failures} to repair, {warnings} to look at, {len(checks) - failures - warnings} ok{skipped}")
+        skipped = "; --quick leaves out Ray and vLLM" if args.quick else ""
+        print(f"{failures} failed, {warnings} warnings, {len(checks) - failures - warnings} ok{skipped}")
     return 1 if failures else 0

@@ -8,7 +8,7 @@ from typing import Any
 def whole(text: str) -> int:
     """For `type=`: 0, 1, 2 ..."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 

@@ -7,7 +7,6 @@ See patches/README.md for why the series is applied on disk, and for `git apply`
 
 import argparse
 import importlib.util
-import json
 import os
 import shutil
 import socket
@@ -15,7 +14,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.errors import UserError
 from real_openrlhf.patch_tool.replace_files import locked, write
 from real_openrlhf.patch_tool.series import (
@@ -26,61 +24,49 @@ from real_openrlhf.patch_tool.series import (
     Series,
     file_states,
     load_series,
-    read,
-    sha256_of,
-    transformed,
+    proven,
 )
 from real_openrlhf.patch_tool.target import (
     REINSTALL,
-    Target,
-    changed_outside,
     find_target,
-    refuse_other_version,
     refuse_unknown,
 )
-from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff
 
 
-def _move(root: Path | None, want: str) -> tuple[Target, Series, int]:
-    """Bring every touched file to the state `want`; files that are there already stay as they are."""
+def _move(root: Path | None, want: str, moved: str, already: str) -> int:
+    """Bring every touched file to the state `want`; those that are there already stay as they are. Returns how many
+    files changed."""
     series = load_series()
     target = find_target(root, series)
-    refuse_other_version(target)
     with locked(target.root):
         states = file_states(target.root, series)
-        if all(state == want for state in states.values()):
-            return target, series, 0
-        if target.foreign:
-            raise UserError(target.foreign)
-        refuse_unknown(target, states)
-        diffs = series.diffs()
-        if want == BEFORE:
-            diffs = [diff.reverse() for diff in reversed(diffs)]
         paths = {path for path, state in states.items() if state != want}
-        contents = transformed(target.root, paths, diffs, series, want)
-        write(target.root, contents)
-    return target, series, len(contents)
+        if paths:
+            if target.foreign:
+                raise UserError(target.foreign)
+            refuse_unknown(target, states)
+            diffs = series.diffs()
+            if want == BEFORE:
+                diffs = [diff.reverse() for diff in reversed(diffs)]
+            write(target.root, proven(target.root, paths, diffs, series, want))
+    print(f"{series.name}: {moved if paths else already} in {target.root} ({_size(series)})")
+    return len(paths)
 
 
 def apply(root: Path | None = None) -> int:
-    """Apply the series; returns how many files changed."""
-    target, series, changed = _move(root, AFTER)
-    print(f"{series.name}: {'applied' if changed else 'was applied already'} in {target.root} ({_size(series)})")
-    return changed
+    """Apply the series."""
+    return _move(root, AFTER, "applied", "was applied already")
 
 
 def revert(root: Path | None = None) -> int:
-    """Take the series off, byte-identical to the release; returns how many files changed."""
-    target, series, changed = _move(root, BEFORE)
-    print(f"{series.name}: {'reverted' if changed else 'was not applied'} in {target.root}")
-    return changed
+    """Take the series off, byte-identical to the release."""
+    return _move(root, BEFORE, "reverted", "was not applied")
 
 
 def export(folder: Path, root: Path | None = None) -> None:
     """Write a patched copy of openrlhf, and this package beside it, for Ray's working_dir on foreign clusters."""
     series = load_series()
     target = find_target(root, series)
-    refuse_other_version(target)
     folder = folder.expanduser().resolve()
     taken = [name for name in ("openrlhf", "real_openrlhf") if (folder / name).exists()]
     if taken:
@@ -94,7 +80,7 @@ def export(folder: Path, root: Path | None = None) -> None:
             shutil.copytree(PACKAGE, half / "real_openrlhf", ignore=skip)
             shutil.copytree(series.folder, half / "real_openrlhf/patches" / series.name, dirs_exist_ok=True)
             paths = {path for path, state in file_states(half, series).items() if state == BEFORE}
-            write(half, transformed(half, paths, series.diffs(), series, AFTER))
+            write(half, proven(half, paths, series.diffs(), series, AFTER))
             for name in ("real_openrlhf", "openrlhf"):
                 os.rename(half / name, folder / name)
     except OSError as error:
@@ -106,7 +92,6 @@ def status(root: Path | None = None) -> int:
     """Print what state the files are in; 0 applied, 1 not applied, 2 unknown."""
     series = load_series()
     target = find_target(root, series)
-    refuse_other_version(target)
     states = file_states(target.root, series)
     word, code = _verdict(set(states.values()))
     print(f"{series.name}: {word} in {target.root} ({_size(series)})")
@@ -116,8 +101,6 @@ def status(root: Path | None = None) -> int:
             print(f"  changed by something else, or by another series: {path}{gone}")
     if code == 2:
         print(f"  to start afresh: {REINSTALL}, then `real-openrlhf patch apply`")
-    for path in changed_outside(target, series):
-        print(f"  note: {path} differs from the release, and no patch of this series touches it")
     return code
 
 
@@ -129,26 +112,6 @@ def _verdict(kinds: set[str]) -> tuple[str, int]:
     if kinds == {BEFORE}:
         return "not applied", 1
     return "partly applied: run apply or revert to finish", 1
-
-
-def record(root: Path) -> None:
-    """Write the series' files.json from an unpatched release; for whoever edits the patches."""
-    series = load_series()
-    target = find_target(root, series)
-    refuse_other_version(target)
-    try:
-        diffs = series.diffs()
-        before = {diff.path: read(target.root / diff.path) for diff in diffs}
-        after = dict(before)
-        for diff in diffs:
-            after[diff.path] = apply_diff(after[diff.path], diff)
-    except DoesNotFit as error:
-        raise UserError(f"{error}. Is {target.root} the unpatched release {OPENRLHF_VERSION}?") from error
-    fingerprints = {
-        path: {"before": sha256_of(before[path]), "after": sha256_of(after[path])} for path in sorted(before)
-    }
-    (series.folder / "files.json").write_text(json.dumps(fingerprints, indent=1) + "\n")
-    print(f"{series.name}: recorded {_size(series)}")
 
 
 def _size(series: Series) -> str:
@@ -192,8 +155,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("revert", parents=[where], help="restore the release, byte for byte")
     exporting = actions.add_parser("export", parents=[where], help="write a patched copy for Ray's working_dir")
     exporting.add_argument("folder", type=Path, metavar="DIR")
-    recording = actions.add_parser("record", help="for maintainers: write files.json from an unpatched release")
-    recording.add_argument("--root", type=Path, required=True, help="folder that contains the unpatched openrlhf/")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -201,12 +162,8 @@ def run(args: argparse.Namespace) -> int:
         return status(args.root)
     if args.action == "export":
         export(args.folder, args.root)
-    elif args.action == "apply":
-        apply(args.root)
-    elif args.action == "revert":
-        revert(args.root)
     else:
-        record(args.root)
+        (apply if args.action == "apply" else revert)(args.root)
     return 0
 
 

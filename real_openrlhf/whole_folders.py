@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from real_openrlhf.files import sha256, write_json, write_text
+from real_openrlhf.files import sha256, write_json
 
 MANIFEST = "manifest.json"
 Files = dict[str, tuple[int, str]]  # name -> size, SHA-256
@@ -76,11 +76,6 @@ def newest_first(folder: Path) -> list[Path]:
         return (manifest(path) or {"global_step": -1})["global_step"], path.stat().st_mtime
 
     return sorted((path for path in folder.glob("*") if path.is_dir() and path.name[0] != "."), key=age, reverse=True)
-
-
-def point_to(place: Path) -> None:
-    """OpenRLHF's and DeepSpeed's own tools look for the newest one in the file `latest`."""
-    write_text(place.parent / "latest", [place.name])
 
 
 def size_of(folders: Sequence[Path]) -> int:

@@ -7,9 +7,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from real_openrlhf.recipes.records import flags_of
 from real_openrlhf.report.curves import VALIDATION, series, validation_sets
 from real_openrlhf.report.read_runs import Run, read_runs
-from real_openrlhf.report.settings import flags_of
 
 RATE = "--actor.adam.lr"
 BATCH = "--train.batch_size"
@@ -23,7 +23,7 @@ def best_rates(runs: list[Run]) -> dict[str, float]:
     ends: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         curve = series(run, VALIDATION, sets)
-        flags = flags_of(run)
+        flags = flags_of(run.meta)
         if run.seed in TUNING and run.counted and curve is not None and flags.get(BATCH, UPDATES[0]) in UPDATES:
             ends[run.algo][flags[RATE]].append(float(curve.values[-1]))
     return {

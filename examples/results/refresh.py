@@ -112,7 +112,7 @@ def table(name: str, stem: str) -> str:
     (comparison,) = compare(runs, across)
     others = {
         "map": lambda comparison: maps.cells(comparison, across),
-        "cell-pairs": lambda comparison: maps.pairs_in_cells(comparison, across),
+        "cell-pairs": lambda comparison: maps.pairs(comparison, across),
         "pairs": maps.pairs,
     }
     made = others.get(stem, getattr(tables, stem, None))(comparison)

@@ -41,7 +41,7 @@ decide_mode() { # for `any`
         MODE=gpu
     else
         MODE=cpu
-        say "no GPU here and no environment in $VENV: making the one for CPU"
+        say "nvidia-smi finds no GPU: making an environment for CPU in $VENV"
     fi
 }
 
@@ -77,7 +77,7 @@ choose_python() {
         echo "$candidate"
         return
     done
-    die "Python 3.11 or 3.12 is needed, and none of these is one: ${candidates[*]}." \
+    die "found no Python 3.11 or 3.12: tried ${candidates[*]}." \
         "Install Python 3.11, or name one: REAL_PYTHON=/path/to/python3.11."
 }
 
@@ -87,8 +87,8 @@ no_room() { # GB that the environment takes while it is made; says so where they
     free=$(df -Pk "$VENV" | awk 'NR == 2 { print $4 }')
     missing=$(($1 * 1048576 - used))
     [ "$free" -lt "$missing" ] &&
-        echo "$VENV needs $(((missing + 1048575) / 1048576)) GB of free space, and there is $((free / 1048576)) GB." \
-            "Free some, or name another place with REAL_VENV."
+        echo "$VENV needs $(((missing + 1048575) / 1048576)) GB, and $((free / 1048576)) GB are free there." \
+            "Free some space, or name another folder: REAL_VENV=/larger/disk/venv."
 }
 
 LACKS=()
@@ -98,25 +98,26 @@ ask_for_gpus() { # what NVIDIA's GPUs and the pinned wheels need; $1: the Python
     local glibc driver cuda least
     glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || true
     printf '%s\n' "glibc 2.28" "${glibc:-none}" | sort -CV ||
-        lacks "The wheels need glibc 2.28, and here is ${glibc:-none}. Use a newer system, or the container."
+        lacks "The wheels need glibc 2.28 or newer, and this system has ${glibc:-none}. Use a newer system, or the" \
+            "container."
     [ -z "${REAL_GPU_ELSEWHERE:-}" ] || return 0
     if has_gpu; then
         driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1) || true
         cuda=$(nvidia-smi | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p' | head -n 1) || true
         [ "${driver%%.*}" -ge 580 ] || [ "${cuda:-0}" -ge 13 ] || # a compat package raises the second
-            lacks "The driver is $driver, and CUDA 13 needs 580. Update it, or on a data-centre GPU install" \
-                "cuda-compat-13-0 and put its folder on LD_LIBRARY_PATH."
+            lacks "The NVIDIA driver is $driver, and CUDA 13 needs 580 or newer. Update it, or on a data-centre GPU" \
+                "install cuda-compat-13-0 and put its folder on LD_LIBRARY_PATH."
         least=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | sort -V | head -n 1) || true
         [[ $least != [0-9]* ]] || [ "${least%%.*}" -ge 8 ] || # an old driver does not know the question
-            lacks "A GPU has compute capability $least, and bf16 needs 8.0. Use an A100 or newer."
+            lacks "A GPU has compute capability $least, and bf16 needs 8.0 or higher. Use an A100 or newer."
     else
-        lacks "nvidia-smi finds no GPU. To train without one: setup_env.sh cpu. On a login node of machines that have" \
-            "them: set REAL_GPU_ELSEWHERE=1."
+        lacks "nvidia-smi finds no GPU. To train without a GPU, run setup_env.sh cpu. On a login node of a GPU" \
+            "cluster, set REAL_GPU_ELSEWHERE=1."
     fi
     command -v ${CC:-gcc cc clang} >/dev/null || # Triton compiles what starts its kernels
         lacks "There is no C compiler${CC:+ $CC}. Install gcc (on Debian: apt install gcc)."
     [ -z "$1" ] || [ -e "$("$1" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
-        lacks "$1 has no Python.h, which Triton compiles with. Install its headers (on Debian: apt install" \
+        lacks "$1 has no Python.h, which Triton needs. Install Python's headers (on Debian: apt install" \
             "python$(version_of "$1")-dev)."
 }
 
@@ -127,7 +128,7 @@ ask_all() {
     if mkdir -p "$VENV" 2>/dev/null && [ -w "$VENV" ]; then
         ! room=$(no_room "$ROOM_GB") || lacks "$room"
     else
-        lacks "cannot write to $VENV. Name another place with REAL_VENV."
+        lacks "cannot write to $VENV. Name another folder: REAL_VENV=/path/to/venv."
     fi
     python=$found
     [ ${#LACKS[@]} -gt 0 ] || return 0
@@ -135,8 +136,8 @@ ask_all() {
     [ ${#LACKS[@]} -gt 1 ] || die "${LACKS[0]%%. *}." "${LACKS[0]#*. }"
     printf 'setup_env: error: %d things are missing, and nothing was downloaded.\n' ${#LACKS[@]} >&2
     printf '  - %s\n' "${LACKS[@]}" >&2
-    [ "$MODE" = cpu ] || echo "  The Dockerfile makes an image that has all but GPUs and driver, from" \
-        "nvidia/cuda:13.0.0-base-ubuntu24.04: docs/gpu.md." >&2
+    [ "$MODE" = cpu ] || echo "  Or build the Dockerfile: its image has all of this but the GPUs and their driver." \
+        "See docs/gpu.md." >&2
     exit 1
 }
 
@@ -153,17 +154,17 @@ no_answer() {
 
 explain() { # what failed; the reason from what pip or uv logged in this step
     if logged -qi 'no space left on device'; then
-        die "the disk is full." "Free some space and run this again."
+        die "the disk of $VENV is full." "Free some space and run this again."
     elif no_answer; then
         die "$1 failed: a package index does not answer." \
             "Check the network and 'pip config list', then run this again."
     elif [ "$MODE" = gpu ] && logged -q 'torch==[0-9.]*+cpu'; then
         die "pip's settings offer a PyTorch without CUDA." \
-            "Take its wheels for CPU out of them ('pip config list', PIP_FIND_LINKS), and run this again."
+            "Remove its CPU wheels from these settings ('pip config list', PIP_FIND_LINKS), then run this again."
     fi
     local reason
     reason=$(logged -iE '^ *(error|cause)' | sed -n 's/^ *//;1p;1!{$p}' | paste -sd ' ') || true
-    die "$1 failed: ${reason:-$(tail -n 1 "$LOG")}" "See the log, and run this again."
+    die "$1 failed: ${reason:-$(tail -n 1 "$LOG")}" "Read the log, then run this again."
 }
 
 # In a process group of its own, so that stopping this script stops what uv has started, a compiler too.
@@ -183,7 +184,7 @@ has() { "$PYTHON" -c 'import sys; from importlib.metadata import version; versio
 install_uv() { # pip brings it and lends it its settings
     local wanted pip
     wanted=$(grep -o '^uv==[^ ]*' "$REQUIREMENTS")
-    step "uv, which installs the rest"
+    step "installing uv, which installs the rest"
     pip=$("$PYTHON" "$ROOT/requirements/bundled_pip.py" 2>>"$LOG") || explain "looking for pip"
     UV_FLAGS=(--index-strategy unsafe-best-match) # as pip chooses
     has uv && [ "$("$VENV/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "${wanted#uv==}" ] ||
@@ -196,20 +197,21 @@ install_cpu() {
     local torch room index=()
     torch=$(grep '^torch==' "$REQUIREMENTS")
     [ -z "${REAL_TORCH_INDEX:-}" ] || index=(--index "$REAL_TORCH_INDEX")
-    step "$torch+cpu"
+    step "installing $torch+cpu"
     if ! uv --no-deps "${index[@]}" "$torch+cpu"; then
         logged -q 'No solution found' && [ -z "${REAL_TORCH_INDEX:-}" ] || explain "installing $torch+cpu"
         ! room=$(no_room 10) || die "${room%%. *}." "${room#*. }"
-        step "$torch, which brings CUDA, 3 GB more: your package index has no build for CPU (or set REAL_TORCH_INDEX)"
+        step "installing $torch with CUDA, 3 GB more: your package index has no CPU build. Set REAL_TORCH_INDEX to one" \
+            "that has"
         uv --override "$REQUIREMENTS" "$torch" || explain "installing $torch"
     fi
-    step "the other packages of requirements/cpu.txt"
+    step "installing the other packages of requirements/cpu.txt"
     uv --no-deps -r "$REQUIREMENTS" || explain "installing the packages"
 }
 
 install_gpu() {
     local reason
-    step "the packages of requirements/gpu.txt: $(sed -n 's/^# Download: //p' "$REQUIREMENTS") to download"
+    step "installing the packages of requirements/gpu.txt: $(sed -n 's/^# Download: //p' "$REQUIREMENTS") to download"
     # DeepSpeed alone has no wheel; it is plain Python
     uv --no-deps --require-hashes --only-binary :all: --no-binary deepspeed -r "$REQUIREMENTS" ||
         explain "installing the packages"
@@ -225,12 +227,12 @@ finish_if_right
 ask_all
 exec 9<"$VENV"
 if ! flock -n 9; then
-    say "another run works on $VENV: waiting for it"
+    say "another setup_env.sh works on $VENV: waiting for it"
     flock 9
     finish_if_right
 fi
 [ -f "$STATE" ] || [ -z "$(ls -A "$VENV")" ] ||
-    die "$VENV was not made by this script." "Delete it, or name another place with REAL_VENV."
+    die "$VENV was not made by this script." "Delete it, or name another folder: REAL_VENV=/path/to/venv."
 if supported "$(version_of "$PYTHON")" && [ "$(sed -n 2p "$STATE" 2>/dev/null)" = "$(purpose)" ]; then
     : >"$LOG"
     step "completing $VENV"
@@ -239,7 +241,8 @@ else
     find "$VENV" -mindepth 1 -maxdepth 1 ! -name "${STATE##*/}" -exec rm -rf {} +
     : >"$LOG"
     step "making $VENV ($MODE, $("$python" --version))"
-    "$python" -m venv --without-pip "$VENV" >>"$LOG" 2>&1 || die "python -m venv failed." "Name another Python with REAL_PYTHON."
+    "$python" -m venv --without-pip "$VENV" >>"$LOG" 2>&1 ||
+        die "$python -m venv failed." "Name another Python: REAL_PYTHON=/path/to/python3.11."
 fi
 { echo incomplete && purpose; } >"$STATE"
 export TMPDIR=$VENV/tmp UV_CACHE_DIR=$VENV/tmp/uv # a small /tmp stops nothing; what a killed run unpacked is used
@@ -249,17 +252,18 @@ rm -rf "$VENV"/lib/python3*/site-packages/openrlhf # another series may be on it
 
 install_uv
 "install_$MODE"
-step "real_openrlhf, and its patches to OpenRLHF"
+step "installing real_openrlhf, and patching OpenRLHF"
 uv --no-deps --no-build-isolation -e "$ROOT" || explain "installing real_openrlhf"
 "$PYTHON" "$ROOT/requirements/verify.py" "$REQUIREMENTS" >>"$LOG" 2>&1 ||
-    die "not what ${REQUIREMENTS#"$ROOT"/} asks for: $(tail -n 1 "$LOG")." "Run this again, or delete $VENV first."
+    die "the packages are not those of ${REQUIREMENTS#"$ROOT"/}: $(tail -n 1 "$LOG")." \
+        "Run this again, or delete $VENV first."
 patches apply >>"$LOG" 2>&1 || die "cannot patch OpenRLHF: $(tail -n 1 "$LOG")" "Delete $VENV and run this again."
 if [ -z "${REAL_GPU_ELSEWHERE:-}" ]; then
-    step "a first import of it all"
+    step "importing all packages once"
     "$PYTHON" "$ROOT/requirements/first_import.py" >>"$LOG" 2>&1 ||
-        die "the environment cannot be imported: $(tail -n 1 "$LOG")." "See the log."
+        die "a package cannot be imported: $(tail -n 1 "$LOG")." "Delete $VENV and run this again."
 fi
 rm -rf "$TMPDIR"
 state_if_right >"$STATE"
 finish_if_right
-die "the environment is not right though every step was." "Delete $VENV and run this again."
+die "files of the checkout or of $VENV changed while this script ran." "Run this again."

@@ -6,12 +6,6 @@ from pathlib import Path
 
 from real_openrlhf.answers.kept import Group, moments, read, short, steps
 
-CSS = """
-.answers td, .answers th { text-align: left; vertical-align: top; white-space: pre-wrap; min-width: 9rem }
-.answers td.n, .answers th.n { min-width: 0 } .answers p { white-space: pre-wrap }
-.right { color: #1a7f37 } .wrong { color: #d1242f }
-.bar { display: inline-block; height: .6rem; background: #1a7f37 } .down { background: #d1242f }
-"""
 ABOUT = (
     "Every evaluation keeps its first answer to the same few held-out questions, which a hash of their text chose. "
     "Below them stand two training groups with right and wrong answers, of the first and of the last step that kept "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from real_openrlhf import __version__
-from real_openrlhf.data import cleaning, contamination, gym
+from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.prompts import chat, load_tokenizer, token_ids
@@ -101,10 +101,12 @@ def prepare_training(args: argparse.Namespace) -> None:
         )
     matches, checked = _contamination(selection.kept, args.benchmarks, required=args.decontaminate)
     if args.decontaminate:
-        selection.keep(lambda problem: _match_objection(matches.get(problem.row)), cleaning.CONTAMINATED)
+        said = {row: f"{match.overlap:.0%} of {match.benchmark_id}" for row, match in matches.items()}
+        selection.keep(lambda problem: said.get(problem.row), cleaning.CONTAMINATED)
     if not selection.kept:
+        counts = ", ".join(f"{rows} {reason}" for reason, rows in selection.counts.most_common() if rows)
         raise UserError(
-            f"no row of {args.what} can be used: {_in_words(selection.counts)}. Name the right columns with "
+            f"no row of {args.what} can be used: {counts}. Name the right columns with "
             "--problem-column and --gold-column"
         )
 
@@ -161,13 +163,9 @@ def _length_objection(problem: Problem, tokenizer: "PreTrainedTokenizerBase", li
     return f"{length} tokens" if length > limit else None
 
 
-def _match_objection(match: contamination.Match | None) -> str | None:
-    return f"{match.overlap:.0%} of {match.benchmark_id}" if match else None
-
-
 def _contamination(
     problems: list[Problem], benchmarks: Path | None, required: bool
-) -> tuple[dict[int, contamination.Match], dict]:
+) -> tuple[dict[int, cleaning.Match], dict]:
     """The nearest benchmark problem of every contaminated one (by row), and a summary."""
     try:
         texts = [
@@ -179,15 +177,15 @@ def _contamination(
         if required or benchmarks:
             raise
         return {}, {"checked": False, "why": str(error)}
-    index = contamination.BenchmarkIndex(texts)
+    index = cleaning.BenchmarkIndex(texts)
     nearest_of_row = {
         problem.row: index.matches(problem.text) for problem in tqdm(problems, desc="n-grams", disable=None)
     }
     matches = {row: nearest[0] for row, nearest in nearest_of_row.items() if nearest}
     summary = {
         "checked": True,
-        "ngram": contamination.NGRAM,
-        "threshold": contamination.THRESHOLD,
+        "ngram": cleaning.NGRAM,
+        "threshold": cleaning.THRESHOLD,
         "problems": len(matches),
         "by_benchmark": dict(Counter(match.benchmark for match in matches.values())),
     }
@@ -198,10 +196,6 @@ def _write_manifest(out: Path, summary: dict, files: list[Path]) -> None:
     """Written last: where it stands, the files that it names are whole."""
     hashes = {file.name: sha256(file) for file in files}
     write_json(out.with_suffix(".manifest.json"), {"real_openrlhf": __version__, **summary, "sha256": hashes})
-
-
-def _in_words(counts: Counter) -> str:
-    return ", ".join(f"{rows} {reason}" for reason, rows in counts.most_common() if rows)
 
 
 def _print_report(summary: dict, out: Path) -> None:

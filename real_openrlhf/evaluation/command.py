@@ -11,10 +11,9 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation import paired
 from real_openrlhf.evaluation.engines import EngineSettings, Request, generate, sample_seed
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
-from real_openrlhf.evaluation.model import context_length, find_model, fingerprint
 from real_openrlhf.evaluation.results import summarise, table
 from real_openrlhf.evaluation.store import SampleStore
-from real_openrlhf.evaluation.tasks import Task, digest, read_tasks
+from real_openrlhf.evaluation.tasks import Task, context_length, digest, find_model, fingerprint, read_tasks
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
 from real_openrlhf.report.table_forms import to_markdown

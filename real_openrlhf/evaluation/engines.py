@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from real_openrlhf import engine_reason
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.training.launch import threads
+from real_openrlhf.training.launch.place import THREADS, threads_each
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -92,10 +92,9 @@ def generate(requests: list[Request], settings: EngineSettings, engines: int | N
     try:
         for _ in requests:
             yield _next(results, workers)
-    except BaseException as reason:  # a failure, Ctrl-C, or nobody wants more samples
+    except BaseException:  # a failure, Ctrl-C, or nobody wants more samples
         for worker in workers:
-            if not (isinstance(reason, EngineFailed) and worker.pid == reason.process):
-                worker.terminate()
+            worker.terminate()
         raise
     finally:
         for worker in workers:
@@ -120,29 +119,12 @@ def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
                 why = next(killed, f"ended with exit codes {codes}")
                 raise UserError(f"a vLLM engine {why}. {_CONTINUE}") from None
             continue
-        if isinstance(item, Failure):
-            raise EngineFailed(item)
+        if isinstance(item, str):  # an engine's last word
+            raise UserError(f"vLLM failed: {item}. {_CONTINUE}")
         return item
 
 
 _CONTINUE = "Finished samples are kept: the same command continues"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An engine's last word."""
-
-    process: int
-    message: str
-
-
-class EngineFailed(UserError):
-    """The process ends by itself: a signal in the middle of that leaves semaphores, and Python's tracker warns of them
-    after the error's line."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(f"vLLM failed: {failure.message}. {_CONTINUE}")
-        self.process = failure.process
 
 
 class _Stopped(BaseException):
@@ -167,7 +149,7 @@ def _engine(
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # nor a process within this one
         os.environ.setdefault("REAL_REPEATABLE_ENGINE", "1")  # samples are a function of their seeds
-        os.environ.setdefault(threads.VARIABLE, str(threads.shared(engines)))
+        os.environ.setdefault(THREADS, str(threads_each(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     with tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
@@ -178,8 +160,9 @@ def _engine(
         except _Stopped:
             return
         except Exception as error:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself, and leaves nothing behind
             traceback.print_exc()
-            results.put(Failure(os.getpid(), reason.read_text() if reason.exists() else first_line(error)))
+            results.put(reason.read_text() if reason.exists() else first_line(error))
 
 
 def _run_engine(results: "Queue", requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:

@@ -26,7 +26,10 @@ def find_grader(name: str, think: "Think") -> Grade:
     if name == "gym":
         require_gym()
     if name in VERIFIERS:
-        return lambda pairs: _verified(pairs, think, cast("Grader", name))
+        from real_openrlhf.rewards.verifier.verdict import verify_many
+
+        grader = cast("Grader", name)
+        return lambda pairs: verify_many(((one.response, task.label) for task, one in pairs), think, grader)
     reward = _reward_function(Path(name))
     return lambda pairs: (_rewarded(task, sample, reward) for task, sample in pairs)
 
@@ -37,12 +40,6 @@ def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], gra
     verdicts = tqdm(grader(pairs), "grading", len(pairs), unit="sample")
     graded = [Graded(sample, *verdict) for (_, sample), verdict in zip(pairs, verdicts, strict=True)]
     return [per_problem(task, graded[number * k : (number + 1) * k]) for number, task in enumerate(tasks)]
-
-
-def _verified(pairs: list[tuple[Task, Sample]], think: "Think", grader: "Grader") -> Iterator[tuple[float, str]]:
-    from real_openrlhf.rewards.verifier.verdict import verify_many
-
-    return verify_many(((sample.response, task.label) for task, sample in pairs), think, grader)
 
 
 def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]:

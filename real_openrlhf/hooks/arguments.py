@@ -47,7 +47,6 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.tau",
         type=float,
-        default=None,
         metavar="FLOAT",
         help="temperature of the scores, no unit; the weight of a rollout is below 1/tau (paper: 0.5 everywhere, 0.1 "
         f"collapses early; default: 0.5, {taus})",
@@ -113,7 +112,6 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.mismatch_limit",
         type=float,
-        default=None,
         metavar="FLOAT",
         help="ignore a rollout whose mean |log pi - log pi of vLLM| exceeds this, in nats a token. Needs a forward "
         "for every rollout's old log-probabilities, as --algo.real.old_log_probs always (default: none)",
@@ -121,14 +119,12 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.label_threshold",
         type=float,
-        default=None,
         metavar="FLOAT",
         help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
         "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, whose labels are for the log)",
     )
     group.add_argument(
         "--algo.real.labels",
-        default=None,
         metavar="FILE.py:NAME",
         help="a function that labels a prompt's rollouts: (rollouts) -> 1 positive, 0 negative or None ignored, for "
         "each (default: none, the threshold)",
@@ -136,15 +132,6 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
-    def add(name: str, text: str) -> None:
-        group.add_argument(
-            f"--algo.real.{name}",
-            default=SETTINGS[name],
-            type=float,
-            metavar="FLOAT",
-            help=f"{' and '.join(readers(name))} only: {text} (default: {SETTINGS[name]:g})",
-        )
-
     own = "; ".join(
         f"{name}: {setting}, {one.help} ({one.default})"
         for name, objective in OBJECTIVES.items()
@@ -153,20 +140,32 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algo.real.set",
         nargs="+",
-        default=None,
         metavar="NAME=VALUE",
         help=f"the objective's own settings. {own} (default: those in parentheses)",
     )
-    add("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy")
-    add("disco_kl_delta", "KL in nats per token without a penalty")
+    for name, text in (
+        ("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy"),
+        ("disco_kl_delta", "KL in nats per token without a penalty"),
+    ):
+        group.add_argument(
+            f"--algo.real.{name}",
+            default=SETTINGS[name],
+            type=float,
+            metavar="FLOAT",
+            help=f"{' and '.join(readers(name))} only: {text} (default: {SETTINGS[name]:g})",
+        )
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--train.max_steps", type=int, default=0, metavar="N", help="end after N rollout steps (default: 0 = all data)"
+        "--train.max_steps",
+        type=whole,
+        default=0,
+        metavar="N",
+        help="end after N rollout steps (default: 0 = all data)",
     )
     group.add_argument(
-        "--train.run_dir", default=None, metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
+        "--train.run_dir", metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     group.add_argument(
         "--train.keep_groups",
@@ -179,7 +178,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--train.hopeless_steps",
-        type=int,
+        type=whole,
         default=20,
         metavar="N",
         help="with --train.run_dir: end a run after N steps in a row in which no prompt has both labels, all "
@@ -216,7 +215,6 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--ds.head_dtype",
-        default=None,
         choices=["fp32", "model"],
         help="with --ds.logit_free: logits in fp32, or rounded to the model's format as its own head and vLLM do, "
         "which is closer to the sampler (default: model)",
@@ -258,7 +256,6 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--rollout.mismatch",
-        default=None,
         choices=["stop", "log", "off"],
         help="log how far the policy's log-probabilities are from vLLM's on the sampled tokens (mismatch/*), and "
         "warn if rounding cannot explain it. stop: also end the run if the two are unrelated; with "
@@ -274,14 +271,6 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then REAL's checks."""
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    if args.train.max_steps < 0:
-        raise UserError(
-            f"--train.max_steps {args.train.max_steps} is negative. Use a number of steps, or 0 for all data"
-        )
-    if args.train.hopeless_steps < 0:
-        raise UserError(
-            f"--train.hopeless_steps {args.train.hopeless_steps} is negative. Use a number of steps, or 0 for never"
-        )
     if args.train.hopeless == "end" and args.train.async_enable:
         raise UserError(
             "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
@@ -372,19 +361,17 @@ def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
 
 
 def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
-    """The training script: also leaves in the run's folder that it came to its end."""
-    args = or_exit(parse)
-    offer_stacks()
-    train(args)
-    if args.train.run_dir:
-        write_text(Path(args.train.run_dir) / FINISHED, [])
+    """The training script: a line on standard error for each thing that is refused, and exit code 2.
 
-
-def or_exit(parse: Callable[[], SimpleNamespace]) -> SimpleNamespace:
-    """For the training script: a line on standard error for each thing that is refused, and exit code 2."""
+    It also leaves in the run's folder that it came to its end.
+    """
     try:
-        return parse()
+        args = parse()
     except UserError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
+    offer_stacks()
+    train(args)
+    if args.train.run_dir:
+        write_text(Path(args.train.run_dir) / FINISHED, [])

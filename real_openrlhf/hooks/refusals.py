@@ -33,14 +33,14 @@ def deal_problems(args: SimpleNamespace) -> Iterator[str]:
 
 
 def weighted_problems(args: SimpleNamespace) -> Iterator[str]:
-    """Parts of upstream's loss that `cispo` and `reinforce` have not."""
+    """Parts of upstream's loss that REAL, `cispo` and `reinforce` have not."""
     loss, level = args.actor.policy_loss_type, args.algo.advantage.is_correction_level
     if args.actor.dual_clip is not None:
-        yield f"--actor.dual_clip clips PPO's surrogate; --actor.policy_loss_type {loss} has none. Leave it out"
+        yield f"--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type {loss} has none. Leave it out"
     if level != "off":
         yield (
-            f"--algo.advantage.is_correction_level {level} is not made with --actor.policy_loss_type {loss}. Use "
-            "--algo.advantage.is_correction_level off"
+            f"--algo.advantage.is_correction_level {level} reweights PPO's token ratios, and --actor.policy_loss_type "
+            f"{loss} does not use them. Use --algo.advantage.is_correction_level off"
         )
 
 
@@ -124,16 +124,7 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
             "REAL has no value function, but --algo.advantage.estimator gae would start a critic. "
             "Use --algo.advantage.estimator group_norm, or leave the flag out (REAL makes no advantages)"
         )
-    if args.actor.dual_clip is not None:
-        yield (
-            "--actor.dual_clip clips a PPO ratio; REAL has none to clip (its weights are bounded by 1/tau). Leave it "
-            "out"
-        )
-    if advantage.is_correction_level != "off":
-        yield (
-            f"--algo.advantage.is_correction_level {advantage.is_correction_level} reweights PPO's token ratios; "
-            "REAL's loss has none. Use --algo.advantage.is_correction_level off"
-        )
+    yield from weighted_problems(args)
     if kl.init_coef > 0 and not kl.use_loss:
         yield (
             f"--algo.kl.init_coef {kl.init_coef:g} without --algo.kl.use_loss puts the KL into a reward, which REAL "

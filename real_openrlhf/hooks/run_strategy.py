@@ -11,7 +11,7 @@ import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf import whole_folders
-from real_openrlhf.files import write_json
+from real_openrlhf.files import write_json, write_text
 from real_openrlhf.hooks import flash_attention_torch
 from real_openrlhf.hooks.fixes.adam_powers import restore_powers
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
@@ -140,7 +140,7 @@ class RunStrategy(DeepspeedStrategy):
         for script in (place / DRAFT).iterdir():
             script.replace(place / script.name)
         (place / DRAFT).rmdir()
-        whole_folders.point_to(place / tag)
+        write_text(place / "latest", [tag])  # where OpenRLHF's and DeepSpeed's own tools look for the newest one
         others = [folder for folder in whole_folders.newest_first(place) if folder.name != tag]
         best = [folder for folder in others if folder.name.startswith(BEST)]
         regular = [folder for folder in others if folder not in best]

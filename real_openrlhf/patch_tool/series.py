@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +29,12 @@ class Series:
         return sorted(self.folder.glob("*.patch"))
 
     @property
-    def fingerprints(self) -> dict[str, dict[str, str | None]]:
-        """{path: {"before": sha256 or None, "after": sha256 or None}}, None for a file that does not exist."""
+    def fingerprints(self) -> dict[str, dict[str, str]]:
+        """{path: {"before": sha256, "after": sha256}}"""
         try:
             return json.loads((self.folder / "files.json").read_text())
         except FileNotFoundError:
-            raise UserError(f"{self.folder} has no files.json. Write it: `real-openrlhf patch record`.") from None
+            raise UserError(f"{self.folder} has no files.json. Reinstall real_openrlhf.") from None
 
     @property
     def sha256(self) -> str:
@@ -53,36 +54,36 @@ def load_series() -> Series:
     raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
 
 
-def sha256_of(content: bytes | None) -> str | None:
-    return None if content is None else hashlib.sha256(content).hexdigest()
-
-
-def read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+def sha256_of(path: Path) -> str | None:
+    """None for a file that does not exist."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def file_states(root: Path, series: Series) -> dict[str, str]:
     """{path: BEFORE, AFTER or UNKNOWN} for every file that the series touches."""
     states = {}
     for path, known in series.fingerprints.items():
-        found = sha256_of(read(root / path))
+        found = sha256_of(root / path)
         states[path] = AFTER if found == known["after"] else BEFORE if found == known["before"] else UNKNOWN
     return states
 
 
-def transformed(root: Path, paths: set[str], diffs: list[FileDiff], series: Series, want: str) -> dict:
-    """The new content of each path, in memory, and proven against the recorded hash."""
-    contents = {path: read(root / path) for path in paths}
+def patched(root: Path, paths: Iterable[str], diffs: list[FileDiff]) -> dict[str, bytes]:
+    """The new content of each path, in memory."""
+    contents = {path: (root / path).read_bytes() for path in paths}
+    for diff in diffs:
+        if diff.path in contents:
+            contents[diff.path] = apply_diff(contents[diff.path], diff)
+    return contents
+
+
+def proven(root: Path, paths: set[str], diffs: list[FileDiff], series: Series, want: str) -> dict[str, bytes]:
+    """The same, proven against the recorded hashes."""
     try:
-        for diff in diffs:
-            if diff.path in contents:
-                contents[diff.path] = apply_diff(contents[diff.path], diff)
+        contents = patched(root, paths, diffs)
     except DoesNotFit as error:
         raise UserError(f"{error}. The patches and their files.json disagree: reinstall real_openrlhf.") from error
     for path, content in contents.items():
-        if sha256_of(content) != series.fingerprints[path][want]:
+        if hashlib.sha256(content).hexdigest() != series.fingerprints[path][want]:
             raise UserError(f"patching {path} gives another file than files.json says. Reinstall real_openrlhf.")
     return contents

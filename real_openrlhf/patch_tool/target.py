@@ -1,17 +1,15 @@
 """The OpenRLHF to patch: a folder that contains openrlhf/, most often site-packages, found without an import."""
 
-import hashlib
 import importlib.metadata
 import json
 import sys
-from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.errors import UserError
-from real_openrlhf.patch_tool.series import UNKNOWN, Series, read
+from real_openrlhf.patch_tool.series import UNKNOWN, Series
 
 REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSION}`"
 
@@ -21,12 +19,11 @@ class Target:
     """`foreign` says why this OpenRLHF is not ours to change, and how its owner applies the series instead."""
 
     root: Path
-    version: str | None = None
     foreign: str | None = None
-    recorded: tuple[importlib.metadata.PackagePath, ...] = ()
 
 
 def find_target(root: Path | None, series: Series) -> Target:
+    """The installed one, or the one in `root`; `UserError` for another version than the series is for."""
     if root is not None:
         root = root.expanduser().resolve()
         if not (root / "openrlhf").is_dir():
@@ -54,15 +51,12 @@ def find_target(root: Path | None, series: Series) -> Target:
         foreign = f"openrlhf was installed from {origin['url']}. In a clone of it: {am}, then `pip install .` there."
     if not (root / "openrlhf").is_dir():
         raise UserError(f"the openrlhf folder is missing from {root}. Reinstall it: {REINSTALL}.")
-    return Target(root, distribution.version, foreign, tuple(distribution.files or ()))
-
-
-def refuse_other_version(target: Target) -> None:
-    if target.version not in (None, OPENRLHF_VERSION):
+    if distribution.version != OPENRLHF_VERSION:
         raise UserError(
-            f"{target.root} has openrlhf {target.version}, the patches are for {OPENRLHF_VERSION}. "
+            f"{root} has openrlhf {distribution.version}, the patches are for {OPENRLHF_VERSION}. "
             f"Install that: `pip install openrlhf=={OPENRLHF_VERSION}`."
         )
+    return Target(root, foreign)
 
 
 def refuse_unknown(target: Target, states: dict[str, str]) -> None:
@@ -72,16 +66,3 @@ def refuse_unknown(target: Target, states: dict[str, str]) -> None:
             f"changed by something else in {target.root}, or patched by another series: {', '.join(unknown)}. "
             f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
         )
-
-
-def changed_outside(target: Target, series: Series) -> list[str]:
-    """Files of the package that differ from what pip installed though the series does not touch them."""
-    changed = []
-    for entry in target.recorded:
-        path = entry.as_posix()
-        if path.startswith("openrlhf/") and path.endswith(".py") and entry.hash and path not in series.fingerprints:
-            content = read(target.root / path)
-            digest = urlsafe_b64encode(hashlib.sha256(content or b"").digest()).rstrip(b"=").decode()
-            if entry.hash.mode == "sha256" and digest != entry.hash.value:
-                changed.append(path)
-    return changed

@@ -14,17 +14,15 @@ class Hunk:
 
 @dataclass(frozen=True)
 class FileDiff:
-    """The change of one file by one patch; `creates` and `deletes`: the file is absent before or after."""
+    """The change of one file by one patch."""
 
     patch: str
     path: str
     hunks: list[Hunk]
-    creates: bool = False
-    deletes: bool = False
 
     def reverse(self) -> "FileDiff":
         hunks = [Hunk(hunk.new_start, hunk.new, hunk.old_start, hunk.old) for hunk in self.hunks]
-        return FileDiff(self.patch, self.path, hunks, creates=self.deletes, deletes=self.creates)
+        return FileDiff(self.patch, self.path, hunks)
 
 
 class DoesNotFit(Exception):
@@ -48,18 +46,17 @@ def parse_patch(content: bytes, name: str) -> list[FileDiff]:
         odd = not path.isprintable() or "\\" in path or {"", ".", ".."} & set(path.split("/"))
         if header[1] != header[2] or not path.startswith("openrlhf/") or odd:
             raise DoesNotFit(f"{name}: {path}: renames and files outside openrlhf/ are not supported")
-        creates = deletes = False
         while at < len(lines) and not lines[at].startswith((b"@@ ", b"diff --git ")):
-            creates |= lines[at].startswith(b"new file mode ")
-            deletes |= lines[at].startswith(b"deleted file mode ")
+            if lines[at].startswith((b"new file mode ", b"deleted file mode ")):
+                raise DoesNotFit(f"{name}: {path}: new files belong into real_openrlhf/, and files are not deleted")
             at += 1
         hunks = []
         while at < len(lines) and lines[at].startswith(b"@@ "):
             hunk, at = _parse_hunk(lines, at, name)
             hunks.append(hunk)
-        if not (hunks or creates or deletes):
+        if not hunks:
             raise DoesNotFit(f"{name}: {path}: binary diffs and changes of mode are not supported")
-        diffs.append(FileDiff(name, path, hunks, creates, deletes))
+        diffs.append(FileDiff(name, path, hunks))
     if not diffs:
         raise DoesNotFit(f"{name} contains no diff")
     return diffs
@@ -95,18 +92,13 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
     return Hunk(old_start, old, new_start, new), at
 
 
-def apply_diff(content: bytes | None, diff: FileDiff) -> bytes | None:
-    """The file after the diff; None stands for a file that does not exist."""
-    if (content is None) != diff.creates:
-        raise DoesNotFit(f"{diff.patch}: {diff.path} {'already exists' if diff.creates else 'is missing'}")
-    lines, result, at = _lines(content or b""), [], 0
+def apply_diff(content: bytes, diff: FileDiff) -> bytes:
+    """The file after the diff."""
+    lines, result, at = _lines(content), [], 0
     for hunk in diff.hunks:
         start = hunk.old_start - 1 if hunk.old else hunk.old_start
         if start < at or lines[start : start + len(hunk.old)] != hunk.old:
             raise DoesNotFit(f"{diff.patch}: {diff.path} differs from what line {hunk.old_start} expects")
         result += lines[at:start] + hunk.new
         at = start + len(hunk.old)
-    result += lines[at:]
-    if diff.deletes and result:
-        raise DoesNotFit(f"{diff.patch}: {diff.path} has more lines than the patch deletes")
-    return None if diff.deletes else b"".join(result)
+    return b"".join(result + lines[at:])

@@ -69,10 +69,6 @@ _GPU_MACHINERY = {
     "--train.seed": own("42"),
     "--rollout.seeded": own("", "one seed: the same prompts and the same noise; vLLM's GPU sampler has seeds anyway"),
 }
-_BUDGETS_7B = {
-    "--train.max_tokens_per_gpu": own("18432", "two of the longest samples: 9 GB by estimate, 478 KB a token"),
-    "--rollout.max_tokens_per_gpu": own("36864", "log-probs without gradients: 5 GB by estimate, 128 KB a token"),
-}
 _PAPER_RUN = {**_BATCH, **_SAMPLING, **_OPTIMIZER, **_VALIDATION, **_GPU_MACHINERY}
 
 _QWEN_1_5B = Recipe(
@@ -96,7 +92,8 @@ _QWEN_7B = Recipe(
     eval_data="aime24",
     settings={
         **_PAPER_RUN,
-        **_BUDGETS_7B,
+        "--train.max_tokens_per_gpu": own("18432", "two of the longest samples: 9 GB by estimate, 478 KB a token"),
+        "--rollout.max_tokens_per_gpu": own("36864", "log-probs without gradients: 5 GB by estimate, 128 KB a token"),
         "--actor.adam.lr": paper("1e-6", "“for the 7B model, the learning rate is 1 × 10^-6”"),
         "--train.max_steps": paper("1000", "rollout steps; “over 1,000 steps”"),
         "--ds.zero_stage": own("3"),
@@ -108,15 +105,6 @@ _LORA = {
     "--ds.zero_stage": own("2", "one rank: nothing to shard"),
     "--vllm.gpu_memory_utilization": own("0.5", "the whole 7B model stays beside vLLM"),
     "--actor.adam.lr": own("1e-5", "ten times the paper's rate, as is usual for LoRA; not in the paper"),
-}
-_LORA_24GB = {
-    **_LORA,
-    "--rollout.max_new_tokens": own("4096", "half of the paper's: a GPU of 24 GB holds two of them"),
-    "--data.max_len": own("5120"),
-    "--train.max_tokens_per_gpu": own("5120", "one of the longest samples"),
-    "--rollout.max_tokens_per_gpu": own("10240"),
-    "--vllm.gpu_memory_utilization": own("0.5", "of 24 GB; it sleeps while the policy trains"),
-    "--actor.adam.lr": own("2e-5", "ten times the paper's rate, as is usual for LoRA; not in the paper"),
 }
 
 _CPU = Recipe(
@@ -164,12 +152,6 @@ _CPU = Recipe(
 )
 
 
-# Lengths for the longer responses of sums.
-_SUMS = {
-    "--rollout.max_new_tokens": own("80", "twice a usual answer"),
-    "--data.max_len": own("128"),
-}
-
 _NEEDLE: dict[str, Any] = dict.fromkeys(("model", "train_data", "eval_data"), "needle_haystack") | {
     "reward": "gym_reward"
 }
@@ -188,15 +170,6 @@ _SMOLLM2_SIZES = {
     "--ckpt.save_steps": own("10"),
     "--ds.zero_stage": own("2", "one rank: nothing to shard"),
 }
-_CPU_SMOLLM2 = {
-    **_SMOLLM2_SIZES,
-    "--train.micro_batch_size": own("16", "samples"),
-    "--rollout.micro_batch_size": own("32"),
-    "--data.apply_chat_template": own("", "the model's own chat template around the question"),
-    "--ds.attn_implementation": own("sdpa", "PyTorch's own kernel"),
-    "--ds.share_prompts": own("", "prompts are ten times as long as answers"),
-}
-
 # The 7B recipe in the cpu recipe's sizes. A flag that one uses and the other does not is told by a test.
 _NOT_ON_CPU = {"--vllm.enable_sleep"}
 _CPU_SIZES = {
@@ -234,7 +207,7 @@ RECIPES = {
             _CPU,
             "cpu-sums",
             "the cpu recipe on another task: sums with the steps written out, graded by the verifier for mathematics",
-            _SUMS,
+            {"--rollout.max_new_tokens": own("80", "twice a usual answer"), "--data.max_len": own("128")},
             model="sums",
             train_data="sums",
             eval_data="sums",
@@ -243,7 +216,14 @@ RECIPES = {
             _CPU,
             "cpu-smollm2",
             "a pretrained model, SmolLM2-135M-Instruct, on questions of reasoning-gym, on two cores",
-            _CPU_SMOLLM2,
+            {
+                **_SMOLLM2_SIZES,
+                "--train.micro_batch_size": own("16", "samples"),
+                "--rollout.micro_batch_size": own("32"),
+                "--data.apply_chat_template": own("", "the model's own chat template around the question"),
+                "--ds.attn_implementation": own("sdpa", "PyTorch's own kernel"),
+                "--ds.share_prompts": own("", "prompts are ten times as long as answers"),
+            },
             **_NEEDLE,
         ),
         _CPU_LIKE_GPU,
@@ -273,7 +253,15 @@ RECIPES = {
             _QWEN_1_5B,
             "lora-24gb",
             "the 1.5B model with LoRA adapters on one GPU of 24 GB, with answers of at most 4,096 tokens",
-            _LORA_24GB,
+            {
+                **_LORA,
+                "--rollout.max_new_tokens": own("4096", "half of the paper's: a GPU of 24 GB holds two of them"),
+                "--data.max_len": own("5120"),
+                "--train.max_tokens_per_gpu": own("5120", "one of the longest samples"),
+                "--rollout.max_tokens_per_gpu": own("10240"),
+                "--vllm.gpu_memory_utilization": own("0.5", "of 24 GB; it sleeps while the policy trains"),
+                "--actor.adam.lr": own("2e-5", "ten times the paper's rate, as is usual for LoRA; not in the paper"),
+            },
             gpus=1,
             gpu_gb=24.0,
         ),

@@ -14,7 +14,7 @@ from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDAT
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
-from real_openrlhf.report.read_runs import Run, UnreadableRun, read_run
+from real_openrlhf.report.read_runs import UnreadableRun, read_run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Band, Series, band, window_length, windowed
 
@@ -203,13 +203,12 @@ def _draw_spread(axes: Axes, spread: Series | None, look: Look) -> None:
         axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
 
 
-def training_curves(run: str | Path | Run, path: str | Path) -> Path:
+def training_curves(folder: Path, path: Path) -> Path:
     """One run at a glance as a PNG: reward, validation, entropy and loss."""
-    if not isinstance(run, Run):
-        try:
-            run = read_run(run)
-        except UnreadableRun as problem:
-            raise UserError(f"no picture of {run}: {problem}") from problem
+    try:
+        run = read_run(folder)
+    except UnreadableRun as problem:
+        raise UserError(f"no picture of {folder}: {problem}") from problem
     sets = sets_of([run])
     look = method(run.algo)
     title = f"{run.name}: {look.label}" + ("" if run.counted else f" ({run.status})")
@@ -217,7 +216,7 @@ def training_curves(run: str | Path | Run, path: str | Path) -> Path:
         Panel(metric.title, partial(_draw_one, values=series(run, metric, sets), look=look))
         for metric in (REWARD, VALIDATION, ENTROPY, LOSS)
     ]
-    return drawing.save_as(Picture(run.name, title, "", panels, [Entry(title, look)], columns=2), Path(path))
+    return drawing.save_as(Picture(run.name, title, "", panels, [Entry(title, look)], columns=2), path)
 
 
 def _draw_one(axes: Axes, values: Series | None, look: Look) -> None:

@@ -4,6 +4,7 @@ Runs of one seed saw the same prompts and updates, so their pairs say more than 
 """
 
 import functools
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +16,13 @@ from matplotlib.patches import Rectangle
 from mpmath import betainc, findroot
 
 from real_openrlhf.errors import UserError
+from real_openrlhf.recipes.records import flags_of
 from real_openrlhf.report.curves import VALIDATION, series
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import Look
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.report.settings import Comparison, Setting, flags_of
+from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 from real_openrlhf.report.table_forms import Cell, Row, Table, words
 from real_openrlhf.report.tables import SE_NOTE
@@ -76,7 +78,8 @@ class MapCell:
         return f"{self.final.mean:.2f}{marks}"
 
 
-Grid = dict[tuple[str, str], MapCell]  # (value of the one flag, value of the other)
+Place = tuple[str, ...]  # a value of each flag of the map
+Grid = dict[Place, MapCell]
 
 
 def grids(comparison: Comparison, across: Sequence[str]) -> dict[Setting, Grid]:
@@ -86,13 +89,12 @@ def grids(comparison: Comparison, across: Sequence[str]) -> dict[Setting, Grid]:
 
 
 def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
-    cells: dict[tuple[str, str], list[Outcome | None]] = defaultdict(list)
+    cells: dict[Place, list[Outcome | None]] = defaultdict(list)
     for run in setting.runs:
         curve = series(run, VALIDATION, sets) if sets else None
         ended = run.counted and curve is not None and len(curve) > 0
-        first, second = (_value(run, flag) for flag in across)
         outcome = Outcome(run, float(curve.values[-1]), float(curve.values.max())) if ended and curve else None
-        cells[first, second].append(outcome)
+        cells[tuple(_value(run, flag) for flag in across)].append(outcome)
     return {
         place: MapCell(tuple(one for one in found if one is not None), sum(one is None for one in found))
         for place, found in cells.items()
@@ -100,7 +102,7 @@ def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
 
 
 def _value(run: Run, flag: str) -> str:
-    value = flags_of(run).get(flag, MISSING)
+    value = flags_of(run.meta).get(flag, MISSING)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -116,24 +118,23 @@ def _in_order(values: set[str]) -> list[str]:
     return sorted(values, key=key)
 
 
-def _laid_out(
-    comparison: Comparison, across: Sequence[str]
-) -> tuple[dict[Setting, Grid], list[str], list[str], list[str]]:
-    """All grids, the values of both flags in them, the flags' names; `UserError` where one flag does not vary."""
+def _laid_out(comparison: Comparison, across: Sequence[str]) -> tuple[dict[Setting, Grid], list[list[str]], list[str]]:
+    """All grids, the values of each flag in them, the flags' names; `UserError` where one flag does not vary."""
     found = grids(comparison, across)
-    both = [_in_order({place[side] for grid in found.values() for place in grid}) for side in (0, 1)]
-    for flag, values in zip(across, both, strict=True):
+    places = {place for grid in found.values() for place in grid}
+    every = [_in_order(set(values)) for values in zip(*places, strict=True)]
+    for flag, values in zip(across, every, strict=True):
         if len(values) < 2:
             raise UserError(
                 f"--map {flag.removeprefix('--')}: {flag} is {''.join(values) or 'missing'} in all runs. Name a flag "
                 "that varies."
             )
-    return found, both[0], both[1], [flag.removeprefix("--") for flag in across]
+    return found, every, [flag.removeprefix("--") for flag in across]
 
 
 def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     """A panel a setting: the first flag from left to right, the second upwards."""
-    found, columns, lines, names = _laid_out(comparison, across)
+    found, (columns, lines), names = _laid_out(comparison, across)
     every = [cell.final.mean for grid in found.values() for cell in grid.values() if cell.outcomes]
     top = max(every, default=0.0) or 1.0
     panels = [
@@ -155,7 +156,7 @@ def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     return Picture("map", "Where methods work and where they break", caption, panels, legend, 3, rows, names[0])
 
 
-def _by_place(grid: Grid, columns: list[str], lines: list[str]) -> list[tuple[tuple[str, str], MapCell]]:
+def _by_place(grid: Grid, columns: list[str], lines: list[str]) -> list[tuple[Place, MapCell]]:
     return [((x, y), grid[x, y]) for x in columns for y in lines if (x, y) in grid]
 
 
@@ -182,7 +183,7 @@ def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: l
 
 def cells(comparison: Comparison, across: Sequence[str]) -> Table:
     """The numbers of the maps, and what the runs of each cell logged."""
-    found, columns, lines, names = _laid_out(comparison, across)
+    found, (columns, lines), names = _laid_out(comparison, across)
     logged = {run_key for setting in comparison.settings for run in setting.runs for run_key in run.logged["train"]}
     extra = {title: pick for title, pick in COLUMNS.items() if pick[0] in logged}
     blocks = []
@@ -214,25 +215,23 @@ def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> 
 Ends = dict[Setting, dict[int, float]]  # the last validation by seed
 
 
-def pairs(comparison: Comparison) -> Table | None:
-    """Every setting against the first one, with what a difference must exceed; None where no seeds are shared."""
-    sets = sets_of(comparison.runs)
-    ends = {setting: ends_by_seed(setting, sets) for setting in comparison.settings}
-    return _table("pairs", "Differences by seed", {"": ends})
+def pairs(comparison: Comparison, across: Sequence[str] = ()) -> Table | None:
+    """Every setting against the first one, with what a difference must exceed, in each cell of a map if there is one.
 
-
-def pairs_in_cells(comparison: Comparison, across: Sequence[str]) -> Table | None:
-    """The same in each cell of a map that has enough seeds."""
-    found, columns, lines, names = _laid_out(comparison, across)
-    cells: dict[str, Ends] = {}
-    for column in columns:
-        for line in lines:
-            there = {setting: grid[column, line].outcomes for setting, grid in found.items() if (column, line) in grid}
-            cells[f"{names[0]} {column}, {names[1]} {line}"] = {
-                setting: {one.run.seed: one.final for one in runs if one.run.seed is not None}
-                for setting, runs in there.items()
-            }
-    return _table("cell-pairs", "Differences by seed in the cells of the map", cells)
+    None where no seeds are shared.
+    """
+    found, values, names = _laid_out(comparison, across)
+    blocks = {
+        ", ".join(map(" ".join, zip(names, place, strict=True))): {
+            setting: {one.run.seed: one.final for one in grid[place].outcomes if one.run.seed is not None}
+            for setting, grid in found.items()
+            if place in grid
+        }
+        for place in itertools.product(*values)
+    }
+    if across:
+        return _table("cell-pairs", "Differences by seed in the cells of the map", blocks)
+    return _table("pairs", "Differences by seed", blocks)
 
 
 def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
@@ -262,12 +261,6 @@ def _row(setting: Setting, gap: Estimate, count: int) -> Row:
     bound = student_quantile(1 - LEVEL / 2 / count, gap.n - 1) * gap.se
     called = "higher" if gap.mean > bound else "lower" if -gap.mean > bound else "cannot be told apart"
     return Row([words(setting.label), Cell(number=gap), words(f"{bound:.3f}"), words(called), words(gap.n)])
-
-
-def ends_by_seed(setting: Setting, sets: Sequence[str]) -> dict[int, float]:
-    """The last validation of each finished run."""
-    curves = {run.seed: series(run, VALIDATION, sets) for run in setting.counted if run.seed is not None}
-    return {seed: float(curve.values[-1]) for seed, curve in curves.items() if curve is not None and len(curve)}
 
 
 def difference(one: dict[int, float], other: dict[int, float]) -> Estimate | None:

@@ -30,24 +30,16 @@ LOOKS = {
     "trpa": Look("#A89600", (0, (3, 1)), "<"),
     "disco_logl": Look("#8C564B", (0, (1, 1)), ">"),
     "disco_lratio": Look("#7B3FA0", (0, (8, 2)), "*"),
+    "real_balanced": Look("#882255", (0, (5, 1, 1, 1)), "p"),
+    "cispo": Look("#332288", (0, (2, 1)), "d"),
+    "reinforce": Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
+    "listwise": Look("#B8336A", (0, (7, 1)), "h"),
+    "conspo": Look("#5C4033", (0, (3, 1, 1, 1)), "H"),
+    "maxrl": Look("#00736B", (0, (1, 2)), "."),
 }
-# The looks of algorithms that have none of their own yet, in turn.
-SPARE = iter(
-    (
-        Look("#882255", (0, (5, 1, 1, 1)), "p"),
-        Look("#332288", (0, (2, 1)), "d"),
-        Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
-        Look("#B8336A", (0, (7, 1)), "h"),
-        Look("#5C4033", (0, (3, 1, 1, 1)), "H"),
-        Look("#00736B", (0, (1, 2)), "."),
-    )
-)
 UNKNOWN = Look("#444444", (0, (2, 2)), "h")
-
-
 METHODS = {
-    name: Method(**vars(LOOKS.get(name) or next(SPARE, UNKNOWN)), label=algorithm.label)
-    for name, algorithm in ALGORITHMS.items()
+    name: Method(**vars(LOOKS.get(name, UNKNOWN)), label=algorithm.label) for name, algorithm in ALGORITHMS.items()
 }
 REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 

@@ -20,42 +20,7 @@ from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
 from real_openrlhf.report.table_forms import NONE, Row, Table, to_csv, to_html, to_markdown, words
 
-CSS = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --paper: #ffffff; --line: #d1d9e0; --tint: #f6f8fa }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8eb; --soft: #9aa4af; --paper: #15181d; --line: #363c44; --tint: #1d2127 } }
-* { box-sizing: border-box }
-body { margin: 0 auto; max-width: 1360px; padding: 1rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0 }
-h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line) }
-h3 { font-size: 1.05rem; margin: 1.75rem 0 .5rem }
-a { color: inherit } nav a { margin-right: 1rem; white-space: nowrap }
-p, li { max-width: 75ch } .soft, figcaption, .notes { color: var(--soft); font-size: .875rem }
-figure { margin: 0 }
-.panels { display: grid; gap: .5rem; grid-template-columns:
-  repeat(auto-fit, minmax(min(100%, max(290px, 100% / var(--columns) - .5rem)), 1fr)) }
-.panels { max-width: calc(var(--columns) * 480px) } .panels > div { min-width: 0 }
-.panels svg { display: block; width: 100%; height: auto; font-family: inherit }
-.legend { display: flex; flex-wrap: wrap; gap: .15rem 1.25rem; padding: 0; margin: .5rem 0; list-style: none;
-  font-size: .875rem }
-.legend li { display: flex; align-items: center; gap: .4rem } .legend svg { flex: none; width: 42px; height: 16px }
-.missing { color: var(--soft); font-style: italic }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px }
-table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums;
-  overflow-wrap: normal }
-th, td { padding: .35rem .6rem; text-align: right; border-top: 1px solid var(--line); white-space: nowrap }
-thead th { border-top: 0; background: var(--tint); white-space: normal; vertical-align: bottom }
-tr > :first-child { text-align: left; position: sticky; left: 0; background: var(--paper); max-width: 22rem }
-tbody th[scope=row] { font-weight: 400; white-space: normal; min-width: 8.5rem }
-thead tr > :first-child { background: var(--tint) }
-.block th { background: var(--tint); font-style: italic; white-space: normal }
-.block span { position: sticky; left: .6rem; display: inline-block; max-width: calc(100vw - 4rem) }
-.words { white-space: normal; min-width: 5.5rem } .best { font-weight: 700 }
-.notes { padding-left: 1.1rem } .notes li, .warn li { max-width: 110ch } .left th, .left td { text-align: left }
-code { font: .8125rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: normal }
-.warn { border-left: 4px solid #d97706; padding: .25rem .75rem; background: var(--tint) }
-"""
+CSS = Path(__file__).with_suffix(".css").read_text()
 
 
 @dataclass(frozen=True)
@@ -96,7 +61,7 @@ def write(
 def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
     """In reading order; with flags a map of them."""
     if flags:
-        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs_in_cells)]
+        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs)]
         return [part for part in made if part is not None]
     parts = [
         tables.results(comparison),
@@ -149,7 +114,7 @@ def render(sections: Sequence[Section], benchmarks: Table, skipped: Sequence[tup
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<link rel=icon href='data:,'><title>REAL report</title><style>{CSS}{answers.CSS}</style></head><body>"
+        f"<link rel=icon href='data:,'><title>REAL report</title><style>\n{CSS}</style></head><body>"
         + "\n".join(body)
         + "</body></html>\n"
     )

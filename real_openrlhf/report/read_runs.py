@@ -90,7 +90,13 @@ def _read(folder: Path) -> Run:
     unfinished = meta.get("status") in ("running", "failed")
     logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
     run = _run(folder, meta, logged)
-    return replace(run, status="cut off" if cut else run.status, evaluation=_read_evaluation(folder / "eval"))
+    results = folder / "eval" / "results.json"
+    evaluation = _read_json(results, "eval/results.json") if results.exists() else None
+    return replace(
+        run,
+        status="cut off" if cut else run.status,
+        evaluation=evaluation if isinstance(evaluation, dict) else None,
+    )
 
 
 def _run(path: Path, meta: dict[str, Any], logged: Logged) -> Run:
@@ -262,12 +268,6 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
 def _series(points: Points) -> Logged:
     logged = {phase: {key: Series.of(steps) for key, steps in keys.items()} for phase, keys in points.items()}
     return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in logged.items()}
-
-
-def _read_evaluation(folder: Path) -> dict[str, Any] | None:
-    path = folder / "results.json"
-    results = _read_json(path, "eval/results.json") if path.exists() else None
-    return results if isinstance(results, dict) else None
 
 
 def _read_json(path: Path, name: str) -> Any:

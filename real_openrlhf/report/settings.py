@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.records import flags_of
 from real_openrlhf.report.methods import METHODS, Method, method
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.runs.run_folder import json_value
@@ -98,7 +99,7 @@ def _task(run: Run) -> tuple:
     data = run.meta.get("data")
     data = tuple(sorted(map(str, data.values()))) if isinstance(data, dict) else ()
     # the last two parts: a local model's folder is often just called model
-    model = "/".join(PurePath(str(flags_of(run).get("--actor.model_name_or_path", ""))).parts[-2:])
+    model = "/".join(PurePath(str(flags_of(run.meta).get("--actor.model_name_or_path", ""))).parts[-2:])
     return str(run.meta.get("recipe")), model, data
 
 
@@ -133,15 +134,10 @@ def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
     return tuple(sorted(settings, key=lambda s: (order.get(s.algo, len(order)), s.algo, s.deviation, s.distinction)))
 
 
-def flags_of(run: Run) -> dict[str, Any]:
-    flags = run.meta.get("flags")
-    return flags if isinstance(flags, dict) else {}
-
-
 def _knobs(run: Run) -> dict[str, Any]:
     """The flags that can change what is learned, without seeds and places."""
     knobs = {}
-    for flag, value in flags_of(run).items():
+    for flag, value in flags_of(run.meta).items():
         own_place = isinstance(value, str) and (run.name in value or run.path.name in value)
         if flag.startswith(LEARNING) and flag not in NOT_LEARNING and not own_place:
             knobs[flag] = PurePath(value).name if isinstance(value, str) and "/" in value else value
@@ -151,7 +147,7 @@ def _knobs(run: Run) -> dict[str, Any]:
 def _deviation(run: Run, across: Sequence[str]) -> tuple[str, ...]:
     """Where a run leaves its method's own flags."""
     usual = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
-    flags = {flag: value for flag, value in flags_of(run).items() if flag not in across}
+    flags = {flag: value for flag, value in flags_of(run.meta).items() if flag not in across}
     changes = [flag for flag, setting in usual.items() if flag in flags and flags[flag] != json_value(setting.words)]
     additions = [flag for flag in WORDS if flag not in usual and flags.get(flag)] if usual else []
     return tuple(

@@ -25,12 +25,11 @@ from real_openrlhf.recipes.records import flag_lines, flags_of, in_words, is_fin
 from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, kernels, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import data_check, memory_estimate, model_check, preflight
 from real_openrlhf.training.launch import forked_workers, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
-from real_openrlhf.training.launch.process import drop_stale_locks, supervise
+from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
-from real_openrlhf.training.launch.stalled import FLAG, Watch
 
 FULL_BYTES = 1 << 20
 SHORTHANDS = {
@@ -183,7 +182,10 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     wrong = _check_flags(request, findings)
     _check_rest(request.without(wrong), place, findings)
     if not findings.problems and not args.dry_run and request.missing():
-        _prepare(request)
+        model = request.plan().text(run_inputs.MODEL)
+        for file in request.missing():
+            if not file.path.exists():  # the tiny task's files are made together
+                file.make(model)
         _check_data(request, findings)
     for note in findings.notes:
         print(f"note: {note}")
@@ -209,8 +211,9 @@ def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, st
             return {}
         wrong = preflight.flag_problems(request.plan(), request.removed, preflight.openrlhf_parser(), OPTIONS)
         findings.problems += wrong.values()
-        findings.problems += preflight.combination_problems(request.without(wrong).plan())
-        findings.notes += preflight.about_weightless(request.plan()) if request.args.dry_run and not wrong else []
+        together = preflight.combination(request.without(wrong).plan())
+        findings.problems += together.problems
+        findings.notes += together.notes if request.args.dry_run and not wrong else []
         return wrong
     except UserError as error:
         findings.problems += error.problems
@@ -222,9 +225,9 @@ def _check_rest(request: Request, place: Place, findings: preflight.Findings) ->
     findings.problems += preflight.batch_problems(plan)
     findings.problems += preflight.length_problems(plan)
     findings.problems += preflight.reward_problems(plan)
-    machine = place.problems(plan) + ([] if place.address else kernels.problems(plan))
+    machine = place.problems(plan) + ([] if place.address else preflight.kernel_problems(plan))
     if dry_run:
-        print("\n".join(kernels.lines(plan)))
+        print("\n".join(preflight.kernels(plan)))
     if dry_run and place.address is None:
         findings.notes += machine  # a dry run is for every machine
     else:
@@ -312,13 +315,6 @@ def _check_objective(request: Request, record: dict, findings: preflight.Finding
         )
 
 
-def _prepare(request: Request) -> None:
-    model = request.plan().text(run_inputs.MODEL)
-    for file in request.missing():
-        if not file.path.exists():  # the tiny task's files are made together
-            file.make(model)
-
-
 def _show(request: Request, place: Place) -> None:
     plan, recipe, algorithm = request.plan(), request.recipe, ALGORITHMS[request.args.algo]
     print(f"real_openrlhf {__version__}")
@@ -370,7 +366,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         reason: str | None = "the launcher failed"
         try:
             progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            watch = Watch(path, float(plan.text(FLAG)))
+            watch = Watch(path, float(plan.text(LIMIT)))
             environment = place.environment(plan)
             if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
                 drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())

@@ -5,6 +5,7 @@ On two ranks: test_train_on_two_ranks.py (GRPO) and test_verifier_in_training.py
 
 import pytest
 from every import every
+from small_runs import LEARNING
 
 # the recipes' own prompts and temperatures are not the same
 SAME = (
@@ -34,3 +35,17 @@ def test_the_first_update_is_the_plain_recipes(train, algo):
     # GRPO's loss is the negative mean of its advantages, near 0: a difference of ones
     assert found["policy_loss"] == pytest.approx(plain["policy_loss"], rel=1e-3, abs=1e-3)
     assert found["actor_grad_norm"] == pytest.approx(plain["actor_grad_norm"], rel=1e-2)
+
+
+# A LoRA policy on the real stack: vLLM samples from the base model with the adapters added in, step after step
+
+FLAGS = (*LEARNING, "--ds.lora.rank", "16", "--ds.lora.alpha", "32", "--actor.adam.lr", "5e-4")
+
+
+def test_a_lora_policy_learns_in_what_vllm_samples(train):
+    run = train("lora", "--max-steps", "12", "--no-eval.at_start", "--no-eval.at_end", *FLAGS)
+    rates = run.values("rollout/pass_rate")
+    assert rates[0] < 0.2  # adapters begin at zero: the base model
+    assert sum(rates[-3:]) / 3 > 0.35  # vLLM's own rollouts are right more often: it has the trained weights
+    assert max(run.values("mismatch/mean")) < 1 / 16  # what vLLM says of its samples is what the policy says
+    assert (run.folder / "model" / "adapter_config.json").exists()

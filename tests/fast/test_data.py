@@ -11,7 +11,7 @@ from letters import letters
 
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning
-from real_openrlhf.data.contamination import NGRAM, BenchmarkIndex, words
+from real_openrlhf.data.cleaning import NGRAM, BenchmarkIndex, words
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.prompts import BOXED, bare_problem, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub

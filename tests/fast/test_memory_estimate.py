@@ -1,6 +1,9 @@
 """Estimates against models that exist and against sums done by hand."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
@@ -169,3 +172,99 @@ def test_a_run_that_does_not_fit_is_told_what_to_do():
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
     _, warnings = memory_estimate.report(shape, found, 80, measured=False, host_bytes=None)
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)
+
+
+# What waits in a machine's own memory, by hand. PyTorch takes a power of two of bytes for each pinned block
+
+P = 7_615_616_512
+ENGINES, POLICY = "weights of sleeping vLLM engines, pinned", "the sleeping policy's Adam and gradients, pinned"
+MB = 1 << 20
+# q k v 31.5 MB, attention's output 24.5, gate and up 259, down 129.5, each of 28 times; embeddings and head 1,039.5
+ENGINE = (28 * (32 + 32 + 512 + 256) + 2 * 2048) * MB
+
+
+def composed(recipe="qwen7b", algo="real", user=None, removed=()):
+    plan = compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed)
+    return memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[plan.text("--actor.model_name_or_path")]), plan
+
+
+def waits(*args, **named) -> dict[str, float]:
+    found = memory_estimate.host_memory(*composed(*args, **named))
+    return {name: size for name, size in found.items() if "guess" not in name}
+
+
+@pytest.mark.parametrize("size, taken", [(1, 1), (4096, 4096), (4097, 8192), (2**31, 2**31), (2**31 + 1, 2**32)])
+def test_a_pinned_block_is_a_power_of_two(size, taken):
+    assert memory_estimate.pinned(size) == taken
+
+
+def test_what_sleeps_is_on_the_host():
+    # a rank has 0.95 billion parameters: fp32 weights, two moments and gradients are blocks of 3.8 of 4.3 GB
+    assert waits() == {ENGINES: 8 * ENGINE, POLICY: 8 * 4 * 2**32}
+    assert waits(user={"--actor.num_nodes": ("2",)}) == {ENGINES: 8 * ENGINE, POLICY: 8 * 4 * 2**31}
+    assert waits(removed=["--ds.grad_accum_dtype"])[POLICY] == 8 * (3 * 2**32 + 2**31)
+    assert waits(removed=["--vllm.enable_sleep", "--ds.enable_sleep"]) == {}
+    adapters = waits("qwen7b-lora")
+    assert adapters[ENGINES] == ENGINE and adapters[POLICY] == 4 * 2**30  # what is trained only: 0.65 GB, 4 times
+
+
+def test_a_weight_on_two_gpus_is_two_blocks():
+    halves = (28 * (16 + 16 + 256 + 128) + 2 * 1024) * MB
+    assert waits(user={"--vllm.tensor_parallel_size": ("2",)})[ENGINES] == 4 * 2 * halves
+
+
+def test_zero_3_keeps_a_billion_parameters_in_one_buffer_at_most():
+    one = waits(user={"--actor.num_gpus_per_node": ("1",)})[POLICY]
+    assert one == 3 * 8 * 2**32 + 2**35  # seven of 4 GB and one of 2.5; all gradients in one of 30.5
+
+
+def test_what_is_offloaded_is_too():
+    assert waits(user={"--ds.adam_offload": ()})["Adam and gradients in fp32"] == 16 * P
+    assert "reference model (bf16), pinned" in waits(algo="grpo", user={"--ref.offload": ()})
+    assert "reference model (bf16), pinned" not in waits("qwen1.5b", "grpo", {"--ref.offload": ()})  # ZeRO-2
+
+
+@pytest.mark.parametrize("host, warned", [(None, False), (2e12, False), (400e9, True)])
+def test_a_machine_with_too_little_is_warned_of(host, warned):
+    lines, warnings = memory_estimate.report(*composed(), 80, measured=True, host_bytes=host)
+    assert "host memory, a machine: 431 GB" in lines
+    assert any("431 GB of host memory" in warning for warning in warnings) is warned
+
+
+# What a rank's memory leaves for kept graphs, on a GPU that is not here: DeepSpeed's accelerator is replaced
+
+kept_graphs = pytest.importorskip("real_openrlhf.hooks.actor.kept_graphs")
+
+TOTAL = 80_000_000_000
+
+
+@pytest.fixture
+def args(monkeypatch) -> SimpleNamespace:
+    gpu = SimpleNamespace(device_name=lambda: "cuda", total_memory=lambda: TOTAL)
+    monkeypatch.setattr(kept_graphs, "get_accelerator", lambda: gpu)
+    return SimpleNamespace(
+        train=SimpleNamespace(colocate_all=True, async_enable=False),
+        vllm=SimpleNamespace(enable_sleep=False, gpu_memory_utilization=0.7),
+        ds=SimpleNamespace(zero_stage=2, adam_offload=False),
+        algo=SimpleNamespace(real=SimpleNamespace(reference=True)),
+        ref=SimpleNamespace(offload=False),
+    )
+
+
+def test_vllm_takes_its_share_where_it_stays_on_the_policys_gpu(args):
+    assert kept_graphs.sampler_bytes(args) == 0.7 * TOTAL
+
+
+@pytest.mark.parametrize("flag", ["vllm.enable_sleep", "train.async_enable"])
+def test_vllm_takes_nothing_where_it_sleeps_or_has_gpus_of_its_own(args, flag):
+    group, name = flag.split(".")
+    setattr(getattr(args, group), name, True)
+    assert kept_graphs.sampler_bytes(args) == 0
+
+
+def test_states_are_counted_from_the_engines_parameters(args):
+    module = torch.nn.Sequential(torch.nn.Linear(10, 10, bias=False), torch.nn.Linear(10, 10, bias=False))
+    module[0].weight.requires_grad = False
+    engine = SimpleNamespace(module=module, dp_world_size=2)
+    # weights and a reference's in bf16; of what is trained half the gradients in fp32, and half of Adam's states
+    assert kept_graphs.states_bytes(engine, args) == 2 * (2 * 200) + (4 + 12) * 100 / 2

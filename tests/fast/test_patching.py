@@ -1,8 +1,6 @@
 """The patch tool, held against git: git makes the patches and says what the files must be afterwards."""
 
-import base64
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -29,9 +27,9 @@ RELEASE = {
     "openrlhf/loss.py": NUMBERED,
     "openrlhf/other.py": "untouched\n",
     "openrlhf/trainer/actor.py": NUMBERED + "last line without an end",
-    "openrlhf/trainer/gone.py": "only\nhere\n",
+    "openrlhf/trainer/short.py": "only\nhere\n",
 }
-# One entry per patch: several hunks, one file in two patches, a new folder, a deletion, both kinds of last line.
+# One entry per patch: several hunks, one file in two patches, a file that becomes empty, both kinds of last line.
 COMMITS = [
     {
         "openrlhf/loss.py": NUMBERED.replace("line 3\n", "line three\n").replace("line 30\n", "line 30\nmore\n"),
@@ -39,20 +37,15 @@ COMMITS = [
     },
     {
         "openrlhf/loss.py": "import this\n" + NUMBERED.replace("line 3\n", "line three!\n").replace("line 40\n", ""),
-        "openrlhf/hooks/seam.py": "def seam():\n    return 1",
-        "openrlhf/hooks/__init__.py": "",
-        "openrlhf/trainer/gone.py": None,
+        "openrlhf/trainer/short.py": "",
     },
 ]
 
 
-def write(root: Path, files: dict[str, str | None]) -> None:
+def write(root: Path, files: dict[str, str]) -> None:
     for path, content in files.items():
-        if content is None:
-            (root / path).unlink()
-        else:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_bytes(content.encode())
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content.encode())
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -74,12 +67,10 @@ def git(folder: Path, *words: str) -> bytes:
 def make_site(root: Path, version: str = OPENRLHF_VERSION, direct_url: dict | None = None) -> Path:
     write(root, RELEASE)
     info = root / f"openrlhf-{version}.dist-info"
-    digest = base64.urlsafe_b64encode(hashlib.sha256(b"untouched\n").digest()).rstrip(b"=").decode()
     write(
         info,
         {
             "METADATA": f"Metadata-Version: 2.1\nName: openrlhf\nVersion: {version}\n",
-            "RECORD": f"openrlhf/other.py,sha256={digest},10\n",
             "direct_url.json": json.dumps(direct_url or {}),
         },
     )
@@ -105,8 +96,7 @@ def world(tmp_path_factory):
     names = ["__init__.py", "cli.py", "errors.py", "patching.py", "terminal.py"]
     for path in [*(ours / name for name in names), *ours.glob("patch_tool/*.py")]:
         write(base, {str(path.relative_to(REPOSITORY)): path.read_text()})
-    recorded = tool(base, "record", "--root", make_site(base / "pristine"))
-    assert recorded.returncode == 0, recorded.stderr
+    record(make_site(base / "pristine"), base)
     return base, package(upstream)
 
 
@@ -138,6 +128,11 @@ def tool(base: Path, *words, cwd: Path | None = None) -> subprocess.CompletedPro
     return finish(start(base, "-m", "real_openrlhf.patching", *map(str, words), cwd=cwd))
 
 
+def record(release: Path, base: Path) -> None:
+    done = finish(start(base, str(REPOSITORY / "requirements/record_patches.py"), str(release)))
+    assert done.returncode == 0, done.stderr
+
+
 # The applier
 
 
@@ -159,7 +154,7 @@ def test_a_diff_never_fits_at_another_place():
     hunk = b"diff --git a/openrlhf/x b/openrlhf/x\n@@ -2 +2 @@\n-b\n+B\n"
     (diff,) = parse_patch(hunk, "one.patch")
     assert apply_diff(b"a\nb\n", diff) == b"a\nB\n"
-    for moved in (b"b\n", b"b\na\n", b"a\na\nb\n", None):
+    for moved in (b"b\n", b"b\na\n", b"a\na\nb\n"):
         with pytest.raises(DoesNotFit, match="one.patch: openrlhf/x"):
             apply_diff(moved, diff)
 
@@ -172,6 +167,8 @@ def test_a_diff_never_fits_at_another_place():
         "diff --git a/openrlhf/../x b/openrlhf/../x\n@@ -1 +1 @@\n-a\n+b\n",
         "diff --git a/openrlhf/x b/openrlhf/x\nBinary files differ\n",
         "diff --git a/openrlhf/x b/openrlhf/x\nold mode 100644\nnew mode 100755\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\nnew file mode 100644\n@@ -0,0 +1 @@\n+a\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\ndeleted file mode 100644\n@@ -1 +0,0 @@\n-a\n",
         "diff --git a/openrlhf/x b/openrlhf/x\n@@ -1,2 +1 @@\n-a\n",
         "diff --git a/openrlhf/x b/openrlhf/x\n@@ -1 +1 @@\n-a\n-b\n+c\n",
         "diff --git a/openrlhf/x b/openrlhf/x\n@@ -1 +1 @@\n-a\nb\n",
@@ -199,7 +196,7 @@ def test_apply_gives_what_git_gives_and_revert_is_byte_identical(site, patched):
 
 def test_applying_twice_and_reverting_twice_change_nothing(site):
     assert patching.revert(site) == 0
-    assert patching.apply(site) == 5
+    assert patching.apply(site) == 3
     stamps = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
     assert patching.apply(site) == 0
     assert {path: path.stat().st_mtime_ns for path in site.rglob("*")} == stamps
@@ -219,25 +216,17 @@ def test_an_edited_file_is_named_and_nothing_is_touched(site, capsys):
     assert not (site.parent / "out").exists()
 
 
-def test_a_missing_file_and_a_file_in_the_place_of_a_new_one_are_named(site, capsys):
+def test_a_missing_file_is_named(site, capsys):
     (site / "openrlhf/loss.py").unlink()
-    write(site, {"openrlhf/hooks/seam.py": "mine\n"})
-    with pytest.raises(UserError, match="openrlhf/hooks/seam.py, openrlhf/loss.py"):
+    with pytest.raises(UserError, match="another series: openrlhf/loss.py"):
         patching.apply(site)
     assert patching.status(site) == 2
     assert "openrlhf/loss.py (missing)" in capsys.readouterr().out
 
 
-def test_a_change_outside_the_series_is_mentioned(site, capsys):
-    patching.apply(site)
-    write(site, {"openrlhf/other.py": "left by an older series\n"})
-    assert patching.status(site) == 0
-    assert "note: openrlhf/other.py differs from the release" in capsys.readouterr().out
-
-
 def test_another_version_is_refused(site, tmp_path):
     other = make_site(tmp_path / "other", version="0.12.0")
-    for move in (patching.apply, patching.revert, patching.status, patching.record):
+    for move in (patching.apply, patching.revert, patching.status):
         with pytest.raises(UserError, match=rf"has openrlhf 0\.12\.0, the patches are for {OPENRLHF_VERSION}\. "):
             move(other)
     assert package(other) == package(site)
@@ -254,7 +243,7 @@ def test_a_file_keeps_its_mode_and_loses_its_stale_bytecode(site):
 # Failures half-way
 
 
-@pytest.mark.parametrize("call", range(4))
+@pytest.mark.parametrize("call", range(3))
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["disk", "key"])
 def test_a_failure_while_replacing_puts_every_file_back(site, monkeypatch, call, error):
     release, replace, calls = tree(site), os.replace, []
@@ -276,7 +265,7 @@ def test_a_failure_while_replacing_puts_every_file_back(site, monkeypatch, call,
 @pytest.mark.parametrize("move", [patching.apply, patching.revert])
 def test_a_run_that_was_killed_between_two_files_is_finished_by_the_next(site, patched, capsys, move):
     release = package(site)
-    write(site, {path: patched[path].decode() for path in ("openrlhf/loss.py", "openrlhf/hooks/seam.py")})
+    write(site, {path: patched[path].decode() for path in ("openrlhf/loss.py", "openrlhf/trainer/short.py")})
     write(site, {"openrlhf/trainer/.actor.py.real_openrlhf-tmp": "half a fi"})
     assert patching.status(site) == 1
     assert "partly applied" in capsys.readouterr().out
@@ -423,9 +412,12 @@ def test_the_real_series_gives_what_git_gives_and_reverts(release, tmp_path):
     assert tree(root) == before
 
 
-def test_the_real_files_json_is_the_one_that_record_writes(release, tmp_path, monkeypatch):
+def test_the_real_files_json_is_the_one_that_its_script_writes(release, tmp_path):
     series = patching.load_series()
-    shutil.copytree(series.folder, tmp_path / series.name)
-    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path,))
-    patching.record(release[1])
-    assert (tmp_path / series.name / "files.json").read_text() == (series.folder / "files.json").read_text()
+    shutil.copytree(REPOSITORY / "real_openrlhf", tmp_path / "real_openrlhf", ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copytree(series.folder, tmp_path / "patches" / series.name)
+    (tmp_path / "patches" / series.name / "files.json").unlink()
+    record(release[1], tmp_path)
+    assert (tmp_path / "patches" / series.name / "files.json").read_text() == (
+        series.folder / "files.json"
+    ).read_text()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from real_openrlhf import nvidia
 from real_openrlhf.cli import main
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import OPENRLHF_DEFAULTS
@@ -273,3 +274,16 @@ def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
     assert done.returncode == 2
     assert "does not carry the patches" in done.stderr and "patching apply" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# The launcher learns how much memory GPUs have without starting CUDA in its own process
+
+
+def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):
+    import torch
+
+    assert len(nvidia.memory_sizes()) == torch.cuda.device_count()  # the real question
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
+    monkeypatch.setattr(nvidia, "memory_sizes", lambda: [150_000_000_000, 80_000_000_000])
+    assert preflight.local_gpus() == (2, 80.0)
+    assert not torch.cuda.is_initialized()

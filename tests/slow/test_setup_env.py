@@ -157,7 +157,7 @@ def test_what_cannot_be_imported_is_not_ready(world, venv):
 def test_a_run_that_is_killed_at_any_moment_is_finished_by_the_next(world, tmp_path):
     venv = tmp_path / "venv"
     moments = [("making", 0.3), ("the other packages", 0.1)]
-    others = [("uv, which", 0.3), ("the other packages", 0.0), ("real_openrlhf", 0.1), ("a first import", 0.0)]
+    others = [("uv, which", 0.3), ("the other packages", 0.0), ("real_openrlhf", 0.1), ("importing all", 0.0)]
     for moment, seconds in moments + others * EVERY:
         process = world.start(venv)
         lines_until(process, moment)
@@ -235,7 +235,7 @@ def fake_python(folder: Path, version: str) -> str:
 @pytest.mark.parametrize("version", ["3.10", "3.13", "2.7"])
 def test_a_wrong_python(world, tmp_path, version):
     result = world.setup(tmp_path / "venv", REAL_PYTHON=fake_python(tmp_path, version))
-    assert_one_line(result, "Python 3.11 or 3.12 is needed", f"/python{version}", "REAL_PYTHON=")
+    assert_one_line(result, "found no Python 3.11 or 3.12", f"/python{version}", "REAL_PYTHON=")
     assert not (tmp_path / "venv").exists()
 
 
@@ -252,7 +252,7 @@ def test_a_python_without_venv(world, tmp_path):
 def test_no_room(world, tmp_path):
     with world.shim("df", 'echo Filesystem\necho "/dev/x 9000000 7000000 2000000 78% /"'):
         result = world.setup(tmp_path / "venv")
-    assert_one_line(result, "needs 6 GB of free space, and there is 1 GB", "REAL_VENV")
+    assert_one_line(result, "needs 6 GB, and 1 GB are free there", "REAL_VENV")
     assert not (tmp_path / "venv").exists()
 
 
@@ -266,7 +266,7 @@ def test_a_disk_that_fills_up(world, tmp_path):
     plenty = 'echo Filesystem\necho "/dev/x 90000000 0 90000000 0% /"'
     with world.also_wanted("large==1.0"), world.shim("df", plenty):
         result = world.setup(tmp_path, around=[*mount, str(tmp_path)])
-    assert_one_line(result, "the disk is full", "setup.log")
+    assert_one_line(result, "the disk of ", " is full", "setup.log")
 
 
 def test_a_folder_that_someone_else_made(world, tmp_path):
@@ -316,7 +316,7 @@ def test_where_no_index_has_torch_for_cpu_the_other_brings_cuda_and_works(world,
     make_wheel(own, "nvidia_cublas", "13.1", {"nvidia/cublas/lib.py": b""})
     result = world.setup(unfinished, PIP_FIND_LINKS=str(own))
     assert result.returncode == 0, result.stderr
-    assert "torch==2.13.0, which brings CUDA, 3 GB more" in result.stdout and "REAL_TORCH_INDEX" in result.stdout
+    assert "torch==2.13.0 with CUDA, 3 GB more" in result.stdout and "REAL_TORCH_INDEX" in result.stdout
     assert (unfinished / SITE / "nvidia/cublas/lib.py").exists()
     world.assert_right(unfinished)
     subprocess.run([unfinished / "bin/python", "-m", "pip", "uninstall", "-qy", "nvidia-cublas"], check=True)

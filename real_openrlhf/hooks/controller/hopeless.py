@@ -16,15 +16,23 @@ class HopelessRunError(RuntimeError):
 def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
     """A defect of a step, in words that name a remedy, with its test on the logged numbers."""
     found: dict[str, Callable[[Values], bool]] = {
-        "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": _all_cut,
-        "the reward function has no verdict on more than half of the responses: see verifier/ignored_*": _ignored,
-        "the policy's entropy is gone: go back to a checkpoint, with a lower --actor.adam.lr": _certain,
+        "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": (
+            lambda values: values.get("rollout/truncated_rate", 0) == 1
+        ),
+        "the reward function has no verdict on more than half of the responses: see verifier/ignored_*": (
+            lambda values: values.get("rollout/ignored", 0) > 0.5
+        ),
+        "the policy's entropy is gone: go back to a checkpoint, with a lower --actor.adam.lr": (
+            lambda values: abs(values.get("entropy_loss", 1)) < ENTROPY
+        ),
     }
     if args.actor.policy_loss_type != "real" or _needs_two_sides(args.algo.real):
         said = (
             "no prompt has right and wrong responses: other data, or back to a checkpoint with a lower --actor.adam.lr"
         )
-        found[said] = _uniform
+        found[said] = lambda values: (
+            values.get("rollout/solve_all", 0) + values.get("rollout/solve_none", 0) > 1 - 1e-9
+        )
     return found
 
 
@@ -32,22 +40,6 @@ def _needs_two_sides(real: SimpleNamespace) -> bool:
     """Groups without right and wrong answers, by the verifier's scores, have nothing to learn from."""
     objective = find(real.objective)
     return real.uniform_groups == "drop" and objective.two_sides and not objective.graded and not real.labels
-
-
-def _all_cut(values: Values) -> bool:
-    return values.get("rollout/truncated_rate", 0) == 1
-
-
-def _ignored(values: Values) -> bool:
-    return values.get("rollout/ignored", 0) > 0.5
-
-
-def _certain(values: Values) -> bool:
-    return "entropy_loss" in values and abs(values["entropy_loss"]) < ENTROPY
-
-
-def _uniform(values: Values) -> bool:
-    return values.get("rollout/solve_all", 0) + values.get("rollout/solve_none", 0) > 1 - 1e-9
 
 
 class HopelessCounter:

@@ -14,7 +14,7 @@ POSITIVE = (
     *("--ds.ring_attn_size", "--ds.tensor_parallel_size", "--algo.kl.horizon", "--rollout.vllm_generate_batch_size"),
 )
 POSITIVE_OR_OFF = ("--eval.steps", "--ckpt.save_steps")  # -1 is off
-NOT_NEGATIVE = ("--train.seed", "--ds.lora.rank", "--data.dataloader_num_workers", "--train.hopeless_steps")
+NOT_NEGATIVE = ("--train.seed", "--ds.lora.rank", "--data.dataloader_num_workers")
 
 ABOVE_0 = (0.0, math.inf, False)
 SHARE = (0.0, 1.0, True)

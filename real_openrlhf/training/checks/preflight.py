@@ -7,11 +7,11 @@ import argparse
 import ast
 import contextlib
 import difflib
+import importlib.util
 import io
 import os
 import re
 import shutil
-import socket
 import symtable
 import sys
 import tempfile
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError, last_line
+from real_openrlhf.parsing import whole
 from real_openrlhf.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import DERIVED
@@ -28,7 +29,9 @@ from real_openrlhf.training.checks.flag_ranges import out_of_range
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
 
-LEAST_MB, LEAST_PORTS = 300, 64
+LEAST_MB = 300
+PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
+ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
 FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a reward file
 
 
@@ -72,23 +75,6 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     return train_ppo_ray.build_parser()
 
 
-def about_weightless(plan: Plan) -> list[str]:
-    """A line for a dry run, if the checks accept the plan."""
-    from openrlhf.cli import train_ppo_ray
-
-    from real_openrlhf.hooks.skipping import said
-
-    try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            args = train_ppo_ray.parse_args(plan.argv())
-    except (Exception, SystemExit):  # `combination_problems` has told why
-        return []
-    return [
-        f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}. The "
-        "estimates assume that there are none"
-    ]
-
-
 def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
     """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
     actions = parser._option_string_actions
@@ -124,29 +110,31 @@ def _takes(action: argparse.Action) -> str:
         return "It is a switch: give it no value."
     if action.choices:
         return f"Choose one of {', '.join(map(str, action.choices))}."
-    kind = "whole number" if action.type is int else "number" if action.type is float else "value"
+    kind = "whole number" if action.type in (int, whole) else "number" if action.type is float else "value"
     return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
 
 
-def combination_problems(plan: Plan) -> list[str]:
-    """Objections of REAL's and OpenRLHF's checks to the combination; OpenRLHF stops at its first."""
+def combination(plan: Plan) -> Findings:
+    """Objections of REAL's and OpenRLHF's checks to the flags together, else a note; OpenRLHF stops at its first."""
     from openrlhf.cli import train_ppo_ray
+
+    from real_openrlhf.hooks.skipping import said
 
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            train_ppo_ray.parse_args(plan.argv())
+            args = train_ppo_ray.parse_args(plan.argv())
     except SystemExit:
-        return [output.getvalue().strip().splitlines()[-1].partition("error: ")[2]]
+        return Findings([output.getvalue().strip().splitlines()[-1].partition("error: ")[2]])
     except UserError as error:
-        return error.problems
+        return Findings(error.problems)
     except AssertionError as error:
-        return [f"OpenRLHF refuses this combination: {error}"]
+        return Findings([f"OpenRLHF refuses this combination: {error}"])
     except Exception as error:  # its checks take for granted that some flags are given
-        return [
-            f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error}). See `changed by you`."
-        ]
-    return []
+        failed = f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error})"
+        return Findings([f"{failed}. See `changed by you`."])
+    note = f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}"
+    return Findings(notes=[f"{note}. The estimates assume that there are none"])
 
 
 def batch_problems(plan: Plan) -> list[str]:
@@ -210,6 +198,41 @@ def _takes_three(arguments: ast.arguments) -> bool:
     return required <= 3 <= (positional if not arguments.vararg else 3) and not alone
 
 
+def kernels(plan: Plan) -> list[str]:
+    """Lines for a dry run: the attention and the optimizer, and what of them a compiler must make first."""
+    name = plan.text(ATTENTION)
+    about = {
+        "flash_attention_torch": "PyTorch's own kernels",
+        "eager": "plain tensor operations of transformers",
+        "sdpa": "PyTorch's scaled_dot_product_attention",
+    }
+    if (chosen := plan.text("--actor.optim") or "adam") != "adam":
+        optimizer = f"DeepSpeed's {chosen}"
+    elif OFFLOAD in plan.flags:
+        optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
+    else:
+        optimizer = "PyTorch's AdamW, fused on GPUs"
+    return [
+        f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}",
+        f"optimizer: {optimizer}",
+    ]
+
+
+def kernel_problems(plan: Plan) -> list[str]:
+    """Packages and compilers that this machine lacks."""
+    found = []
+    name = plan.text(ATTENTION)
+    package = PACKAGES.get(name)
+    if package and not importlib.util.find_spec(package):
+        found.append(
+            f"{ATTENTION} {name} needs the package {package}, which is not installed. Give {ATTENTION} "
+            "flash_attention_torch, which needs none."
+        )
+    if OFFLOAD in plan.flags and not shutil.which("g++"):
+        found.append(f"{OFFLOAD}: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it.")
+    return found
+
+
 def local_gpus() -> tuple[int, float | None]:
     """(GPUs here, the smallest one's memory in GB)."""
     import torch
@@ -242,7 +265,7 @@ def folder_problems(folder: Path) -> list[str]:
 
 
 def room_problems(folder: Path) -> list[str]:
-    """A run on this machine dies, or waits for minutes, without room for its files and ports for its processes."""
+    """A run on this machine dies, or waits for minutes, without room for its files."""
     problems = []
     places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
     for place, other in places.items():
@@ -251,15 +274,6 @@ def room_problems(folder: Path) -> list[str]:
         if free < LEAST_MB:
             problems.append(
                 f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
-            )
-    with contextlib.ExitStack() as stack:
-        try:
-            for _ in range(LEAST_PORTS):
-                stack.enter_context(socket.socket()).bind(("", 0))
-        except OSError as error:
-            problems.append(
-                f"Ray and the engines need {LEAST_PORTS} free TCP ports, and there are fewer ({error.strerror}). End "
-                "what holds them (`ss -tan`), or widen net.ipv4.ip_local_port_range."
             )
     return problems
 

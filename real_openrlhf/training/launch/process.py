@@ -1,18 +1,66 @@
-"""The training process from start to end: what must be out of its way, its signals, its exit code."""
+"""The training process from start to end: what must be out of its way, its signals, a stall, its exit code."""
 
 import contextlib
 import glob
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from real_openrlhf.files import parsed
+from real_openrlhf.signs_of_life import PHASE, collect_stacks
 from real_openrlhf.training.launch.progress import Progress, last_error
-from real_openrlhf.training.launch.stalled import CODE, Watch
 
 PATIENCE = 20.0  # seconds for a run that is asked to end
+STALLED = 124  # the run's exit code, as of timeout(1)
+STACKS = "stalled"  # folder
+LIMIT = "--train.hung_minutes"
+ASLEEP = 60.0  # seconds between two looks, after which it was the watcher that stood still
+
+
+@dataclass
+class Watch:
+    """Signs of life are a new phase and lines in the logs of steps, not what libraries print: they can for ever."""
+
+    run_dir: Path
+    minutes: float  # 0: for ever
+    seen: tuple = ()
+    last: float = field(default_factory=time.monotonic)
+    looked: float = field(default_factory=time.monotonic)
+
+    def stalled(self) -> str | None:
+        """The stalled phase, once it exceeds the limit, else None."""
+        now = time.monotonic()
+        signs = tuple(_stamp(self.run_dir / name) for name in (PHASE, "metrics.jsonl", "notes.jsonl"))
+        if signs != self.seen or now - self.looked > ASLEEP:
+            self.seen, self.last = signs, now
+        self.looked = now
+        if not self.minutes or now - self.last < 60 * self.minutes:
+            return None
+        folder = self.run_dir / STACKS
+        count = collect_stacks(os.getpid(), folder)
+        return (
+            f"stalled: nothing new for {self.minutes:g} minutes in {self.phase()}; stacks of {count} processes are in "
+            f"{folder}. {LIMIT} is the limit, 0 waits for ever"
+        )
+
+    def phase(self) -> str:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            note = parsed((self.run_dir / PHASE).read_bytes())
+            since = time.strftime("%H:%M:%S", time.localtime(note["since"]))
+            return f"{note['phase']}, since {since}, noted by process {note['process']} on {note['node']}"
+        return "the start of Ray, the engine and the policy"
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_mtime_ns, found.st_size
+    return 0, 0
 
 
 def drop_stale_locks(folder: Path) -> list[Path]:
@@ -67,7 +115,7 @@ def supervise(
         for number, handler in before.items():
             signal.signal(number, handler)
     if stalled:
-        return CODE, stalled
+        return STALLED, stalled
     if caught:
         return 128 + caught[0], f"interrupted by {signal.Signals(caught[0]).name}"
     if code == signal.SIGTERM:  # as what has joined Ray ends

@@ -1,0 +1,21 @@
+"""Writes patches/openrlhf-X/files.json, after a change of the patches: python requirements/record_patches.py DIR
+
+DIR contains openrlhf/ as released, without patches.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from real_openrlhf.patch_tool.series import load_series, patched, sha256_of
+
+root, series = Path(sys.argv[1]), load_series()
+diffs = series.diffs()
+after = patched(root, sorted({diff.path for diff in diffs}), diffs)
+files = {
+    path: {"before": sha256_of(root / path), "after": hashlib.sha256(content).hexdigest()}
+    for path, content in after.items()
+}
+(series.folder / "files.json").write_text(json.dumps(files, indent=1) + "\n")
+print(f"{series.folder / 'files.json'}: {len(files)} files")

@@ -1,0 +1,154 @@
+"""What a run finds on its machine: GPUs and their driver, cores for its threads, attention and optimizer."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from real_openrlhf import nvidia
+from real_openrlhf.errors import UserError
+from real_openrlhf.probe import ProbeFailed
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training.checks import preflight
+from real_openrlhf.training.launch import place
+from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks.tasks import default
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Puts a program first on PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+
+    def write(name: str, script: str, folder: str = "bin") -> None:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / folder / name).chmod(0o755)
+
+    return write
+
+
+LISTED = "echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'; echo 'GPU 1: NVIDIA H200 (UUID: GPU-2)'"
+
+
+def test_the_gpus_and_the_driver_are_nvidia_smis(program):
+    program("nvidia-smi", f'case "$1" in -L) {LISTED} ;; *) echo 580.65.06; echo 580.65.06 ;; esac')
+    assert (nvidia.gpu_count(), nvidia.driver_version()) == (2, "580.65.06")
+
+
+@pytest.mark.parametrize("script", ["echo 'GPU access blocked'; exit 9", "exit 0"])
+def test_an_nvidia_smi_that_fails_or_finds_nothing_counts_none(program, script):
+    program("nvidia-smi", script)
+    assert (nvidia.gpu_count(), nvidia.driver_version()) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "driver, built_for, expected",
+    [
+        ("550.54.15", "13.0", "driver 550.54.15, torch built for CUDA 13.0 needs driver 580 or later. Update"),
+        ("580.65.06", "13.0", "which go together. Look at CUDA_VISIBLE_DEVICES"),
+        ("550.54.15", "12.8", "which go together. Look at CUDA_VISIBLE_DEVICES"),
+        ("470.1", "12.8", "needs driver 525 or later"),
+    ],
+)
+def test_why_torch_sees_none_of_the_gpus(program, driver, built_for, expected):
+    program("nvidia-smi", f'case "$1" in -L) {LISTED} ;; *) echo {driver} ;; esac')
+    said = nvidia.why_torch_sees_none(built_for)
+    assert said.startswith("torch sees no GPU, nvidia-smi sees 2: ") and expected in said
+
+
+def test_gpus_that_do_not_answer_are_told(monkeypatch):
+    import torch
+
+    def fail():
+        raise ProbeFailed("no answer after 120 s")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
+    monkeypatch.setattr(nvidia, "memory_sizes", fail)
+    with pytest.raises(UserError, match=r"no answer after 120 s.*doctor"):
+        preflight.local_gpus()
+
+
+# How many threads a CPU run takes: by the model's size, and by what computes at once
+
+REAL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12}
+TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> tuple[int, str]:
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 1000, "num_key_value_heads": 4}))
+    user = {"--actor.model_name_or_path": (str(tmp_path),), **{flag: (value,) * bool(value) for flag, value in flags}}
+    return place.thread_choice(compose(RECIPES["cpu"], ALGORITHMS["real"], user))
+
+
+@pytest.mark.parametrize(
+    "flags, at_once",
+    [
+        ([], 1),
+        ([("--actor.num_gpus_per_node", "2")], 2),
+        ([("--train.async_enable", ""), ("--vllm.num_engines", "3")], 4),
+    ],
+    ids=["one rank", "two ranks", "asynchronous"],
+)
+def test_what_computes_at_once_shares_the_cores(tmp_path, monkeypatch, flags, at_once):
+    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(8))  # the machine's, not ours
+    count, why = chosen(tmp_path, REAL, *flags)
+    assert count == 8 // at_once and "8 cores" in why
+
+
+def test_a_tiny_model_has_one_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(8))
+    assert chosen(tmp_path, TINY)[0] == 1
+    assert chosen(tmp_path, REAL)[0] == 8
+
+
+def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
+    assert place.parameters("Qwen/Qwen2.5-1.5B") is None
+    assert place.parameters(str(tmp_path / "reverse" / "model")) == 0
+
+
+def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
+    for path in (smollm2.folder() / "model", default("needle_haystack").folder() / "model"):
+        assert place.parameters(str(path)) == smollm2.PARAMETERS > place.SMALL
+
+
+# What a dry run says of attention and optimizer, and what is missing for them
+
+ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
+
+
+def plan(recipe: str = "qwen7b", **flags: tuple[str, ...]):
+    return compose(
+        RECIPES[recipe], ALGORITHMS["real"], {f"--{name.replace('__', '.')}": v for name, v in flags.items()}
+    )
+
+
+@pytest.mark.parametrize("recipe", [*ON_GPUS, "cpu-like-gpu"])
+def test_every_recipe_for_gpus_runs_pytorchs_own_and_needs_nothing(recipe):
+    assert preflight.kernels(plan(recipe)) == [
+        "attention: flash_attention_torch, PyTorch's own kernels",
+        "optimizer: PyTorch's AdamW, fused on GPUs",
+    ]
+    assert preflight.kernel_problems(plan(recipe)) == []
+
+
+def test_a_package_that_is_not_installed_is_told():
+    asked = plan(ds__attn_implementation=("flash_attention_3",))
+    assert "flash_attn_interface" in preflight.kernels(asked)[0]
+    (problem,) = preflight.kernel_problems(asked)
+    assert "flash_attn_interface, which is not installed" in problem and "flash_attention_torch" in problem
+
+
+@pytest.mark.parametrize("compiler", [None, "/bin/g++"])
+def test_what_is_compiled_at_the_first_start_is_told_before(monkeypatch, compiler):
+    monkeypatch.setattr(shutil, "which", lambda name: compiler)
+    asked = plan(ds__adam_offload=())
+    assert "which g++ compiles at the first start" in preflight.kernels(asked)[1]
+    assert len(preflight.kernel_problems(asked)) == (compiler is None)
+
+
+def test_another_optimizer_is_named():
+    assert preflight.kernels(plan(actor__optim=("muon",)))[1] == "optimizer: DeepSpeed's muon"

@@ -1,0 +1,89 @@
+"""Parts of DeepSpeed and torch that are replaced at run time (hooks/fixes)."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from every import every
+
+BESIDE_A_GPU = """
+from real_openrlhf.hooks.fixes.compiled_operators import AdamW, compile_less
+import deepspeed
+from deepspeed.accelerator import get_accelerator
+from deepspeed.ops.adam import cpu_adam, fused_adam
+assert get_accelerator().device_name() == "cuda"
+compile_less()
+assert deepspeed.ops.adam.FusedAdam is fused_adam.FusedAdam is AdamW
+builder = cpu_adam.CPUAdamBuilder()
+said = [*builder.cxx_args(), *builder.extra_ldflags(), *builder.libraries_args()]
+assert "-fopenmp" in said and not any("cu" in word for word in said), said
+"""
+
+
+def test_beside_a_gpu_neither_adam_needs_its_compiler():
+    environment = {**os.environ, "DS_ACCELERATOR": "cuda", "CUDA_HOME": "/nowhere"}
+    done = subprocess.run([sys.executable, "-c", BESIDE_A_GPU], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_training_compiles_nothing_unless_states_are_offloaded(two_ranks, random_model):
+    from real_openrlhf.hooks.fixes.compiled_operators import AdamW
+
+    for found in two_ranks("optimizer", model=random_model):
+        assert found == {"is": f"{AdamW.__module__}.AdamW", "compiled": False}
+
+
+# A gradient that is added to itself 64 times is 64 times as large: in float32 exactly, in bfloat16 it is not
+
+TIMES = 64
+
+
+@pytest.mark.parametrize("zero_stage, loss", [(3, "real"), pytest.param(2, "real", marks=every), (2, "ppo")])
+def test_gradients_are_added_up_in_the_format_that_is_asked_for(one_rank, random_model, tmp_path, zero_stage, loss):
+    case = {"model": random_model, "dtype": "bf16", "zero_stage": zero_stage, "loss": loss, "run_dir": str(tmp_path)}
+
+    def gradient(count, **changes):
+        return one_rank("repeated_gradient", count=count, **case, **changes)[0]
+
+    expected = TIMES * gradient(1)
+    errors = [float((gradient(TIMES, **c) - expected).norm() / expected.norm()) for c in ({"accumulate": "fp32"}, {})]
+    assert errors[0] < 1e-5 and errors[1] > 5e-3, errors
+
+
+# What a process group of this machine's alone listens on
+
+# A group as torch makes it, then one as a run's policy makes it: what each has listen.
+GROUPS = """
+import json, os, socket
+import psutil, torch.distributed as dist
+from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
+
+def listening():
+    return {tuple(c.laddr) for c in psutil.Process().net_connections("inet") if c.status == "LISTEN"}
+
+def group():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    before = listening()
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+    dist.barrier()
+    found = sorted({ip for ip, _ in listening() - before})
+    dist.destroy_process_group()
+    return found
+
+upstream = group()
+keep_stores_here()
+print(json.dumps([upstream, group()]))
+"""
+
+
+def test_stores_listen_on_the_loopback(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    done = subprocess.run([sys.executable, "-c", GROUPS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    upstream, ours = json.loads(done.stdout)
+    assert "::" in upstream or "0.0.0.0" in upstream  # else there would be nothing to do
+    assert ours == ["127.0.0.1"]
