@@ -28,6 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_settings_of_some(real)
     group = parser.add_argument_group("the run", "for every algorithm")
     _add_run(group)
+    _add_head(group)
     _add_deal(group)
     _add_rollouts(group)
     # The defaults of these two depend on the algorithm: see `resolve`.
@@ -201,6 +202,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         help="how --train.hopeless_steps ends a run. fail: with an error, so it can resume from its checkpoint; end: "
         "as after its last step, for sweeps (default: fail)",
     )
+
+
+def _add_head(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--ds.logit_free",
         action="store_true",
