@@ -38,13 +38,13 @@ class Part:
     task: str
     settings: dict[str, Any]
     weight: float = 1.0
-    level: int | None = None
+    place: int = 1  # among the mixture's parts of this task
     drawn: int = 0
     left_out: Counter = field(default_factory=Counter)
 
     @property
     def name(self) -> str:
-        return self.task if self.level is None else f"{self.task}-level{self.level}"
+        return self.task if self.place == 1 else f"{self.task}-{self.place}"
 
     @property
     def account(self) -> str:
@@ -77,8 +77,6 @@ def run(args: argparse.Namespace) -> int:
     parts = _mixture(Path(args.task), args.set) if args.task.endswith(".json") else [_single(args.task, args.set)]
     for part in parts:
         gym_tasks.check(part.task)
-        if part.level is not None:
-            part.settings = gym_tasks.level_settings(part.task, part.level) | part.settings
     seen: set[str] = set()
     train: list[dict] = []
     test: list[dict] = []
@@ -123,21 +121,18 @@ def _single(task: str, words: list[str]) -> Part:
 def _mixture(path: Path, words: list[str]) -> list[Part]:
     if words:
         raise UserError(f"--set goes with one task. Write the settings into {path}")
-    form = '{"tasks": [{"name": "chain_sum", "weight": 2, "level": 1, "set": {"min_terms": 2}}, ...]}'
+    form = '{"tasks": [{"name": "chain_sum", "weight": 2, "set": {"min_terms": 2}}, ...]}'
     try:
         items = parsed(path.read_text(encoding="utf-8"))["tasks"]
+        names = [str(item["name"]) for item in items]
         parts = [
-            Part(
-                str(item.pop("name")), dict(item.pop("set", {})), float(item.pop("weight", 1)), item.pop("level", None)
-            )
-            for item in items
+            Part(name, dict(item.get("set", {})), float(item.get("weight", 1)), names[: number + 1].count(name))
+            for number, (name, item) in enumerate(zip(names, items, strict=True))
         ]
-        if unknown := [name for item in items for name in item]:
-            raise ValueError(f"{unknown[0]} is unknown")
-        if not all(0 < part.weight < 1e9 and part.level in (None, *range(100)) for part in parts):
-            raise ValueError("weights are above 0, and levels are 0 or more")
-        if not 0 < len(parts) == len({part.name for part in parts}):
-            raise ValueError("it needs at least one task, and none twice at one level")
+        if unknown := set().union(*items) - {"name", "set", "weight"}:
+            raise ValueError(f"{', '.join(sorted(unknown))} is unknown")
+        if not parts or not all(0 < part.weight < 1e9 for part in parts):
+            raise ValueError("it needs at least one task, and weights above 0")
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise UserError(f"{path} is no mixture of tasks ({first_line(error)}). Expected is {form}") from None
     return parts

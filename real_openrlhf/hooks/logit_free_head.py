@@ -20,17 +20,11 @@ IGNORED = -100
 CHECKED_TOKENS = 8
 SLACK = 1e-4  # nats: fp32 sums in another order
 REMEDY = "Leave --ds.logit_free out (recipes: --no-ds.logit_free)"
-# A configuration's name for a factor or cap after the head, and a family that has it.
-AFTER_THE_HEAD = {
-    "final_logit_softcapping": "Gemma",
-    "logits_soft_cap": "RecurrentGemma",
-    "output_logit_soft_cap": "xLSTM",
-    "logits_scaling": "Granite",
-    "logit_scale": "Cohere",
-    "lm_head_multiplier": "Falcon-H1",
-    "output_multiplier": "MuseGlimmer",
-    "logits_mup_width_multiplier": "muP models",
-}
+# Configurations' names for a factor or cap after the head.
+AFTER_THE_HEAD = (
+    *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap", "logits_scaling", "logit_scale"),
+    *("lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier"),
+)
 
 
 def attach(actor: Any, strategy) -> None:
@@ -150,10 +144,10 @@ def compare(found: Tensor, plain: Tensor, explained: Tensor, number_format: str,
 
 def refuse_unknown(config, head: nn.Module, layer: nn.Module) -> None:
     """A model whose log-probabilities are not the softmax of a linear layer."""
-    for name, family in AFTER_THE_HEAD.items():
+    for name in AFTER_THE_HEAD:
         value = getattr(config, name, None)
         if value not in (None, 1):
-            raise UserError(f"--ds.logit_free: this model changes its logits ({name} {value}, as {family}). {REMEDY}")
+            raise UserError(f"--ds.logit_free: this model changes its logits ({name} {value}). {REMEDY}")
     adapted = head is not layer and not (hasattr(head, "lora_B") and not head.lora_variant)
     if adapted or getattr(type(layer), "forward", None) is not nn.Linear.forward:
         raise UserError(

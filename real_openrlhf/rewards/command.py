@@ -2,14 +2,14 @@
 
 import argparse
 import importlib.util
-import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.errors import UserError, first_line
-from real_openrlhf.files import parsed
+from real_openrlhf.files import parsed, write_jsonl
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,25 +43,20 @@ def run(args: argparse.Namespace) -> int:
     if args.grader == "gym":
         gym_tasks.require()
     rows = _rows(args.input)
-    if not args.output.parent.is_dir():
-        raise UserError(f"--output {args.output}: there is no folder {args.output.parent}. Create it first.")
     pairs = ((row["response"], row["label"]) for row in rows)
     verdicts = verify_many(pairs, args.think, args.grader, threads=min(8, os.cpu_count() or 1))
+    progress = tqdm(verdicts, total=len(rows), desc="grading", unit="row", disable=not sys.stderr.isatty())
     reasons: Counter[str] = Counter()
     outcomes: Counter[int | None] = Counter()
-    unfinished = args.output.with_name(args.output.name + ".unfinished")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            progress = tqdm(verdicts, total=len(rows), desc="grading", unit="row", disable=not sys.stderr.isatty())
-            for row, verdict in zip(rows, progress, strict=True):
-                score = None if verdict.ignored else int(verdict.score)
-                reasons[verdict.reason] += 1
-                outcomes[score] += 1
-                graded = row | {"score": score, "reason": verdict.reason}
-                file.write(json.dumps(graded, ensure_ascii=False) + "\n")
-        unfinished.replace(args.output)
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+    def graded() -> Iterator[dict]:
+        for row, verdict in zip(rows, progress, strict=True):
+            score = None if verdict.ignored else int(verdict.score)
+            reasons[verdict.reason] += 1
+            outcomes[score] += 1
+            yield row | {"score": score, "reason": verdict.reason}
+
+    write_jsonl(args.output, graded())
     print(f"{len(rows)} responses: {outcomes[1]} right, {outcomes[0]} wrong, {outcomes[None]} without a verdict")
     print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
     return 0

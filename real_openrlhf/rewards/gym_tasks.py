@@ -97,24 +97,12 @@ def check(name: str) -> None:
 def dataset(name: str, settings: dict[str, Any], seed: int = 0, size: int = 1) -> Any:
     """reasoning-gym's own, with settings as JSON has them, which knows no tuples."""
     defaults = vars(library().factory.DATASETS[name][1]())
-    known = [setting for setting in defaults if setting not in ("seed", "size")]
-    if unknown := [setting for setting in settings if setting not in known]:
-        raise UserError(f"{name} has no setting {unknown[0]}. There are: {', '.join(known)}")
-    tuples = {key: tuple(value) for key, value in settings.items() if isinstance(defaults[key], tuple)}
+    tuples = {key: tuple(value) for key, value in settings.items() if isinstance(defaults.get(key), tuple)}
     try:
         return library().create_dataset(name, seed=seed, size=size, **settings | tuples)
     except (AssertionError, TypeError, ValueError) as error:
-        raise UserError(f"{name} cannot have these settings ({first_line(error)}). Give others with --set") from error
-
-
-def level_settings(name: str, level: int) -> dict[str, Any]:
-    """What the task's curriculum sets at a level, from 0; above the highest it is the highest."""
-    if name not in library().factory.CURRICULA:
-        raise UserError(f"{name} has no curriculum, so no level. Give settings instead")
-    curriculum = library().factory.create_curriculum(name)
-    curriculum.set_global_level(level)
-    chosen, default = vars(curriculum.generate_configuration()), vars(library().factory.DATASETS[name][1]())
-    return {setting: value for setting, value in chosen.items() if value != default[setting] and setting != "seed"}
+        known = ", ".join(sorted(set(defaults) - {"seed", "size"}))
+        raise UserError(f"{name} cannot have these settings ({first_line(error)}). There are: {known}") from error
 
 
 def entry(label: Any) -> dict[str, Any]:

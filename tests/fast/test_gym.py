@@ -83,9 +83,8 @@ def test_settings_that_cannot_be_read(words, part):
     "text, part",
     [("{", "is no mixture"), ("[]", "is no mixture"), ('{"tasks": []}', "at least one task"),
      ('{"tasks": [{"name": "gcd", "wight": 2}]}', "wight is unknown"), ('{"tasks": [{"weight": 2}]}', "is no mixture"),
-     ('{"tasks": [{"name": "gcd"}, {"name": "gcd"}]}', "none twice"), ('{"tasks": ["gcd"]}', "is no mixture"),
-     ('{"tasks": [{"name": "gcd", "level": -1}]}', "levels are 0 or more"),
-     ('{"tasks": [{"name": "gcd", "weight": NaN}]}', "weights are above 0"), (None, "No such file")],
+     ('{"tasks": ["gcd"]}', "is no mixture"), ('{"tasks": [{"name": "gcd", "level": 1}]}', "level is unknown"),
+     ('{"tasks": [{"name": "gcd", "weight": NaN}]}', "weights above 0"), (None, "No such file")],
 )  # fmt: skip
 def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
     path = tmp_path / "mixture.json"
@@ -284,8 +283,8 @@ def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys)
         ([], ["needs a task", "word_sorting"]),
         (["zebra_puzzles"], ["zebra_puzzles is not offered: a package"]),
         (["game_of_life_halting"], ["is not offered: a package"]),
-        (["chain_sum", "--set", "max_term=3"], ["no setting max_term", "There are: min_terms"]),
-        (["chain_sum", "--set", "seed=3"], ["no setting seed"]),
+        (["chain_sum", "--set", "max_term=3"], ["max_term", "There are: allow_negation, max_digits"]),
+        (["chain_sum", "--set", "seed=3"], ["cannot have these settings"]),
         (["chain_sum", "--set", "max_terms=many"], ["cannot have these settings", "str"]),
         (["chain_sum", "--set", "min_terms=5", "max_terms=2"], ["cannot have these settings"]),
         (["chain_sum", *ONE_DIGIT, "--train", "500"], ["questions that can be used", "repeated", "--train"]),
@@ -299,20 +298,17 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path, capsys, words, parts):
 
 
 @with_library
-def test_a_mixture_with_levels(tmp_path, capsys):
+def test_a_mixture_of_tasks_and_of_difficulties(tmp_path):
     path = tmp_path / "mixture.json"
-    path.write_text(
-        json.dumps({"tasks": [{**SUMS, "weight": 3}, {"name": "gcd", "level": 0}, {"name": "gcd", "level": 1}]})
-    )
+    harder = {"name": "gcd", "set": {"max_value": 5000}}
+    path.write_text(json.dumps({"tasks": [{**SUMS, "weight": 3}, {"name": "gcd"}, harder]}))
     out = tmp_path / "gym"
     assert main(["data", "gym", str(path), "--train", "50", "--test", "10", "--out", str(out)]) == 0
     names = [row["datasource"] for row in rows_of(out / "train.jsonl")]
-    assert {name: names.count(name) for name in set(names)} == {"chain_sum": 30, "gcd-level0": 10, "gcd-level1": 10}
+    assert {name: names.count(name) for name in set(names)} == {"chain_sum": 30, "gcd": 10, "gcd-2": 10}
     assert names != sorted(names)
-    settings = [
-        json.loads(row["label"])["settings"] for row in rows_of(out / "test.jsonl") if "gcd" in row["datasource"]
-    ]
-    assert len(settings) == 4 and settings[0] != settings[-1] or settings[1] != settings[-1]
+    settings = {row["datasource"]: json.loads(row["label"])["settings"] for row in rows_of(out / "test.jsonl")}
+    assert settings == {"chain_sum": {"max_terms": 2}, "gcd": {}, "gcd-2": {"max_value": 5000}}
 
 
 @with_library
