@@ -69,7 +69,7 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
     ;;
 smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15, with three controls
     every_rollout=()
-    flags=(--task chain_sum --steps 20 --actor.max_norm 1 --eval.n_samples_per_prompt 2)
+    flags=(--task needle_haystack --steps 20 --actor.max_norm 1 --eval.n_samples_per_prompt 2)
     tried=("${flags[@]}" --seeds 2 --algos real grpo listwise --grid actor.adam.lr 3e-6 1e-5 3e-5 "$@")
     name=smollm2-rates sweep "${tried[@]}"
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-rates/runs)

@@ -28,6 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_settings_of_some(real)
     group = parser.add_argument_group("the run", "for every algorithm")
     _add_run(group)
+    _add_head(group)
     _add_deal(group)
     _add_rollouts(group)
     # The defaults of these two depend on the algorithm: see `resolve`.
@@ -201,11 +202,20 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         help="how --train.hopeless_steps ends a run. fail: with an error, so it can resume from its checkpoint; end: "
         "as after its last step, for sweeps (default: fail)",
     )
+
+
+def _add_head(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--ds.logit_free",
         action="store_true",
         help="policy and reference: log-probabilities and entropies straight from the head, without a table of logits "
         "(tokens x vocabulary); the first batch is checked against the model's own logits (default: off, as upstream)",
+    )
+    group.add_argument(
+        "--ds.share_prompts",
+        action="store_true",
+        help="policy and reference: compute what the answers of a micro-batch begin with in common once; for prompts "
+        "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
     )
     group.add_argument(
         "--ds.head_dtype",
@@ -283,6 +293,7 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(
             f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
         )
+    _check_shared_prompts(args)
     if args.ds.attn_implementation == "flash_attention_torch" and args.ds.ring_attn_size > 1:
         raise UserError(
             "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
@@ -311,6 +322,23 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
     return args
+
+
+def _check_shared_prompts(args: SimpleNamespace) -> None:
+    ds = args.ds
+    if not ds.share_prompts:
+        return
+    if ds.packing_samples or not ds.logit_free:
+        raise UserError("--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples")
+    if args.data.max_images_per_prompt > 0:
+        raise UserError("--ds.share_prompts does not go with images. Leave it or --data.max_images_per_prompt out")
+    if args.actor.aux_loss_coef > 1e-8:  # upstream's own bound
+        raise UserError("--ds.share_prompts would count prompts once in --actor.aux_loss_coef. Leave one of them out")
+    if ds.attn_implementation not in ("sdpa", "eager"):
+        raise UserError(
+            f"--ds.share_prompts masks attention, which {ds.attn_implementation} does not take. Use "
+            "--ds.attn_implementation sdpa, or leave it out"
+        )
 
 
 def _take_agent(args: SimpleNamespace) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs, head_factors
 from real_openrlhf.errors import UserError
+from real_openrlhf.hooks.actor.shared_prompts import refuse_another_model, share
 
 IGNORED = -100
 CHECKED_TOKENS = 8
@@ -31,6 +32,7 @@ def attach(actor: Any, strategy) -> None:
     settings = strategy.args.ds
     if settings.logit_free:
         actor.logit_free = LogitFreeHead(actor.model, actor.temperature, settings.head_dtype != "fp32", strategy.print)
+        actor.logit_free.shares_prompts = settings.share_prompts
 
 
 class LogitFreeHead:
@@ -39,7 +41,7 @@ class LogitFreeHead:
     def __init__(self, model: Any, temperature: float, rounded: bool, say: Callable[[str], None]) -> None:
         self.head, self.temperature, self.rounded, self.say = model.get_output_embeddings(), temperature, rounded, say
         self.layer = getattr(self.head, "base_layer", self.head)  # the layer itself, where LoRA wraps it
-        self.checked = False
+        self.checked = self.shares_prompts = self.sharing_checked = False
         refuse_unknown(model.config.get_text_config(), self.head, self.layer)
 
     def scoring(self, model: Callable, labels: Tensor, entropy: bool) -> Callable:
@@ -49,7 +51,25 @@ class LogitFreeHead:
     def run(self, model: Callable, labels: Tensor, entropy: bool, *inputs, attention_mask: Tensor | None, **named):
         if attention_mask is not None:
             labels = labels.masked_fill(attention_mask == 0, IGNORED)
-        forward = partial(model, *inputs, attention_mask=attention_mask, **named)
+        plain = partial(self.tables, labels, entropy, partial(model, *inputs, attention_mask=attention_mask, **named))
+        if not self.shares_prompts or attention_mask is None:
+            return plain()
+        expected = None
+        if not self.sharing_checked:
+            with torch.no_grad():
+                expected = plain()["logits"][..., 0]
+        layout = share(inputs[0], attention_mask)
+        tokens, positions = layout.laid_out(inputs[0]), layout.laid_out(named["position_ids"])
+        mask = layout.attention(self.layer.weight.dtype)
+        forward = partial(model, tokens, attention_mask=mask, position_ids=positions)
+        output = self.tables(layout.laid_out(labels, IGNORED), entropy, forward)
+        output["logits"] = layout.as_before(output["logits"])
+        if expected is not None:
+            refuse_another_model(output["logits"][..., 0].detach(), expected, labels >= 0, self.layer.weight.dtype)
+            self.sharing_checked = True
+        return output
+
+    def tables(self, labels: Tensor, entropy: bool, forward: Callable):
         if not self.checked:
             self.check(forward, labels)
             self.checked = True

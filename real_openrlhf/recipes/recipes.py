@@ -152,14 +152,14 @@ _CPU = Recipe(
 )
 
 
-_CHAIN_SUM: dict[str, Any] = dict.fromkeys(("model", "train_data", "eval_data"), "chain_sum") | {
+_NEEDLE: dict[str, Any] = dict.fromkeys(("model", "train_data", "eval_data"), "needle_haystack") | {
     "reward": "gym_reward"
 }
 # A pretrained model: its answers are short, so most of its time goes into prompts.
 _SMOLLM2_SIZES = {
     "--rollout.batch_size": own("8", "prompts"),
     "--train.batch_size": own("32", "samples, 4 prompts x 8: two updates a step"),
-    "--rollout.max_new_tokens": own("24", "three times a usual answer"),
+    "--rollout.max_new_tokens": own("16", "a usual answer has 9"),
     "--data.max_len": own("160"),
     "--rollout.temperature": own("1.0"),
     "--eval.temperature": own("1.0"),
@@ -222,8 +222,9 @@ RECIPES = {
                 "--rollout.micro_batch_size": own("32"),
                 "--data.apply_chat_template": own("", "the model's own chat template around the question"),
                 "--ds.attn_implementation": own("sdpa", "PyTorch's own kernel"),
+                "--ds.share_prompts": own("", "prompts are ten times as long as answers"),
             },
-            **_CHAIN_SUM,
+            **_NEEDLE,
         ),
         _CPU_LIKE_GPU,
         _QWEN_1_5B,
@@ -246,7 +247,7 @@ RECIPES = {
             "cpu-smollm2 on one GPU, however small",
             {**_SMOLLM2_SIZES, "--train.max_tokens_per_gpu": own("4096"), "--rollout.max_tokens_per_gpu": own("8192")},
             gpus=1,
-            **_CHAIN_SUM,
+            **_NEEDLE,
         ),
         _variant(
             _QWEN_1_5B,

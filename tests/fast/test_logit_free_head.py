@@ -1,14 +1,21 @@
-"""`--ds.logit_free` on real model classes: what the head then gives is what their own logits give."""
+"""`--ds.logit_free` on real model classes: what the head then gives is what their own logits give.
+
+Then `--ds.share_prompts`: every log-probability, entropy and gradient is what it is rollout by rollout.
+"""
 
 import functools
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
 from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.errors import UserError
+from real_openrlhf.hooks.actor.shared_prompts import neighbours, share
 from real_openrlhf.hooks.logit_free_head import LogitFreeHead, attach
 
 SIZES = {
@@ -141,7 +148,7 @@ def test_rounded_logits_are_the_models_own_in_bf16(name):
 @pytest.mark.parametrize("head_dtype, rounded", [(None, True), ("model", True), ("fp32", False)])
 def test_logits_are_rounded_as_the_models_unless_asked_otherwise(head_dtype, rounded):
     model = MODELS["untied"]().to(torch.bfloat16)
-    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype)
+    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype, share_prompts=False)
     actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
     attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lambda line: None))
 
@@ -219,3 +226,70 @@ def test_a_head_that_is_not_linear_is_refused():
     model.set_output_embeddings(Cosine(16, 61))
     with pytest.raises(UserError, match="needs a linear head.*not Cosine"):
         LogitFreeHead(model, 1.0, False, print)
+
+
+SHARING = {
+    (name, attention): model_of(name, attn_implementation=attention, hidden_act="silu").train()
+    for name in ("Qwen2", "Llama")
+    for attention in ("sdpa", "eager")
+}
+tokens = st.lists(st.integers(3, 5), min_size=1, max_size=6)
+groups = st.lists(st.tuples(tokens, st.lists(tokens, min_size=1, max_size=4)), min_size=1, max_size=3)
+
+
+def head_of(model, shares: bool):
+    actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
+    ds = SimpleNamespace(logit_free=True, head_dtype="fp32", share_prompts=shares)
+    attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lambda line: None))
+    return actor.logit_free
+
+
+def micro_batch(drawn, side: str) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = [torch.tensor(prompt + answer) for prompt, answers in drawn for answer in answers]
+    masks = [torch.ones_like(row) for row in rows]
+    return tuple(pad_sequence(those, batch_first=True, padding_side=side) for those in (rows, masks))
+
+
+def shared_or_not(model, sequences, mask, shares: bool):
+    positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
+    scoring = head_of(model, shares).scoring(model, sequences.roll(-1, 1), True)
+    table = scoring(sequences, attention_mask=mask, position_ids=positions)["logits"]
+    counted = (mask * mask.roll(-1, 1))[..., None]  # the last token's label is the first one, or padding
+    counted[:, -1] = 0
+    model.zero_grad()
+    directions = torch.randn(table.shape, generator=torch.Generator().manual_seed(0), dtype=table.dtype)
+    (table * directions * counted).sum().backward()
+    return table.detach() * counted, [one.grad.clone() for one in model.parameters()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(drawn=groups, side=st.sampled_from(["left", "right"]), which=st.sampled_from(sorted(SHARING)))
+def test_values_and_gradients_are_those_of_rollouts_alone(drawn, side, which):
+    sequences, mask = micro_batch(drawn, side)
+    expected, found = (shared_or_not(SHARING[which], sequences, mask, shares) for shares in (False, True))
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-5)
+    for gradient, other in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-3, atol=1e-5)
+
+
+def test_a_prompt_of_eight_answers_is_computed_once():
+    prompt, answers = list(range(3, 33)), [[40 + place, 50, 51] for place in range(8)]
+    sequences, mask = micro_batch([(prompt, answers), (prompt[::-1], answers)], "right")
+    layout = share(sequences, mask)
+    assert layout.source.shape == (2, 29 + 8 * 4)  # the prompt's last token predicts another one for each
+    assert sequences.flatten()[layout.source][0, :29].tolist() == prompt[:-1]
+
+
+def test_what_all_prompts_begin_with_does_not_join_them():
+    header = list(range(20))
+    rows = [[*header, *([prompt] * 10), answer] for prompt in (30, 31) for answer in (40, 41, 42)]
+    assert neighbours(rows) == [([0, 1, 2], 29), ([3, 4, 5], 29)]
+
+
+def test_a_model_that_does_not_read_the_mask_is_stopped():
+    model = model_of("Qwen2", attn_implementation="sdpa")
+    forward = model.forward
+    model.forward = lambda *inputs, attention_mask, **named: forward(*inputs, **named)
+    sequences, mask = micro_batch([([3, 4, 5, 6], [[7, 8, 9], [9, 8, 7], [8, 7, 9]])], "right")
+    with pytest.raises(UserError, match=r"does not read a mask of attention as it stands. Leave --ds.share_prompts"):
+        shared_or_not(model, sequences, mask, shares=True)

@@ -111,7 +111,7 @@ def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
 
 
 def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
-    for path in (smollm2.folder() / "model", default("chain_sum").folder() / "model"):
+    for path in (smollm2.folder() / "model", default("needle_haystack").folder() / "model"):
         assert place.parameters(str(path)) == smollm2.PARAMETERS > place.SMALL
 
 

@@ -129,6 +129,6 @@ def test_a_changed_file_is_told_by_its_name_and_a_run_with_it_is_refused(tmp_pat
 def test_a_run_makes_what_its_model_needs(tmp_path, monkeypatch):
     monkeypatch.setenv("REAL_CACHE", str(tmp_path))
     assert [file.path for file in command.request_of(["--model", "smollm2"]).missing()][-1] == smollm2.folder()
-    task = default("chain_sum").folder()
+    task = default("needle_haystack").folder()
     missing = {file.path for file in command.request_of(["--recipe", "cpu-smollm2"]).missing()}
     assert missing == {task / name for name in ("model", "train.jsonl", "eval.jsonl")}

@@ -245,3 +245,20 @@ def test_an_objective_is_refused_the_settings_that_it_does_not_read(name):
 
 def test_settings_of_some_objectives_have_their_flags_and_defaults():
     assert {name: vars(resolve(REAL).algo.real)[name] for name in SETTINGS} == SETTINGS
+
+
+@pytest.mark.parametrize(
+    "flags, fix",
+    [
+        ("", "needs --ds.logit_free"),
+        (
+            "--ds.logit_free --ds.packing_samples --ds.attn_implementation flash_attention_torch",
+            "--ds.packing_samples",
+        ),
+        ("--ds.logit_free --data.max_images_per_prompt 1", "does not go with images"),
+        ("--ds.logit_free --actor.aux_loss_coef 0.01", "Leave one of them out"),
+        ("--ds.logit_free --ds.attn_implementation flash_attention_2", "Use --ds.attn_implementation sdpa"),
+    ],
+)
+def test_prompts_are_shared_only_where_attention_takes_a_mask(flags, fix):
+    assert fix in refusals(f"--ds.share_prompts {flags}")[0]

@@ -15,7 +15,7 @@ from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
+from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, PlannedExperience
 
@@ -451,9 +451,3 @@ def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_lef
     (rank,) = made.make_experience_batch(samples)
     assert sorted(numbers(rank)) == [0, 1, 2, 3] and rank.plan.metrics["mismatch/ignored"] == 1 / 8
     assert rank.plan.steps[0].labels.tolist() == [IGNORED, POSITIVE, NEGATIVE, POSITIVE, *[POSITIVE] * 4]
-
-
-class BuiltIn(DealtExperienceMaker):
-    """The same part for GRPO."""
-
-    _dispatch_forward, _flatten_results = Maker._dispatch_forward, Maker._flatten_results

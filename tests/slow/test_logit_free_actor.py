@@ -13,7 +13,7 @@ TEMPERATURE = 0.6
 ACTIONS = 6
 
 
-def actors(packing: bool) -> tuple[Actor, Actor, list[str]]:
+def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str]]:
     """One without the flag and one with it, of one model."""
     torch.manual_seed(0)
     config = Qwen2Config(
@@ -26,27 +26,28 @@ def actors(packing: bool) -> tuple[Actor, Actor, list[str]]:
     plain, logit_free, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
     for actor, flag in ((plain, False), (logit_free, True)):
         actor.packing_samples = packing
-        attach(actor, SimpleNamespace(args=SimpleNamespace(ds=settings(flag)), print=lines.append))
+        attach(actor, SimpleNamespace(args=SimpleNamespace(ds=settings(flag, flag and sharing)), print=lines.append))
     assert plain.logit_free is None and logit_free.logit_free is not None
     return plain, logit_free, lines
 
 
-def settings(flag: bool) -> SimpleNamespace:
-    return SimpleNamespace(logit_free=flag, head_dtype=None)
+def settings(flag: bool, sharing: bool) -> SimpleNamespace:
+    return SimpleNamespace(logit_free=flag, head_dtype=None, share_prompts=sharing)
 
 
 def batch() -> dict[str, torch.Tensor]:
-    """Prompts padded on the left, responses on the right, a rollout without any."""
+    """Prompts padded on the left, responses on the right, a rollout without any; the last two begin alike."""
     sequences = torch.randint(3, 73, (4, 11), generator=torch.Generator().manual_seed(1))
+    sequences[3, :4] = sequences[2, :4]
     attention_mask = torch.ones(4, 11, dtype=torch.long)
     attention_mask[0, :2] = attention_mask[1, 8:] = attention_mask[2, 6:] = 0
     action_mask = attention_mask[:, -ACTIONS:] * torch.tensor([1, 1, 1, 0])[:, None]
     return {"sequences": sequences, "attention_mask": attention_mask, "action_mask": action_mask}
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_log_probs_entropies_and_gradients_of_a_training_step(packing):
-    *pair, lines = actors(packing)
+@pytest.mark.parametrize("packing, sharing", [(False, False), (True, False), (False, True)])
+def test_log_probs_entropies_and_gradients_of_a_training_step(packing, sharing):
+    *pair, lines = actors(packing, sharing)
     given, found = batch(), []
     for actor in pair:
         log_probs, output = actor(**given, return_output=True, return_entropy=True)

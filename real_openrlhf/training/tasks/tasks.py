@@ -12,8 +12,8 @@ from real_openrlhf.training.tasks.warm_up import WarmUp
 
 TINY: dict[str, type[TinyTask]] = {"reverse": ReverseTask, "sums": SumsTask}
 PRETRAINED = {
-    "chain_sum": GymTask(
-        "chain_sum", ("min_terms=2", "max_terms=2", "min_digits=2", "max_digits=2"), WarmUp(15, 16, 1e-4)
+    "needle_haystack": GymTask(
+        "needle_haystack", ("min_num_statements=3", "max_num_statements=5"), WarmUp(6, 16, 1e-4)
     )
 }
 TASKS = (*TINY, *PRETRAINED)
