@@ -28,7 +28,7 @@ GROUPS = {
     "parser": "arguments bad_inputs dry_run reward_faults",
     "ranks": "actor_trainer checkpoints fixes logit_free_zero3 nonfinite_guard weight_buckets zero_ranks",
     "training on one rank": "compare resume train",
-    "more training on one rank": "like_gpu user_objective",
+    "more training on one rank": "like_gpu user_files",
     "training on two ranks": "resume_on_two_ranks train_on_two_ranks verifier_in_training",
 }
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}

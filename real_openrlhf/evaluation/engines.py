@@ -8,9 +8,11 @@ import multiprocessing
 import os
 import queue
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf import engine_reason
@@ -150,14 +152,17 @@ def _engine(
         os.environ.setdefault(THREADS, str(threads_each(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    try:
-        _run_engine(results, requests, settings, on_cpu=not devices)
-    except _Stopped:
-        return
-    except Exception as error:  # of an engine's own process: what ended that stands above (engine_reason.py)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself, and leaves nothing behind
-        traceback.print_exc()
-        results.put(first_line(error))
+    with tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
+        reason = Path(folder) / "reason"
+        os.environ[engine_reason.FILE] = str(reason)
+        try:
+            _run_engine(results, requests, settings, on_cpu=not devices)
+        except _Stopped:
+            return
+        except Exception as error:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself, and leaves nothing behind
+            traceback.print_exc()
+            results.put(reason.read_text() if reason.exists() else first_line(error))
 
 
 def _run_engine(results: "Queue", requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:

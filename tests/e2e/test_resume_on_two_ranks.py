@@ -17,7 +17,8 @@ def test_on_two_ranks_too(train_on_two, algo):
     assert train_on_two(f"{algo}-again", *words, "--resume").numbers() == numbers
 
 
-@pytest.mark.parametrize("algo", ["real", *(pytest.param(algo, marks=every) for algo in ("grpo", "dapo", "trpa"))])
+@every
+@pytest.mark.parametrize("algo", ["real", "grpo", "dapo", "trpa"])
 def test_asynchronously_no_prompt_is_lost_and_none_is_drawn_twice(train_on_two, algo):
     """The rollouts after a checkpoint are drawn again, by the policy of then: only the prompts can be the same."""
     words = ("--algo", algo, "--train.async_enable", "--seed", "1", *SHORT)

@@ -81,9 +81,12 @@ def logged(error: Exception) -> None:
         logger.exception("EngineCore encountered a fatal error.")
 
 
-def test_an_engine_tells_its_exception(capfd):
+def test_an_engine_leaves_its_first_exception(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv(engine_reason.FILE, str(tmp_path / "reason"))
     logged(RuntimeError("CPU Generator does not use offset\nand more"))
+    logged(ValueError("a second one"))
     expected = "vLLM's engine process ended with RuntimeError: CPU Generator does not use offset"
+    assert (tmp_path / "reason").read_text() == expected
     assert expected in capfd.readouterr().err.splitlines()
 
 

@@ -338,7 +338,7 @@ def test_any_is_as_the_machine_is(world, tmp_path, gpus, mode):
         process = world.start(tmp_path / "venv", "any")
         lines = lines_until(process, f"({mode}, Python ")
         kill(process)
-    assert ("no GPU here and no environment" in lines[0]) == (mode == "cpu")
+    assert ("nvidia-smi finds no GPU" in lines[0]) == (mode == "cpu")
 
 
 def told(result: subprocess.CompletedProcess) -> list[str]:
@@ -361,7 +361,7 @@ def test_all_that_a_gpu_machine_lacks_is_told_at_once(world, tmp_path):
     expected = [
         ("Python 3.11 or 3.12", "REAL_PYTHON="),
         ("glibc 2.28", "glibc 2.17"),
-        ("The driver is 550.54.15, and CUDA 13 needs 580", "cuda-compat-13-0"),
+        ("The NVIDIA driver is 550.54.15, and CUDA 13 needs 580", "cuda-compat-13-0"),
         ("compute capability 7.5", "A100"),
         ("no C compiler /no/gcc", "Install gcc"),
         ("needs 20 GB of free space, and there is 1 GB", "REAL_VENV"),

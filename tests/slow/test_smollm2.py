@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from every import every
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.training.tasks import smollm2
 
+pytestmark = every
 gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
 
 TEXTS = [

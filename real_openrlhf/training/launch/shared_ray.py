@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.errors import UserError
@@ -165,6 +166,7 @@ def _reuse(train_ppo_ray: Any) -> None:
             return self.async_run_method("broadcast_to_vllm")
 
     train_ppo_ray.RayActorGroup = Group
+    _control_here()
 
 
 def _noted_groups() -> list:
@@ -180,6 +182,24 @@ def _noted_groups() -> list:
 
     launcher.placement_group = noted
     return groups
+
+
+def _control_here() -> None:
+    """The controller in this process, which has imported all that it needs: as an actor it imports that again."""
+    import ray
+    from openrlhf.trainer import ppo_trainer
+
+    controller = ppo_trainer.PPOTrainer.__ray_metadata__.modified_class
+
+    class Here:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.trainer = controller(*args, **kwargs)
+
+        def __getattr__(self, method: str) -> SimpleNamespace:
+            call = getattr(self.trainer, method)
+            return SimpleNamespace(remote=lambda *args, **kwargs: ray.put(call(*args, **kwargs)))
+
+    ppo_trainer.PPOTrainer = SimpleNamespace(remote=Here)
 
 
 if __name__ == "__main__":
