@@ -20,7 +20,10 @@ setup(
     # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
     packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
     package_dir={"real_openrlhf.patches": "patches"},
-    package_data={"real_openrlhf": ["py.typed", "report/page.css"], "real_openrlhf.patches": ["*.md", "*/*"]},
+    package_data={
+        "real_openrlhf": ["py.typed", "report/page.css", "report/published.json"],
+        "real_openrlhf.patches": ["*.md", "*/*"],
+    },
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name
     install_requires=["numpy", "torch>=2.4", "tqdm"],
     extras_require={

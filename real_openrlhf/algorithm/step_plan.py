@@ -70,8 +70,6 @@ class Plan:
     steps: list[PlannedStep]
     step_wide: bool
     owner: list[int]  # the rank that holds a rollout; NOBODY where it is left out
-    depth: int
-    about: str
 
     @property
     def first_update(self) -> Positions:
@@ -92,14 +90,13 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
     layout = Layout(rollouts.lengths, settings.num_ranks, settings.limit)
     steps: list[PlannedStep] = []
     owner = [NOBODY] * len(groups)
-    depth, about = 1, "all scores are known before any forward"
     for epoch in range(settings.epochs):
         dealt = steps_of_groups(
             groups, settings.groups_per_step, settings.seed, rollout_step=rollout_step, epoch=epoch
         )
         kept = [[[one for one in group if one not in rollouts.left_out] for group in step] for step in dealt]
         members = [[group for group in step if group] for step in kept]
-        planned, chosen, why = _plan_epoch(members, layout, settings, first=epoch == 0)
+        planned = _plan_epoch(members, layout, settings, first=epoch == 0)
         steps += [
             replace(step, dealt=sorted(position for group in own for position in group))
             for step, own in zip(planned, dealt, strict=True)
@@ -107,59 +104,45 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         if epoch == 0:
             owner = _owners(planned, len(groups))
             layout = replace(layout, owner=owner)
-        if chosen >= depth:
-            depth, about = chosen, why
-    return Plan(steps, settings.step_wide, owner, depth, about)
+    return Plan(steps, settings.step_wide, owner)
 
 
 def _plan_epoch(
     members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
-) -> tuple[list[PlannedStep], int, str]:
+) -> list[PlannedStep]:
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
     if not settings.whole_groups:
-        steps = [
+        return [
             PlannedStep([], layout.waves_of_torn_groups(step), on_policy=False, scores_known=True) for step in members
         ]
-        return steps, 1, "any micro-batches do"
     known = first and settings.known_at_old
     head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
     if settings.step_wide:  # while the policy is the old one the constraint is silent
         start = 1 if first and not known else 0
         waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
-        depth, why = 1, "the objective's constraint is on the whole step"
     else:
-        depth, waves, why = _in_waves(rest, layout, settings)
+        waves = _in_waves(rest, layout, settings)
     waves = [[replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves]
-    steps = [
+    return [
         PlannedStep([], step, on_policy=first and number == 0, scores_known=known and number == 0)
         for number, step in enumerate([*head, *waves])
     ]
-    return steps, depth, why
 
 
-def _in_waves(
-    steps: list[list[Positions]], layout: Layout, settings: PlanSettings
-) -> tuple[int, list[list[Wave]], str]:
-    if not steps:
-        return 1, [], "all scores are known before any forward"
+def _in_waves(steps: list[list[Positions]], layout: Layout, settings: PlanSettings) -> list[list[Wave]]:
+    if settings.depth is not None:
+        return [layout.waves(step, settings.depth) for step in steps]
     plain = [layout.one_wave(step) for step in steps]
     largest = max((_tokens(held, layout) for wave in plain for rank in wave.ranks for held in rank), default=0)
-    fitting = int(min(settings.kept_tokens / max(largest, 1), max(wave.depth for wave in plain)))
-    needed = sum(wave.depth for wave in plain)
-    if settings.depth is not None:
-        depth, waves = settings.depth, [layout.waves(step, settings.depth) for step in steps]
-        why = "as asked"
-    else:
-        depth, waves = shallowest(
-            lambda depth: [layout.waves(step, depth) for step in steps],
-            needed,
-            most=max(fitting, 1),
-            spare=settings.spare,
-        )
-        why = f"{settings.kept_tokens:,.0f} tokens' graphs fit" if depth == fitting else "deeper saves nothing"
-    found = sum(wave.depth for step in waves for wave in step)
-    return depth, waves, f"{found} micro-batches a rank, {needed} without waves; {why}"
+    fitting = int(min(settings.kept_tokens / max(largest, 1), max((wave.depth for wave in plain), default=1)))
+    _, waves = shallowest(
+        lambda depth: [layout.waves(step, depth) for step in steps],
+        plain=sum(wave.depth for wave in plain),
+        most=max(fitting, 1),
+        spare=settings.spare,
+    )
+    return waves
 
 
 def _tokens(held: Positions, layout: Layout) -> int:
@@ -238,7 +221,6 @@ class RankPlan:
     """The plan that one rank gets with its rollouts."""
 
     steps: list[RankStep]
-    about: str
     metrics: dict[str, float]
 
 
@@ -274,8 +256,7 @@ def rank_plans(
         "update/rollouts_crc": float(crc),
         "update/trained_share": len(plan.trained) / max(len(plan.owner), 1),
     }
-    about = f"waves up to {plan.depth} deep: {plan.about}"
-    return held, [RankPlan([step[rank] for step in steps], about, metrics) for rank in range(num_ranks)]
+    return held, [RankPlan([step[rank] for step in steps], metrics) for rank in range(num_ranks)]
 
 
 def _rank_steps(

@@ -18,7 +18,7 @@ from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.records import PLACES, flags_of, recorded_flags
+from real_openrlhf.recipes.records import changed_flags, flags_of
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs
@@ -185,10 +185,8 @@ def finished(path: Path) -> bool:
 
 def refuse_other_flags(path: Path, request: train_command.Request) -> None:
     """A run that was made with other flags must not stand in a comparison under this name."""
-    old, new = flags_of(run_folder.read(path)), recorded_flags(request.plan(path))
-    other = sorted(flag for flag in {*old, *new} - PLACES if old.get(flag) != new.get(flag))
-    if other:
-        differences = "; ".join(f"{flag} {old.get(flag)}, not {new.get(flag)}" for flag in other)
+    if other := changed_flags(run_folder.read(path), request.plan(path)):
+        differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
 
 

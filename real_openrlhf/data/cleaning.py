@@ -121,9 +121,6 @@ class BenchmarkIndex:
 
     def matches(self, text: str) -> list[Match]:
         """Benchmark problems of which `text` contains at least half, the nearest first."""
-        shared: dict[tuple[str, str], int] = defaultdict(int)
-        for gram in ngrams(text):
-            for where in self._where.get(gram, ()):
-                shared[where] += 1
+        shared = Counter(where for gram in ngrams(text) for where in self._where.get(gram, ()))
         matches = [Match(*where, overlap=count / self._sizes[where]) for where, count in shared.items()]
         return sorted((match for match in matches if match.overlap >= THRESHOLD), key=lambda match: -match.overlap)

@@ -50,11 +50,9 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
         for name, rows in groups.items()
     }
     benchmarks = {name: _summary(name, rows, resampled[name]) for name, rows in groups.items()}
-    errors = [entry["sampling_error"] for entry in benchmarks.values()]
     average = {
         "pass@1": float(np.mean([entry["pass@1"] for entry in benchmarks.values()])),
         "standard_error": float(np.mean(list(resampled.values()), axis=0).std(ddof=1)),
-        "sampling_error": None if None in errors else float(np.linalg.norm(errors) / len(errors)),
     }
     return benchmarks, average
 
@@ -67,7 +65,6 @@ def _summary(name: str, rows: list[dict], resampled: np.ndarray) -> dict:
         "problems": len(rows),
         "pass@1": float(verdicts.mean()),
         "standard_error": float(resampled.std(ddof=1)),
-        "sampling_error": sampling_error(verdicts),
         "pass@k": {str(k): pass_at(k, verdicts) for k in powers_of_two(verdicts.shape[1])},
         "truncated": float(np.mean([row["truncated"] for row in rows])),
         "ungraded": sum(row["ungraded"] for row in rows),
@@ -113,14 +110,6 @@ def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarra
     # how often each problem is drawn: the same as drawing indices, in less memory
     counts = rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAPS)
     return counts @ problem_scores / n
-
-
-def sampling_error(verdicts: np.ndarray) -> float | None:
-    """Standard error of pass@1 on these very problems: what drawing other samples would change."""
-    problems, k = verdicts.shape
-    if k == 1:
-        return None  # one sample a problem says nothing about its spread
-    return float(np.sqrt(verdicts.var(axis=1, ddof=1).sum() / k) / problems)
 
 
 def powers_of_two(k: int) -> list[int]:

@@ -73,10 +73,7 @@ class SampleStore:
     def _cut_torn_line(file: BinaryIO) -> None:
         """A kill in the middle of a write leaves a last line without its end."""
         file.seek(0)
-        whole = 0
-        for line in file:
-            whole += len(line) if line.endswith(b"\n") else 0
-        file.truncate(whole)
+        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
 
     def append(self, sample: Sample) -> None:
         self._file.write(json.dumps(asdict(sample), ensure_ascii=False).encode() + b"\n")

@@ -74,18 +74,16 @@ def _add_scoring(group: argparse._ArgumentGroup) -> None:
         "--algo.real.scoring",
         default="auto",
         choices=["auto", "separate"],
-        help="how a wave (micro-batches of all ranks that hold whole prompts) gets its scores before its weights. "
-        "auto: keep its graphs, and score first without gradient only if they do not fit; separate: always score "
-        "first (default: auto)",
+        help="auto: score first without gradient only if the graphs of a wave (micro-batches of all ranks that hold "
+        "whole prompts) do not fit; separate: always score first (default: auto)",
     )
     group.add_argument(
         "--algo.real.wave_depth",
         default="auto",
         type=_depth,
         metavar="auto|N",
-        help="most micro-batches of a rank whose graphs are kept while ranks exchange scores; one long prompt may "
-        "need more. auto: the smallest number that packs nearly as well as no limit and fits in memory (default: "
-        "auto)",
+        help="most micro-batches of a rank whose graphs are kept while ranks exchange scores. auto: the smallest "
+        "number that packs nearly as well as no limit and fits in memory (default: auto)",
     )
     group.add_argument(
         "--algo.real.old_log_probs",
@@ -173,9 +171,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=whole,
         default=2,
         metavar="N",
-        help="with --train.run_dir: write N groups of each step, with the score and weight of each answer, and a few "
-        "held-out answers of each evaluation into DIR/rollouts.jsonl, which `real-openrlhf show DIR` prints (default: "
-        "2; 0: none)",
+        help="with --train.run_dir: write N groups of each step and a few held-out answers of each evaluation into "
+        "DIR/rollouts.jsonl, which `real-openrlhf show DIR` prints (default: 2; 0: none)",
     )
     group.add_argument(
         "--train.hopeless_steps",
@@ -191,9 +188,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=120.0,
         metavar="N",
-        help="real-openrlhf train ends a run after N minutes in one phase (generation and rewards, log-probabilities, "
-        "update, handing over weights, checkpoint, evaluation), with the stacks of its processes in its folder "
-        "(default: 120; 0: never)",
+        help="real-openrlhf train ends a run after N minutes in one phase, such as generation or an update, with the "
+        "stacks of its processes in its folder (default: 120; 0: never)",
     )
     group.add_argument(
         "--train.hopeless",
@@ -255,8 +251,7 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         "--rollout.seeded",
         action="store_true",
         help="give every sample a seed from --train.seed, its prompt and its index, so that runs of one seed draw "
-        "the same rollouts; includes --rollout.seeded_order. On CPU vLLM then samples requests one by one, which is "
-        "slower (default: off)",
+        "the same rollouts; includes --rollout.seeded_order. On CPU it is slower (default: off)",
     )
     group.add_argument(
         "--rollout.mismatch",

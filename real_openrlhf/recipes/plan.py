@@ -120,7 +120,7 @@ def compose(
     """The run's flags; `launcher` has those of the run folder and data, `rows` is the size of the training set."""
     flags = {
         "--actor.model_name_or_path": own(recipe.model),
-        "--actor.num_nodes": own(str(recipe.nodes)),
+        "--actor.num_nodes": own("1"),
         "--actor.num_gpus_per_node": own(str(recipe.gpus)),
         **(launcher or {}),
         **recipe.settings,

@@ -23,12 +23,17 @@ def flags_of(record: dict) -> dict:
     return flags if isinstance(flags, dict) else {}
 
 
+def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
+    """{flag: (value in the record, value now)} of those that differ, but for places."""
+    before, now = flags_of(record), recorded_flags(plan)
+    both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
+    return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
+
+
 def is_finished(path: Path, plan: Plan) -> bool:
     """Finished, with these flags."""
-    record, now = run_folder.read(path), recorded_flags(plan)
-    before = flags_of(record)
-    same = all(before.get(flag) == now.get(flag) for flag in {*before, *now} - PLACES)
-    return record["status"] == "finished" and same
+    record = run_folder.read(path)
+    return record["status"] == "finished" and not changed_flags(record, plan)
 
 
 def typed() -> list[str]:

@@ -51,7 +51,6 @@ class Recipe:
     settings: Mapping[str, Setting]
     reward: str = "math_reward"  # a file in rewards/
     gpus: int = 8
-    nodes: int = 1
     gpu_gb: float = 80.0  # of each GPU, where a dry run cannot ask it
     on_cpu: bool = False  # runs on a machine without a GPU, where Ray is given logical ones
 

@@ -68,7 +68,6 @@ def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table
         maps.pairs(comparison),
         figures.dynamics(comparison),
         figures.ablation(comparison),
-        tables.ablations(comparison),
         figures.knobs(comparison),
         figures.distributions(comparison),
         tables.ratios(comparison),

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,17 +89,12 @@ def _read(folder: Path) -> Run:
     metrics = folder / "metrics.jsonl"
     unfinished = meta.get("status") in ("running", "failed")
     logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
-    run = _run(folder, meta, logged)
     results = folder / "eval" / "results.json"
     evaluation = _read_json(results, "eval/results.json") if results.exists() else None
-    return replace(
-        run,
-        status="cut off" if cut else run.status,
-        evaluation=evaluation if isinstance(evaluation, dict) else None,
-    )
+    return _run(folder, meta, logged, evaluation, cut)
 
 
-def _run(path: Path, meta: dict[str, Any], logged: Logged) -> Run:
+def _run(path: Path, meta: dict[str, Any], logged: Logged, evaluation: Any = None, cut: bool = False) -> Run:
     if not any(len(series) for keys in logged.values() for series in keys.values()):
         raise UnreadableRun("nothing was logged")
     name = word(meta.get("name") or path.resolve().name)
@@ -108,10 +103,10 @@ def _run(path: Path, meta: dict[str, Any], logged: Logged) -> Run:
         name=name,
         algo=word(meta.get("algo") or guess_algo(name)),
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
-        status=word(meta.get("status") or "unknown"),
+        status="cut off" if cut else word(meta.get("status") or "unknown"),
         meta=meta,
         logged=logged,
-        evaluation=None,
+        evaluation=evaluation if isinstance(evaluation, dict) else None,
     )
 
 

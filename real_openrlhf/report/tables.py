@@ -1,20 +1,21 @@
 """The content of the report's tables."""
 
+import json
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import replace
+from pathlib import Path
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.report import published
-from real_openrlhf.report.curves import CLIPPED, ENDS, VALIDATION, Final, Metric, at_end, over_all_steps
+from real_openrlhf.report.curves import CLIPPED, ENDS, Final, Metric, at_end, over_all_steps
 from real_openrlhf.report.curves import validation_sets as sets_of
-from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
 from real_openrlhf.report.table_forms import Cell, Row, Table, value, words
 
+# Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
+# standard error, so none is ever set in bold as a win. Averages alone where a table has more.
+PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
 BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
 
@@ -137,61 +138,14 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
             rows.append(Row([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)]))
         if rows:
             blocks.append((f"Ours: {comparison.name}", rows))
-    for block in published.BENCHMARK_BLOCKS:
+    for block in PUBLISHED["benchmarks"]:  # pass@1 in the order of BENCHMARKS, then the average
         rows = [
-            Row([words(name), *map(value, numbers), *[Cell()] * len(extra)]) for name, numbers in block.rows.items()
+            Row([words(name), *map(value, found), *[Cell()] * len(extra)]) for name, found in block["rows"].items()
         ]
-        blocks.append((block.title, rows))
-        notes.append(f"{block.title}: {block.source}.")
+        blocks.append((block["title"], rows))
+        notes.append(f"{block['title']}: {block['source']}.")
     columns = ["Method", *(one.title for one in BENCHMARKS.values()), "Avg.", *extra]
     return Table("benchmarks", "Benchmarks: pass@1", columns, blocks, notes)
-
-
-def ablations(comparison: Comparison) -> Table:
-    """The paper's further analysis beside ours: its rows first, then what we ran besides."""
-    sets = sets_of(comparison.runs)
-    family = [s for s in comparison.settings if s.algo in REAL_FAMILY]
-    rest = list(family)
-    rows = []
-
-    def row(label: str, paper: float | None, setting: Setting | None) -> Row:
-        end = at_end(setting, VALIDATION, sets) if setting else None
-        average = benchmark_estimates(setting).get("average") if setting else None
-        runs = words(setting.seeds if setting else "no run")
-        ours = [
-            Cell(number=_percent(average), digits=1),
-            Cell(number=_percent(end.estimate if end else None), digits=1),
-        ]
-        return Row([words(label), value(paper, 1), *ours, runs])
-
-    for (algo, deviation), (label, paper) in published.ABLATIONS.items():
-        matches = [s for s in rest if s.algo == algo and _deviates_as(s, deviation)]
-        for setting in matches:
-            rest.remove(setting)
-        if not matches:
-            rows.append(row(label, paper, None))
-        for setting in matches:
-            rows.append(row(label if len(matches) == 1 and not setting.distinction else setting.label, paper, setting))
-    rows += [row(setting.label, None, setting) for setting in rest]
-    columns = ["Setting", "Paper: average of six", "Ours: average of six", "Ours: validation", "Our runs"]
-    notes = [
-        "pass@1 in percent. " + SE_NOTE + " Paper: one run each, no standard error.",
-        f"{published.ABLATION_SOURCE}.",
-        "Ours: validation is the last in-training evaluation" + (f" on {', '.join(sets)}." if sets else "."),
-    ]
-    return Table("ablations", "Ablations", columns, [("", rows)], notes)
-
-
-def _percent(number: Estimate | None) -> Estimate | None:
-    return number and replace(number, mean=100 * number.mean, se=100 * number.se)
-
-
-def _deviates_as(setting: Setting, pattern: str) -> bool:
-    if not pattern:
-        return not setting.deviation
-    if len(setting.deviation) != 1:
-        return False
-    return re.fullmatch(re.escape(pattern).replace("…", ".+"), setting.deviation[0]) is not None
 
 
 RANGES = {"below": "< 1−ε", "low": "[1−ε, 1)", "high": "[1, 1+ε]", "above": "> 1+ε"}
@@ -206,7 +160,7 @@ def ratios(comparison: Comparison) -> Table | None:
         return None
     blocks = []
     for side, heading in SIDES.items():
-        paper = [published.RATIOS[side, name] for name in RANGES]
+        paper = [PUBLISHED["ratios"][side][name] for name in RANGES]  # percent of the tokens, mean magnitude
         shares = [Row([words("GRPO, paper"), *(value(share, 2) for share, _ in paper)])]
         grads = [
             Row([words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)])
@@ -224,7 +178,7 @@ def ratios(comparison: Comparison) -> Table | None:
         "magnitude. Mean over all steps of a run, magnitudes weighted by share. " + SE_NOTE,
         "GRPO, DAPO, GSPO: advantage 1, 0 where clipping is active. REAL and its kin: the rollout's weight |W|, "
         "0 in a group that is dropped.",
-        f"{published.RATIO_SOURCE}.",
+        f"{PUBLISHED['ratios']['source']}.",
     ]
     title = "Tokens by ratio range, and mean gradient magnitude (the paper's Table 1)"
     return Table("ratios", title, ["Method", *RANGES.values()], blocks, notes)

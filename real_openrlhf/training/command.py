@@ -21,7 +21,7 @@ from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import Plan, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.records import flag_lines, flags_of, in_words, is_finished, recorded_flags, typed
+from real_openrlhf.recipes.records import changed_flags, flag_lines, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
@@ -295,12 +295,8 @@ def _check_resumed(request: Request, folder: Path, findings: preflight.Findings)
             "recipe, algorithm and seed, or choose another --run-name."
         )
     _check_objective(request, record, findings)
-    now = recorded_flags(request.plan())
-    begun = flags_of(record)
-    for flag in sorted({*now, *begun} - {"--ckpt.load_enable"}):
-        before, after = begun.get(flag), now.get(flag)
-        if before != after:
-            findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
+    for flag, (before, after) in changed_flags(record, request.plan()).items():
+        findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
 
 
 def _check_objective(request: Request, record: dict, findings: preflight.Findings) -> None:

@@ -179,7 +179,7 @@ def a_page_shows_words_and_runs_none(
             (run / "eval/results.json").write_bytes(text_of({"settings": flags, "benchmarks": results}))
         runs, skipped = read_runs([here])
         comparisons = compare(runs)
-        made = [tables.results(c) for c in comparisons] + [tables.ablations(c) for c in comparisons]
+        made = [tables.results(c) for c in comparisons]
         made.append(tables.benchmarks(comparisons))
         parts = [table_forms.to_html(table) for table in made]
         parts += [page._skipped([*skipped, (Path(name.replace("\0", "") or "x"), algo)])]

@@ -166,12 +166,10 @@ def test_numbers_of_two_benchmarks_by_hand():
     assert aime["truncated"] == 0.5 and aime["mean_tokens"] == 16.5
     assert aime["mean_tokens_right"] == 10.5 and aime["mean_tokens_wrong"] == pytest.approx((12 + 13 + 86) / 6)
     assert aime["standard_error"] == pytest.approx(0.25 / np.sqrt(2), rel=0.03)
-    assert aime["sampling_error"] == pytest.approx(np.sqrt(1 / 3 / 4) / 2)
-    assert benchmarks["mine"]["standard_error"] == benchmarks["mine"]["sampling_error"] == 0
+    assert benchmarks["mine"]["standard_error"] == 0
     assert benchmarks["mine"]["mean_tokens_wrong"] is None
     assert average["pass@1"] == 0.625
     assert average["standard_error"] == pytest.approx(aime["standard_error"] / 2)
-    assert average["sampling_error"] == pytest.approx(aime["sampling_error"] / 2)
     assert summarise(problems, seed=0) == (benchmarks, average)
     assert summarise(problems[:2], seed=0)[0]["aime24"] == aime
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from real_openrlhf.cli import main
 from real_openrlhf.evaluation.paired import Evaluated, differences
-from real_openrlhf.evaluation.results import bootstrap, pass_at, powers_of_two, sampling_error
+from real_openrlhf.evaluation.results import bootstrap, pass_at, powers_of_two
 
 TABLES = st.integers(1, 6).flatmap(
     lambda k: st.lists(st.lists(st.integers(0, 1), min_size=k, max_size=k), min_size=1, max_size=5)
@@ -50,24 +50,6 @@ def test_bootstrap_draws_every_problem_alike():
         share = exact.count(value) / len(exact)
         tolerance = 5 * np.sqrt(share * (1 - share) / len(means))
         assert np.isclose(means, value).mean() == pytest.approx(share, abs=tolerance)
-
-
-def test_sampling_error_is_unbiased_over_every_outcome():
-    """Two problems of known pass rates, three samples each: the mean estimate of the variance is the variance."""
-    rates, k = (0.3, 0.8), 3
-    outcomes = list(product([0, 1], repeat=2 * k))
-    expected_variance = expected_mean = expected_square = 0.0
-    for outcome in outcomes:
-        table = np.array(outcome).reshape(2, k)
-        chance = np.prod([p if hit else 1 - p for p, row in zip(rates, table, strict=True) for hit in row])
-        expected_variance += chance * sampling_error(table) ** 2
-        expected_mean += chance * table.mean()
-        expected_square += chance * table.mean() ** 2
-    assert expected_variance == pytest.approx(expected_square - expected_mean**2)
-
-
-def test_one_sample_has_no_sampling_error():
-    assert sampling_error(np.array([[1], [0]])) is None
 
 
 @pytest.mark.parametrize(("k", "expected"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])

@@ -207,7 +207,8 @@ def test_bold_follows_that_rule_and_never_a_published_number(tmp_path):
     markdown, page = table_forms.to_markdown(table), table_forms.to_html(table)
     assert re.findall(r"\*\*([^*]+)\*\*", markdown)[1:] == ["0.620 ± 0.006"]  # the first is the title
     assert re.findall(r"<td class=best>([^<]*)", page) == ["0.620 ± 0.006"]
-    assert "0.533" in markdown and "0.632" in markdown  # DisCO's row that the paper leaves out, and the paper's best
+    # DisCO's row that the paper leaves out, the paper's best, and one of its ablations
+    assert all(number in markdown for number in ("0.533", "0.632", "0.514"))
 
 
 def test_scores_of_different_protocols_do_not_compete(tmp_path):
@@ -232,10 +233,6 @@ def test_missing_methods_are_named(ten):
     task = comparison(ten)
     labels = [entry.label for entry in figures.dynamics(task).legend + figures.ablation(task).legend]
     assert "GSPO: no run" in labels and "REAL without anchor: no run" in labels
-    ablations = {row["Setting"]: row for row in rows(tables.ablations(task))}
-    assert ablations["w/o Anchor Logits"]["Our runs"] == "no run"
-    assert float(ablations["w/o Anchor Logits"]["Paper: average of six"]) == 51.4
-    assert ablations["REAL"]["Our runs"] == "4 runs"
 
 
 def test_runs_that_broke_off_are_shown_but_not_averaged(tmp_path):
@@ -285,10 +282,6 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
         "GRPO, actor.adam.lr 0.0001": 2,
         "GRPO, actor.adam.lr 0.0002": 1,
     }
-    ablations = {row["Setting"]: row["Our runs"] for row in rows(tables.ablations(task))}
-    assert ablations["τ = 0.1"] == "2 runs" and ablations["REAL, uniform groups: keep"] == "2 runs"
-    assert ablations["KL w/ old policy"] == "1 run"
-    assert ablations["τ = 1.0"] == ablations["KL w/ reference model"] == "no run"
 
 
 def test_clipped_updates_stand_beside_a_result_where_they_were_logged(tmp_path):

@@ -216,9 +216,9 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
 @pytest.mark.parametrize(
     "words, expected",
     [
-        ("--vllm.tensor_parallel_size 0", "Give 1 or more."),
-        ("--rollout.batch_size -4", "Give 1 or more."),
-        ("--data.max_samples 0", "--data.max_samples 0: nothing can be done with that"),
+        ("--vllm.tensor_parallel_size 0", "give 1 or more."),
+        ("--rollout.batch_size -4", "give 1 or more."),
+        ("--data.max_samples 0", "--data.max_samples 0: give 1 or more."),
         ("--ckpt.save_steps 0", "or -1 for never"),
         ("--train.seed", "--train.seed : expected one argument. Give it a whole number."),
         ("--train.seed -1", "--train.seed -1: give 0 or more"),

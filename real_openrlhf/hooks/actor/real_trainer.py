@@ -68,7 +68,7 @@ class RealActorTrainer(ActorPPOTrainer):
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
-        self.about = ""
+        self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}")
         self.tables: list[Tensor] = []  # of the updates since the controller last asked
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
@@ -86,9 +86,6 @@ class RealActorTrainer(ActorPPOTrainer):
         self.strategy.enter("update")
         self.strategy.reseed_dropout(self.engine.global_steps)
         plan, self.tables = self.replay_buffer.plan, []
-        if plan.about != self.about:
-            self.about = plan.about
-            self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}, {plan.about}")
         statuses = [self.optimizer_step(step, kl_ctl) for step in plan.steps]
         self.strategy.enter("handing over weights")
         merged = over_steps(statuses, [step.log_weight for step in plan.steps])

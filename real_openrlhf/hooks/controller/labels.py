@@ -35,20 +35,10 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: 
         scores.append(math.nan if sample.scores is None else float(sample.scores[0]))
         no_answer = sample.info.pop(NO_ANSWER, None)
         parsable.append(no_answer is None or float(no_answer[0]) == 0)
-        labels.append(
-            label_of(
-                scores[-1],
-                empty=not bool(sample.action_mask.any()),
-                truncated=bool(sample.truncated[0]),
-                parsable=parsable[-1],
-                threshold=0.5 if real.labels or (graded and real.label_threshold is None) else real.label_threshold,
-                ignore_truncated=real.truncated == "ignore" and not real.labels,
-                finite=graded or bool(real.labels),
-                name=f"rollout {position} of prompt {sample.prompts[0][:80]!r}",
-            )
-        )
+        name = f"rollout {position} of prompt {sample.prompts[0][:80]!r}"
+        labels.append(_label(sample, scores[-1], parsable[-1], real, graded, name))
     if real.labels:
-        labels = _by_rule(real.labels, samples, labels, scores, parsable, size, tokenizer)
+        labels = _by_rule(args, samples, labels, scores, parsable, tokenizer)
         scores = [float(label == POSITIVE) for label in labels]
     complete_columns(samples)
     for sample in samples:
@@ -57,15 +47,10 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: 
 
 
 def _by_rule(
-    name: str,
-    samples: list[Experience],
-    labels: list[int],
-    scores: list[float],
-    parsable: list[bool],
-    size: int,
-    tokenizer: Any,
+    args: SimpleNamespace, samples: list[Experience], labels: list[int], scores: list, parsable: list, tokenizer: Any
 ) -> list[int]:
     """The rule's labels in place of the threshold's, group by group, where there is a verdict."""
+    name, size = args.algo.real.labels, args.rollout.n_samples_per_prompt
     rule, found = find_rule(name), list(labels)
     for start in range(0, len(samples), size):
         known = [place for place in range(start, start + size) if labels[place] != IGNORED]
@@ -113,29 +98,21 @@ def complete_columns(samples: list[Experience]) -> None:
         logger.warning(f"REAL: the reward of {failed} of {len(samples)} rollouts failed; they are ignored")
 
 
-def label_of(
-    score: float,
-    *,
-    empty: bool,
-    truncated: bool,
-    parsable: bool,
-    threshold: float | None,
-    ignore_truncated: bool,
-    name: str,
-    finite: bool = False,
-) -> int:
+def _label(sample: Experience, score: float, parsable: bool, real: SimpleNamespace, graded: bool, name: str) -> int:
     """The class of one rollout. A score that is neither 0 nor 1 is refused unless a threshold is given."""
-    if math.isnan(score) or empty:
+    compared = graded or bool(real.labels)  # with the scores of its group
+    if math.isnan(score) or not bool(sample.action_mask.any()):
         return IGNORED
-    if finite and math.isinf(score):
+    if compared and math.isinf(score):
         raise ValueError(f"{name} has score {score:g}, which no group can be compared with. Return finite `scores`")
-    if threshold is None and score not in (0.0, 1.0):
+    threshold = None if real.labels else real.label_threshold
+    if threshold is None and not compared and score not in (0.0, 1.0):
         raise ValueError(
             f"{name} has score {score:g}: REAL's labels are 0 or 1. Return 0 or 1 as `scores`, or give "
             "--algo.real.label_threshold"
         )
     if score > (0.5 if threshold is None else threshold):
         return POSITIVE
-    if truncated and ignore_truncated:
+    if real.truncated == "ignore" and not real.labels and bool(sample.truncated[0]):
         return IGNORED
     return NEGATIVE if parsable else UNPARSABLE

@@ -13,53 +13,44 @@ POSITIVE = (
     *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu", "--ckpt.max_num", "--train.async_queue_size"),
     *("--ds.ring_attn_size", "--ds.tensor_parallel_size", "--algo.kl.horizon", "--rollout.vllm_generate_batch_size"),
 )
-POSITIVE_OR_OFF = ("--eval.steps", "--ckpt.save_steps")  # -1 is off
-NOT_NEGATIVE = ("--train.seed", "--ds.lora.rank", "--data.dataloader_num_workers")
+OFF = -1
+OR_OFF = ("--eval.steps", "--ckpt.save_steps")
 
 ABOVE_0 = (0.0, math.inf, False)
+NOT_NEGATIVE = (0.0, math.inf, True)
 SHARE = (0.0, 1.0, True)
 # flag -> (lowest, highest, whether the lowest itself will do), in words of what is sensible
 RANGES = {
+    **dict.fromkeys((*POSITIVE, *OR_OFF), (1.0, math.inf, True)),
+    **dict.fromkeys(("--train.seed", "--ds.lora.rank", "--data.dataloader_num_workers"), NOT_NEGATIVE),
     "--actor.adam.lr": ABOVE_0,
     "--actor.adam.eps": ABOVE_0,
-    "--actor.adam.weight_decay": (0.0, math.inf, True),
+    "--actor.adam.weight_decay": NOT_NEGATIVE,
     "--actor.adam.betas": SHARE,
     "--actor.eps_clip": ABOVE_0,
     "--actor.eps_clip_low_high": ABOVE_0,
-    "--actor.max_norm": (0.0, math.inf, True),
+    "--actor.max_norm": NOT_NEGATIVE,
     "--actor.lr_warmup_ratio": SHARE,
     "--actor.min_lr_ratio": SHARE,
     "--rollout.temperature": ABOVE_0,
     "--rollout.top_p": (0.0, 1.0, False),
-    "--eval.temperature": (0.0, math.inf, True),
+    "--eval.temperature": NOT_NEGATIVE,
     "--vllm.gpu_memory_utilization": (0.0, 1.0, False),
     "--algo.advantage.gamma": SHARE,
     "--algo.advantage.lambd": SHARE,
     "--train.ema_beta": SHARE,
     "--ds.lora.dropout": SHARE,
-    "--train.hung_minutes": (0.0, math.inf, True),
+    "--train.hung_minutes": NOT_NEGATIVE,
 }
 
 
 def out_of_range(plan: Plan, flag: str) -> str | None:
     """The defect of a flag that the parser accepts, or None."""
-    said = f"{flag} {plan.text(flag)}"
-    if flag in POSITIVE and plan.number(flag) < 1:
-        return f"{said}: nothing can be done with that. Give 1 or more."
-    if flag in POSITIVE_OR_OFF and plan.number(flag) < 1 and plan.number(flag) != -1:
-        return f"{said}: give 1 or more, or -1 for never."
-    if flag in NOT_NEGATIVE and plan.number(flag) < 0:
-        return f"{said}: give 0 or more."
-    if flag not in RANGES:
-        return None
-    low, high, with_low = RANGES[flag]
-    for word in plan.flags[flag].words:
-        number = float(word)
-        if not (math.isfinite(number) and low <= number <= high and (with_low or number > low)):
-            return f"{said}: {_words(low, high, with_low)}."
+    low, high, with_low = RANGES.get(flag, (-math.inf, math.inf, True))
+    for number in map(float, plan.flags[flag].words if flag in RANGES else ()):
+        good = math.isfinite(number) and low <= number <= high and (with_low or number > low)
+        if not good and not (flag in OR_OFF and number == OFF):
+            above = f"{low:g} or more" if with_low else f"more than {low:g}"
+            most = "" if math.isinf(high) else f", and {high:g} at most"
+            return f"{flag} {plan.text(flag)}: give {above}{most}{', or -1 for never' * (flag in OR_OFF)}."
     return None
-
-
-def _words(low: float, high: float, with_low: bool) -> str:
-    above = f"{low:g} or more" if with_low else f"more than {low:g}"
-    return f"give {above}" if math.isinf(high) else f"give {above}, and {high:g} at most"
