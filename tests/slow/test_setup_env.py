@@ -364,7 +364,7 @@ def test_all_that_a_gpu_machine_lacks_is_told_at_once(world, tmp_path):
         ("The NVIDIA driver is 550.54.15, and CUDA 13 needs 580", "cuda-compat-13-0"),
         ("compute capability 7.5", "A100"),
         ("no C compiler /no/gcc", "Install gcc"),
-        ("needs 20 GB of free space, and there is 1 GB", "REAL_VENV"),
+        ("needs 20 GB, and 1 GB are free there", "REAL_VENV"),
     ]
     for line, parts in zip(lines, expected, strict=True):
         assert all(part in line for part in parts), line
