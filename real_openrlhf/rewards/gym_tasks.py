@@ -4,10 +4,13 @@ A scorer is used as it is if all that it does with a model's text is to read it,
 The scorers were read in one release, and another one is refused. Nothing imports the package before it is asked for.
 """
 
+import ast
 import importlib.util
 import json
-import re
+import operator
 import sys
+from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from importlib.metadata import version
 from types import ModuleType
@@ -15,7 +18,7 @@ from typing import Any
 
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import parsed
-from real_openrlhf.rewards.verifier import number, process
+from real_openrlhf.rewards.verifier import process
 
 RELEASE = "0.1.25"
 # Packages that reasoning_gym imports at its top. Only sources of them are published, so set-up leaves them out.
@@ -41,8 +44,14 @@ INSTALL = (
     "In a checkout `bash examples/scripts/setup_env.sh cpu` brings it; elsewhere `pip install 'real-openrlhf[gym]'`, "
     "which compiles pycosat with gcc."
 )
-_SIGNS = {"×": r"\cdot", r"\times": r"\cdot", "*": r"\cdot", "÷": "/", r"\div": "/", "−": "-"}
-_ARITHMETIC = re.compile(r"(?!.*\d\s+\d)(?:\\cdot|[\d\s()+/-])+", re.DOTALL)
+_OPERATIONS: dict[type, Callable] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+}
+_SIGNS = {"×": "*", r"\times": "*", r"\cdot": "*", "÷": "/", r"\div": "/", "−": "-"}
 
 
 class ScorerRaised(process.Undecided):
@@ -109,8 +118,8 @@ def right(label: str, answer: str) -> bool:
     if task in BY_TARGET:
         try:
             return _reaches_target(content["metadata"], answer)
-        except (RecursionError, number.NoValue, number.TooLarge):
-            return False
+        except (ValueError, TypeError, LookupError, SyntaxError, ArithmeticError, RecursionError):
+            return False  # not in the form of an answer
     try:
         return bool(_scorer(task, json.dumps(content["settings"]))(answer, content) >= 1.0)
     except MemoryError:
@@ -130,10 +139,19 @@ def _reaches_target(metadata: dict, answer: str) -> bool:
     """With the numbers of the question, each as often as there."""
     for sign, plain in _SIGNS.items():
         answer = answer.replace(sign, plain)
-    used = sorted(map(int, re.findall(r"\d+", answer)))
-    if not _ARITHMETIC.fullmatch(answer) or used != sorted(metadata["numbers"]):
-        return False
-    return number.rational(answer) == metadata.get("target", 24)
+    tree = ast.parse(answer.strip(), mode="eval").body
+    used: list[Any] = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return sorted(used) == sorted(metadata["numbers"]) and _value(tree) == metadata.get("target", 24)
+
+
+def _value(tree: ast.AST) -> Fraction:
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return Fraction(tree.value)
+    if isinstance(tree, ast.BinOp):
+        return _OPERATIONS[type(tree.op)](_value(tree.left), _value(tree.right))
+    if isinstance(tree, ast.UnaryOp):
+        return _OPERATIONS[type(tree.op)](_value(tree.operand))
+    raise ValueError(f"{type(tree).__name__} in an arithmetic expression")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,10 @@ ROUNDED_DIGITS = 6
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,\d{3})+(?![\d,])|(?: \d{3})+(?![\d ]))")
 _MIXED = re.compile(r"(?<![\d.])(\d+)(?:\\frac\{(\d+)\}\{(\d+)\}| (\d+)/(\d+))")
 _LEXEME = re.compile(r"\d+(?:\.\d+)?|\\[a-zA-Z]+|\\.|\S")
-_DECIMAL = re.compile(r"-?(\d+\.\d+|\d+(?=\\cdot))(?:\\cdot ?10\^\{([+-]?\d{1,5})\})?")
+_DECIMAL = re.compile(
+    r"(?P<sign>-?)(?P<digits>\d+\.\d+)(?:\\cdot ?10\^\{(?P<power>[+-]?\d{1,5})\})?|"
+    r"(?P<sign2>-?)(?P<digits2>\d+)\\cdot ?10\^\{(?P<power2>[+-]?\d{1,5})\}"
+)
 
 
 class TooLarge(Exception):
@@ -57,7 +60,7 @@ def same_rational(gold: str, answer: str, gold_value: Fraction, value: Fraction,
 def significant_digits(decimal: str) -> int:
     """How many significant digits a decimal is written with; 0 for what is none."""
     written = _DECIMAL.fullmatch(decimal)
-    return len(written[1].replace(".", "").lstrip("0")) if written else 0
+    return len((written["digits"] or written["digits2"]).replace(".", "").lstrip("0")) if written else 0
 
 
 def rounds_to(decimal: str, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
@@ -65,7 +68,8 @@ def rounds_to(decimal: str, value: Fraction, enough: int = ROUNDED_DIGITS) -> bo
     written = _DECIMAL.fullmatch(decimal)
     if written is None or significant_digits(decimal) < enough:
         return False
-    places = len(written[1].partition(".")[2]) - int(written[2] or 0)
+    digits = written["digits"] or written["digits2"]
+    places = len(digits.partition(".")[2]) - int(written["power"] or written["power2"] or 0)
     if abs(places) > _MAX_DIGITS:
         return False
     approximation = rational(decimal)
@@ -89,7 +93,7 @@ class _Arithmetic:
     """Recursive descent over `+ - * / ^ !`, fractions, binomials, parentheses and mixed numbers."""
 
     def __init__(self, text: str):
-        self.parts: list[str] = [*_LEXEME.findall(text), ""]
+        self.parts: list[str] = _LEXEME.findall(text)
         if any(len(part) > _MAX_DIGITS for part in self.parts):
             raise TooLarge
         self.position = 0
@@ -97,16 +101,16 @@ class _Arithmetic:
 
     def value(self) -> Fraction:
         result = self._sum()
-        if self._peek():
+        if self.position < len(self.parts):
             raise ValueError
         return result
 
     def _peek(self) -> str:
-        return self.parts[self.position]
+        return self.parts[self.position] if self.position < len(self.parts) else ""
 
-    def _take(self) -> str:
+    def _take(self, expected: str = "") -> str:
         token = self._peek()
-        if not token:
+        if not token or (expected and token != expected):
             raise ValueError
         self.position += 1
         return token
@@ -142,7 +146,10 @@ class _Arithmetic:
         if self._peek() != "^":
             return base
         self._take()
-        exponent = self._atom()
+        return self._raised(base, self._group("{", "}"))
+
+    @staticmethod
+    def _raised(base: Fraction, exponent: Fraction) -> Fraction:
         if exponent.denominator != 1:
             raise ValueError
         bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
@@ -166,13 +173,14 @@ class _Arithmetic:
         if token[0].isdigit():
             return Fraction(token)
         if token == r"\frac":
-            return _checked(self._atom() / self._atom())
+            numerator, denominator = self._group("{", "}"), self._group("{", "}")
+            return _checked(numerator / denominator)
         if token == r"\binom":
-            return self._binomial(self._atom(), self._atom())
-        value = self._sum() if token in ("(", "{") else None
-        if value is None or self._take() != (")" if token == "(" else "}"):
-            raise ValueError
-        return value
+            return self._binomial(self._group("{", "}"), self._group("{", "}"))
+        if token in ("(", "{"):
+            self.position -= 1
+            return self._group(token, ")" if token == "(" else "}")
+        raise ValueError
 
     @staticmethod
     def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
@@ -181,3 +189,9 @@ class _Arithmetic:
         if min(bottom, top - bottom) > 5_000 or top.numerator.bit_length() > 64:
             raise TooLarge
         return _checked(Fraction(math.comb(top.numerator, bottom.numerator)))
+
+    def _group(self, opening: str, closing: str) -> Fraction:
+        self._take(opening)
+        value = self._sum()
+        self._take(closing)
+        return value

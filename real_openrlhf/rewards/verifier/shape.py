@@ -17,13 +17,18 @@ LeafEqual = Callable[[str, str, int], bool]
 
 
 @dataclass(frozen=True)
+class Leaf:
+    text: str
+
+
+@dataclass(frozen=True)
 class Row:
     """A tuple, point or interval: order and brackets count. A ratio is a row of quotients, a matrix of entries."""
 
     brackets: str
     items: tuple["Node", ...]
     text: str = ""  # the inequality or the matrix that it was written as
-    names: tuple[str, ...] = ()  # its variable; x and y of `(x,y) = (1,2)` and `x = 1, y = 2`; of a time, a or p
+    names: tuple[str, ...] = ()  # its variable; x and y of `(x,y) = (1,2)`; of a time, a or p
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,10 @@ class Collection:
     """A set, list of solutions or union: the order does not count."""
 
     items: tuple["Node", ...]
+    labelled: bool = False  # `AB = 4, CD = 5`: in this order where the other side has no labels
 
 
-Node = str | Row | Collection
+Node = Leaf | Row | Collection
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _MEMBER = re.compile(r"^[a-zA-Z]\\in(?![a-zA-Z])(.+)$", re.DOTALL)
@@ -43,7 +49,7 @@ _NAMES = re.compile(r"^\(?([a-zA-Z](?:_\{\w+\})?(?:,[a-zA-Z](?:_\{\w+\})?)+)\)?$
 _RELATION = re.compile(r"(\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|<|>) ?")
 _BUILDER = re.compile(r"^[a-z](?:\\in ?\\mathbb\{R\})?[|:](.*(?:<|>|\\[lg]e ).*)$", re.DOTALL)
 _APART = re.compile(r"^(?:([a-z])\\ne ?|\\mathbb\{R\}(?:\\setminus|-) ?\\\{)([^=<>]+?)(?:\\\})?$")  # x \ne 3
-_UPWARD = {">": "<", r"\ge": r"\le"}
+_REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _VARIABLE = re.compile(r"^(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_\{[^{}]*\})?(?:\([a-z]\))?$")
 _TIME = re.compile(r"^0?(\d{1,2}(?::\d\d){1,2}) ?(?:\\text\{ *)?(?:([aApP])\.? ?[mM]\.?)? *\}?$")
 _NO_RATIO = re.compile(r"\\(?:in|to|ldots|mapsto|text)(?![a-zA-Z])|\|")
@@ -88,22 +94,26 @@ def _collection(items: list[Node]) -> Node:
     for item in items:
         for one in item.items if isinstance(item, Collection) else (item,):
             # A solution that is given twice is one; of bare numbers each counts, they may be roots.
-            if one not in kept or (isinstance(one, str) and "=" not in one):
+            if one not in kept or (isinstance(one, Leaf) and "=" not in one.text):
                 kept.append(one)
+    labels = [_named(item)[0] for item in kept]
     if len(kept) == 1:
         return kept[0]
-    labels = tuple(map(_label, kept))
-    if not all(labels) or len(set(map(value.base, labels))) == 1:
+    if labels[0] and not any(labels[1:]):
+        kept[0] = parse(_named(kept[0])[1])  # a = 4, -8, -10
+    if not all(labels) or len({value.base(label) for label in labels}) == 1:
         return Collection(tuple(kept))
-    # Several unknowns, `y = 2, x = 1`, are a point.
+    # Several unknowns: x = 1, y = 2. With two solutions each, only the same order is recognised.
+    if len(set(labels)) < len(labels):
+        return Row("=", tuple(kept))
     if all(len(label) == 1 for label in labels):
         kept = [item for _, item in sorted(zip(labels, kept, strict=True), key=lambda pair: pair[0])]
-    return Row("()", tuple(kept), names=tuple(map(_label, kept)))
+    return Collection(tuple(kept), labelled=True)
 
 
-def _label(item: Node) -> str:
-    name, said = value.named(item) if isinstance(item, str) else ("", "")
-    return name if name and not value.is_equation(name, said) else ""
+def _named(item: Node) -> tuple[str, str]:
+    name, said = value.named(item.text) if isinstance(item, Leaf) else ("", "")
+    return (name, said) if name and not value.is_equation(name, said) else ("", "")
 
 
 def _item(text: str) -> Node:
@@ -113,11 +123,11 @@ def _item(text: str) -> Node:
     if name:
         listed = _NAMES.match(name)
         if not listed and value.is_equation(name, said):
-            return text
+            return Leaf(text)
         node = _item(said)
         if isinstance(node, Row) and (listed or ":" in name):
             return replace(node, names=tuple(listed[1].split(",") if listed else [name]))
-        return text if isinstance(node, str) else node
+        return Leaf(text) if isinstance(node, Leaf) else node
     body = _enclosed(text)
     if body is not None and (
         body[0] == r"\{" or len(split(body[1], thousands=False)) > 1 or _PAIRS.get(body[0]) == body[2]
@@ -131,27 +141,27 @@ def _item(text: str) -> Node:
     apart = _APART.match(text)
     if apart:
         ends, names = (r"-\infty", apart[2], r"\infty"), tuple(apart[1] or "")
-        return Collection(tuple(Row("()", pair, names=names) for pair in pairwise(ends)))
-    return _inequality(text) or _ratio(text) or text
+        return Collection(tuple(Row("()", tuple(map(Leaf, pair)), names=names) for pair in pairwise(ends)))
+    return _inequality(text) or _ratio(text) or Leaf(text)
 
 
 def _bracketed(opening: str, inner: str, closing: str) -> Node:
     pieces = split(inner, thousands=False)
     if opening == r"\{":
         if not inner.strip():
-            return r"\emptyset"
+            return Leaf(r"\emptyset")
         builder = _BUILDER.match(inner)
         if builder:
             return parse(builder[1])
         members = tuple(map(parse, pieces))
-        return Row(r"\{\}", members) if members == (r"\emptyset",) else _collection(list(members))
+        return Row(r"\{\}", members) if members == (Leaf(r"\emptyset"),) else _collection(list(members))
     if len(pieces) == 1:
         return parse(inner)
     brackets = ("(" if pieces[0] == r"-\infty" else opening) + (")" if pieces[-1] == r"\infty" else closing)
     return Row(brackets, tuple(map(parse, pieces)))
 
 
-def _matrix(text: str) -> Row | str:
+def _matrix(text: str) -> Row | Leaf:
     body = _enclosed(text)
     if body and body[1].startswith(r"\begin{"):
         return _matrix(body[1])
@@ -161,7 +171,7 @@ def _matrix(text: str) -> Row | str:
         entries = tuple(_item(cell.strip()) for line in rows for cell in line.split("&"))
         shape = {len(entries): "column", 1: "row"}.get(len(rows), f"{len(rows)} rows")
         return Row(shape, entries, text)
-    return text
+    return Leaf(text)
 
 
 def _ratio(text: str) -> Row | None:
@@ -170,37 +180,41 @@ def _ratio(text: str) -> Row | None:
     if ":" not in text or (not time and _NO_RATIO.search(text)):
         return None
     parts = split(time[1] if time else text, (":",))
-    items = tuple(f"\\frac{{{a}}}{{{b}}}" for a, b in pairwise(parts))
+    items = tuple(Leaf(f"\\frac{{{a}}}{{{b}}}") for a, b in pairwise(parts))
     return Row(":", items, names=("time", (time[2] or "").lower()) if time else ())
 
 
-def _inequality(text: str) -> Row | None:
-    """`-2 \\le x < 7` and `x > 5` as intervals of x."""
+def _inequality(text: str) -> Node | None:
+    """`-2 \\le x < 7` and `x > 5` as intervals of x, other inequalities with all their signs upward."""
     parts = _RELATION.split(text)
     sides, signs = [side.strip() for side in parts[::2]], parts[1::2]
-    if signs and signs[0] in _UPWARD:
-        sides, signs = sides[::-1], [_UPWARD.get(sign, "") for sign in signs[::-1]]
-    if not signs or not all(sides) or not all(sign in _UPWARD.values() for sign in signs):
+    if not signs or not all(sides) or len({sign in ("<", r"\le") for sign in signs}) > 1:
         return None
+    if signs[0] not in ("<", r"\le"):
+        sides, signs = sides[::-1], [_REVERSED[sign] for sign in signs[::-1]]
+    text = sides[0] + "".join(
+        f"{sign}{' ' * (sign != '<')}{side}" for sign, side in zip(signs, sides[1:], strict=True)
+    )
     closed = [sign == r"\le" for sign in signs]
     if len(signs) == 1 and _VARIABLE.match(sides[0]):
         sides, closed = [r"-\infty", *sides], [False, *closed]
     elif len(signs) == 1:
         sides, closed = [*sides, r"\infty"], [*closed, False]
     if len(sides) != 3 or not _VARIABLE.match(sides[1]):
-        return None
+        return Leaf(text)
     brackets = ("[" if closed[0] else "(") + ("]" if closed[1] else ")")
-    return Row(brackets, (sides[0], sides[2]), text, (sides[1],))
+    return Row(brackets, (Leaf(sides[0]), Leaf(sides[2])), text, (sides[1],))
 
 
 def equal(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
     """Whether the two trees say the same; `leaf_equal` decides at the leaves."""
-    if isinstance(gold, str) and isinstance(answer, str):
-        return leaf_equal(gold, answer, number.ROUNDED_DIGITS)
+    if isinstance(gold, Leaf) and isinstance(answer, Leaf):
+        return leaf_equal(gold.text, answer.text, number.ROUNDED_DIGITS)
     if isinstance(gold, Row) and isinstance(answer, Row):
         return _equal_rows(gold, answer, leaf_equal)
     if isinstance(gold, Collection) and isinstance(answer, Collection):
-        return _in_any_order(gold.items, answer.items, leaf_equal)
+        rule = _in_order if gold.labelled != answer.labelled else _in_any_order
+        return rule(gold.items, answer.items, leaf_equal)
     return _equal_mixed(gold, answer, leaf_equal)
 
 
@@ -208,6 +222,8 @@ def _equal_rows(gold: Row, answer: Row, leaf_equal: LeafEqual) -> bool:
     brackets = {gold.brackets, answer.brackets}
     if brackets & {"column", "row"} and brackets & {"()", "[]"}:
         return _in_order(gold.items, answer.items, leaf_equal)
+    if gold.text and answer.text and gold.names != answer.names:
+        return leaf_equal(gold.text, answer.text, number.ROUNDED_DIGITS)
     if "time" in gold.names and "time" in answer.names:
         return gold.items == answer.items and len({gold.names[1], answer.names[1]} - {""}) < 2
     if gold.names and answer.names and gold.names != answer.names:
@@ -236,12 +252,12 @@ def _equal_mixed(gold: Node, answer: Node, leaf_equal: LeafEqual) -> bool:
     if isinstance(answer, Collection):
         # A tuple written without its parentheses, or a list written with them.
         return gold.brackets == "()" and not gold.text and _in_order(gold.items, answer.items, leaf_equal)
-    if not isinstance(answer, str):
+    if not isinstance(answer, Leaf):
         return False
     if gold.brackets == ":" and len(gold.items) == 1 and gold.names[1:] not in (("a",), ("p",)):
         return equal(gold.items[0], answer, leaf_equal)
-    written = gold.text if _RELATION.search(answer) or "matrix}" in answer else ""
-    return bool(written) and leaf_equal(written, answer, number.ROUNDED_DIGITS)
+    written = gold.text if _RELATION.search(answer.text) or "matrix}" in answer.text else ""
+    return bool(written) and leaf_equal(written, answer.text, number.ROUNDED_DIGITS)
 
 
 def _in_order(gold: tuple[Node, ...], answer: tuple[Node, ...], leaf_equal: LeafEqual) -> bool:

@@ -16,6 +16,8 @@ _SYMBOLS = str.maketrans({
     "Δ": r"\Delta ", "Ω": r"\Omega ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "\u00a0": " ", "…": r"\ldots ",
     "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "€": "", "£": "",
 })  # fmt: skip
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
 _SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _FRACTION_CHARACTER = re.compile("[¼½¾⅐-⅞]")
@@ -48,6 +50,7 @@ _DOLLARS = re.compile(r"^[\s$]*\\\$\s*(\d[\d.,]*)[\s$]*$")
 _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\[,;:> \n\t]|~")
 _NEGATIVE_SPACE = re.compile(r"(?<!\\)\\!\s*")
+_NOT_EQUAL = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
 _ALL_REALS = re.compile(r"^(?:[a-z]\s*\\in\s*)?(?:\\mathbb\s*\{?R\}?|\\text\{\s*(?:all )?real(?:s| numbers)\s*\})$")
 _TEXT_LIST = re.compile(r"\\text\{([^{}]*,[^{}]*|\w+ and \w+)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d+)(?!\w|\.\d)")
@@ -61,8 +64,6 @@ _SCALED = re.compile(rf"(?<=[\d}}]) ?(?:\\text\{{ *({'|'.join(_SCALES)}) *\}}|({
 _PRIMES = re.compile(r"(?<=[a-zA-Z)}])('+)")
 _AND_OR = re.compile(r"(?<![\\a-zA-Z{])(?:,\s*)?(and|or)(?![a-zA-Z])")
 _AND_OR_TEXT = re.compile(r"(?:,\s*)?\\text\{\s*,?\s*(and|or)\s*\}")
-# Spaces count in text, between letters, and before a digit (`1, 234` and `2 1/2`).
-_SPACES = re.compile(r"(\\text\{[^{}]*\})|((?<=[^\W\d_])\s+(?=[^\W\d_])|(?<=[\d,])\s+(?=\d))|\s+")
 _TOKEN = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|\\.|\s+|.", re.DOTALL)
 OPENING = ("(", "[", "{", r"\{", r"\lfloor", r"\lceil")
 CLOSING = (")", "]", "}", r"\}", r"\rfloor", r"\rceil")
@@ -78,6 +79,7 @@ def normalise(answer: str) -> str:
     text = _DELIMITER.sub(" ", text.replace(r"\$", "").replace("$", " "))
     text = _SPACE_COMMAND.sub(" ", _NEGATIVE_SPACE.sub("", text))
     text = text.replace("{,}", ",").replace("**", "^").replace("*", r"\cdot ").replace("...", r"\ldots ")
+    text = _NOT_EQUAL.sub(r"\\ne ", text)
     text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("==", "=")
     text = _with_known_commands(text)
     text = _BARE_FUNCTION.sub(r"\\\1 ", text)
@@ -88,7 +90,7 @@ def normalise(answer: str) -> str:
     text = _AND_OR_TEXT.sub(r" \\text{\1} ", text)
     text = _AND_OR.sub(r" \\text{\1} ", text)
     text = _SCALED.sub(lambda word: f"\\cdot 10^{{{_SCALES[word[1] or word[2]]}}}", text)
-    return _trimmed(_braced(_SPACES.sub(_kept_spaces, text)))
+    return _trimmed(_braced(text))
 
 
 def tokens(text: str) -> list[str]:
@@ -124,14 +126,12 @@ def denominators(text: str) -> list[str]:
 def _from_unicode(text: str) -> str:
     if text.isascii():
         return text
-    text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + _digits(run) + "}", text)
-    text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + _digits(run) + "}", text)
-    text = _FRACTION_CHARACTER.sub(lambda one: _fraction(*_digits(one).split("⁄")), text).translate(_SYMBOLS)
+    text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run[0].translate(_SUPERSCRIPTS) + "}", text)
+    text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + run[0].translate(_SUBSCRIPTS) + "}", text)
+    text = _FRACTION_CHARACTER.sub(
+        lambda one: _fraction(*unicodedata.normalize("NFKC", one[0]).split("⁄")), text
+    ).translate(_SYMBOLS)
     return "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
-
-
-def _digits(match: re.Match) -> str:
-    return unicodedata.normalize("NFKC", match[0])
 
 
 def _with_known_commands(text: str) -> str:
@@ -158,10 +158,6 @@ def _font(match: re.Match) -> str:
     return f"\\text{{{content}}}"
 
 
-def _kept_spaces(spaces: re.Match) -> str:
-    return spaces[1] or (" " if spaces[2] else "")
-
-
 def _recurring(number: re.Match) -> str:
     whole, fixed, period = number[1], number[2], number[3] or number[4] or number[5]
     value = Fraction(
@@ -175,54 +171,68 @@ def _fraction(above: object, below: object) -> str:
 
 
 def _braced(text: str) -> str:
-    """Braces around every argument of a fraction, root, binomial, exponent and index."""
+    """Braces around every argument of a fraction, root, binomial, exponent and index; no needless spaces."""
     parts = tokens(text)
     out: list[str] = []
     position = 0
     while position < len(parts):
-        piece, position = _piece(parts, position)
-        if piece != " " or not out[-1].endswith("}"):
-            out.append(piece)
+        token = parts[position]
+        position += 1
+        if token in (r"\frac", r"\binom"):
+            numerator, position = _argument(parts, position, digits=False)
+            denominator, position = _argument(parts, position, digits=False)
+            out.append(f"{token}{{{numerator}}}{{{denominator}}}")
+        elif token == r"\sqrt":
+            position = _skip_spaces(parts, position)
+            index = ""
+            if position < len(parts) and parts[position] == "[":
+                closing = parts.index("]", position) if "]" in parts[position:] else position
+                index = "".join(parts[position : closing + 1])
+                position = closing + 1
+            radicand, position = _argument(parts, position, digits=True)
+            out.append(f"{token}{'' if index == '[2]' else index}{{{radicand}}}")
+        elif token in "^_":
+            script, position = _argument(parts, position, digits=True)
+            out.append(f"{token}{{{script}}}")
+        elif token.isspace():
+            out.append(_kept_space(out, parts, position))
+        else:
+            out.append(token)
+            if token[0] == "\\" and token[-1].isalpha() and position < len(parts) and parts[position].isalpha():
+                out.append(" ")
     return "".join(out)
-
-
-def _piece(parts: list[str], position: int) -> tuple[str, int]:
-    """One token, with its arguments in braces."""
-    token = parts[position]
-    position += 1
-    if token in (r"\frac", r"\binom"):
-        above, position = _argument(parts, position, digits=False)
-        below, position = _argument(parts, position, digits=False)
-        return f"{token}{{{above}}}{{{below}}}", position
-    if token == r"\sqrt":
-        index = ""
-        if parts[position : position + 1] == ["["] and "]" in parts[position:]:
-            end = parts.index("]", position) + 1
-            index, position = "".join(parts[position:end]), end
-        radicand, position = _argument(parts, position, digits=True)
-        return f"{token}{'' if index == '[2]' else index}{{{radicand}}}", position
-    if token in "^_":
-        script, position = _argument(parts, position, digits=True)
-        return f"{token}{{{script}}}", position
-    return token, position
 
 
 def _argument(parts: list[str], position: int, digits: bool) -> tuple[str, int]:
     """One argument: a group, a number where `digits` run together (`x^10`), else one token as TeX would."""
-    position += parts[position : position + 1] == [" "]
+    position = _skip_spaces(parts, position)
     if position >= len(parts):
         return "", position
-    opening = parts[position]
-    if opening == "{" or (digits and opening == "("):
-        end = _closing(parts, position, opening, "}" if opening == "{" else ")")
-        return _braced("".join(parts[position + 1 : end])), end + 1
-    if opening in (r"\frac", r"\sqrt"):  # \sqrt\frac{1}{2}
-        return _piece(parts, position)
+    if parts[position] == "{":
+        end = _closing(parts, position, "{", "}")
+        return _braced("".join(parts[position + 1 : end])).strip(), end + 1
     end = position + 1
-    if digits and opening in "+-0123456789":
-        while end < len(parts) and parts[end].isdigit():
+    if digits:
+        if parts[position] == "(":
+            end = _closing(parts, position, "(", ")")
+            return _braced("".join(parts[position + 1 : end])).strip(), end + 1
+        if parts[position] in "+-":
             end += 1
-    return "".join(parts[position:end]), end
+        while end < len(parts) and parts[end].isdigit() and parts[end - 1] in "+-0123456789":
+            end += 1
+    if parts[position] in (r"\frac", r"\sqrt"):  # \sqrt\frac{1}{2}
+        command, end = parts[position], position + 1
+        for _ in range(1 + (command == r"\frac")):
+            piece, end = _argument(parts, end, digits=False)
+            command += f"{{{piece}}}"
+        return command, end
+    return "".join(parts[position:end]).strip(), end
+
+
+def _skip_spaces(parts: list[str], position: int) -> int:
+    while position < len(parts) and parts[position].isspace():
+        position += 1
+    return position
 
 
 def _closing(parts: list[str], position: int, opening: str, closing: str) -> int:
@@ -232,6 +242,17 @@ def _closing(parts: list[str], position: int, opening: str, closing: str) -> int
         if depth == 0:
             return index
     return len(parts)
+
+
+def _kept_space(out: list[str], parts: list[str], position: int) -> str:
+    """A space counts after a command, between words, and before a digit (`1, 234` and `2 1/2`)."""
+    before = out[-1][-1] if out and out[-1] else ""
+    after = parts[position][0] if position < len(parts) else ""
+    if out and out[-1][:1] == "\\" and before.isalpha() and after.isalpha():
+        return " "
+    if after.isdigit() and (before.isdigit() or before == ","):
+        return " "
+    return " " if before.isalpha() and after.isalpha() and out[-1][:1] != "\\" else ""
 
 
 def _trimmed(text: str) -> str:

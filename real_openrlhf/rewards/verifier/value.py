@@ -1,6 +1,7 @@
 r"""One value: its name (`x = 3`), its unit (`12\text{ cm}`), and its comparison by text and arithmetic."""
 
 import re
+from fractions import Fraction
 
 from real_openrlhf.rewards.verifier import number
 from real_openrlhf.rewards.verifier.text import split, tokens
@@ -22,11 +23,17 @@ _QUANTITY = re.compile(
 _NUMBER = re.compile(r"^(?=.*\d)(?:[\d.,+\-/(){}!\s^%]|\\(?:frac|cdot|sqrt|pi|%|binom|text\{[^{}]*\}))+$")
 _VARIABLE = re.compile(r"^[a-zA-Z](?:_\{[^{}]*\})?$")
 _INDEX_OR_ARGUMENT = re.compile(r"(?:_\{?\w+\}?|\([a-z]\))$")
+_DECORATION = re.compile(r"\\angle ?|\\triangle ?|\\overline(?=\{)|^m(?=\\angle)|[|\s{}]")
 
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _ONLY_TEXT = re.compile(r"^(?!-)(?:\\text\{[^{}]*\}|[a-zA-Z'\s.-])+$")
 _CHOICE = re.compile(r"^(?:\\text\{)?\(?([A-Z])\)?\.?\}?$")
 _BASED = re.compile(r"^\(?((?=[A-F]*\d)[0-9A-F]+)\)?_\{(?:\\text\{)?(\d+)\}?\}$")
+_SYNONYMS = {
+    "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealsolutions": "emptyset",
+    "theemptyset": "emptyset", "infinitelymany": "infty", "infinity": "infty", "infinite": "infty",
+}  # fmt: skip
+_SYMBOLS = {r"\emptyset": "emptyset", r"\infty": "infty"}
 
 # Other units are ignored: the question says what is counted. None is converted: 12 cm is not 0.12 m.
 _UNITS = {
@@ -52,7 +59,8 @@ _BARE_UNIT = re.compile(
     re.DOTALL,
 )
 ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
-_UNIT_PART = re.compile(r"[a-z]+|%|-?\d|/")
+_UNIT_WORD = re.compile(r"(?:(square|sq|cubic)\s+)?([a-z%]+)(?:\^\{?(-?\d)\}?)?")
+_POWERS = {"square": "2", "sq": "2", "cubic": "3"}
 
 
 def named(text: str) -> tuple[str, str]:
@@ -79,6 +87,16 @@ def is_label(text: str) -> bool:
     return text not in (r"\pi", "e", "i") and bool(_NAME.match(text) or _QUANTITY.match(text))
 
 
+def same_name(gold: str, answer: str) -> bool:
+    """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; `Area` may be `area of the triangle`, and any one symbol."""
+    if _DECORATION.sub("", gold) == _DECORATION.sub("", answer):
+        return True
+    if r"\text" in gold or r"\text" in answer:
+        one, other = (re.sub(r"\\text|[^a-z]", "", name.lower()) * (r"\text" in name) for name in (gold, answer))
+        return one in other or other in one
+    return base(gold) == answer or base(answer) == gold
+
+
 def base(name: str) -> str:
     """The letter of an indexed variable or a function: `x` of `x_{1}`, `f` of `f(x)`."""
     return _INDEX_OR_ARGUMENT.sub("", name)
@@ -101,16 +119,18 @@ def _known(unit: str) -> str:
     """One spelling for one unit, `m/s` or `cm2`; none for words that are no units."""
     if r"\circ" in unit:
         return "" if unit.rstrip("}")[-1:] in "CFK" else "deg"
-    words = _TEXT.sub(r"\1", unit.replace("\\%", "%").replace(r"\cdot", " ")).lower().replace(".", "")
-    words = re.sub(r"\bper\b", "/", words.replace("mph", "mi/h"))
-    words = re.sub(r"\bcubic\s+([a-z]+)", r"\1 3", re.sub(r"\bsq(?:uare)?\s+([a-z]+)", r"\1 2", words))
-    found = ""
-    for part in _UNIT_PART.findall(words):
-        known = _UNITS.get(part) or _UNITS.get(part.removesuffix("s")) or ("" if part.isalpha() else part)
-        if not known:
+    words = _TEXT.sub(r"\1", unit.replace("\\%", "%").replace(r"\cdot", " ")).lower()
+    above, *below = re.split(r"/|\bper\b", words.replace("mph", "mi/h").replace(".", ""))
+    parts = []
+    for side in (above, *below):
+        found = [
+            (_UNITS.get(word) or _UNITS.get(word.removesuffix("s"), ""), power or _POWERS.get(named_power, ""))
+            for named_power, word, power in _UNIT_WORD.findall(side)
+        ]
+        if not all(word for word, _ in found):
             return ""
-        found += known
-    return found
+        parts.append(" ".join(word + power for word, power in found))
+    return "/".join(parts)
 
 
 def same(gold: str, answer: str, digits: int = number.ROUNDED_DIGITS) -> bool:
@@ -123,7 +143,7 @@ def same(gold: str, answer: str, digits: int = number.ROUNDED_DIGITS) -> bool:
     (gold_name, gold_value), (name, value) = named(gold), named(answer)
     asks_equation = bool(gold_name) and is_equation(gold_name, gold_value)
     if gold_name and name:
-        agree = gold_name in (name, base(name)) or base(gold_name) == name  # `f(x)` is `f`, `x_{1}` is `x`
+        agree = same_name(gold_name, name)
         if asks_equation or is_equation(name, value):
             raise Undecided(gold, answer)  # equations, not names given to values
         if not agree and has_letter(gold_value) and has_letter(value):
@@ -139,7 +159,7 @@ def _same_value(gold: str, answer: str, digits: int) -> bool:
     if gold_choice and choice:
         return gold_choice[1] == choice[1]
     gold_words, words = _words(gold), _words(answer)
-    if gold_words and words and r"\text" in gold + answer:
+    if gold_words and words and (r"\text" in gold + answer or gold_words in _SYMBOLS.values()):
         return gold_words == words
     if _VARIABLE.match(gold) and _VARIABLE.match(answer):
         return False
@@ -158,8 +178,12 @@ def _same_number(gold: str, answer: str, percents: tuple[bool, bool], digits: in
     if ":" in gold + answer:
         return False  # of a time its text decides
     try:
-        gold_value, value = number.rational(gold), number.rational(answer)
-    except (number.NoValue, number.TooLarge):
+        (gold_value, gold_large), (value, large) = _rational(gold), _rational(answer)
+    except number.NoValue:
+        return False
+    if gold_large or large:
+        if gold_large and large:
+            raise Undecided(gold, answer)
         return False
     if gold_value is None or value is None:
         if (gold_value is not None and has_letter(answer)) or (value is not None and has_letter(gold)):
@@ -172,6 +196,13 @@ def _same_number(gold: str, answer: str, percents: tuple[bool, bool], digits: in
     return False
 
 
+def _rational(text: str) -> tuple[Fraction | None, bool]:
+    try:
+        return number.rational(text), False
+    except number.TooLarge:
+        return None, True
+
+
 def _plain(text: str) -> str:
     r"""Without the marks of upright text: `10\text{m}^{2}` may be written `10m^{2}`."""
     return re.sub(r"\s", "", _TEXT.sub(r"\1", text))
@@ -179,6 +210,9 @@ def _plain(text: str) -> str:
 
 def _words(text: str) -> str:
     """Letters and digits of a text in words; numbers in it count, so that October 30 is not October 31."""
+    if text in _SYMBOLS:
+        return _SYMBOLS[text]
     if not _ONLY_TEXT.match(text):
         return ""
-    return re.sub(r"[^a-z0-9]", "", _TEXT.sub(r"\1", text).lower())
+    words = re.sub(r"[^a-z0-9]", "", _TEXT.sub(r"\1", text).lower())
+    return _SYNONYMS.get(words, words)

@@ -164,7 +164,9 @@ def _normal_gold(gold: str) -> str:
 def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
     """A worker's verdict; the rollouts of one prompt often agree, so it is kept. Failures raise and are not kept."""
     equal = _pool(grader).ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
-    return Verdict(1.0, "algebra" if grader == "robust" else "exact") if equal else Verdict(0.0, "different")
+    if grader != "robust":
+        return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
+    return Verdict(1.0, "algebra") if equal else Verdict(0.0, "different")
 
 
 def _pool(grader: Grader = "robust") -> WorkerPool:
