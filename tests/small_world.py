@@ -81,14 +81,15 @@ class World:
 
     @contextlib.contextmanager
     def shim(self, name: str, script: str) -> Iterator[None]:
-        """A program of this name that does something else."""
+        """A program of this name that does something else, until the end."""
         path = self.shims / name
+        before = path.read_text() if path.exists() else None
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         try:
             yield
         finally:
-            path.unlink()
+            path.write_text(before) if before else path.unlink()
 
     def gpus(
         self, count: int, driver: str = "580.65.06", capability: str = "9.0", cuda: str = "13.0"
@@ -155,6 +156,9 @@ def make(base: Path) -> World:
     uv = f"#!/bin/sh\nexec '{UV}' \"$@\"\n".encode()  # the real one, without its 60 MB in every environment
     make_wheel(wheels, "uv", version("uv"), {f"uv-{version('uv')}.data/scripts/uv": uv})
     _fill(repository)
+    # An environment for GPUs asks for 20 GB, of which these packages need next to nothing.
+    (shims / "df").write_text('#!/bin/sh\necho Filesystem\necho "/dev/x 90000000 0 90000000 0% /"\n')
+    (shims / "df").chmod(0o755)
     return World(repository, wheels, shims)
 
 

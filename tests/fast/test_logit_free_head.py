@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.errors import UserError
-from real_openrlhf.hooks.actor.shared_prompts import neighbours, share
+from real_openrlhf.hooks.actor.shared_prompts import alike, share
 from real_openrlhf.hooks.logit_free_head import LogitFreeHead, attach
 
 SIZES = {
@@ -263,9 +263,11 @@ def shared_or_not(model, sequences, mask, shares: bool):
 
 
 @settings(max_examples=25, deadline=None)
-@given(drawn=groups, side=st.sampled_from(["left", "right"]), which=st.sampled_from(sorted(SHARING)))
-def test_values_and_gradients_are_those_of_rollouts_alone(drawn, side, which):
+@given(groups, st.sampled_from(["left", "right"]), st.sampled_from(sorted(SHARING)), st.randoms())
+def test_values_and_gradients_are_those_of_rollouts_alone(drawn, side, which, chance):
     sequences, mask = micro_batch(drawn, side)
+    order = chance.sample(range(len(mask)), len(mask))
+    sequences, mask = sequences[order], mask[order]
     expected, found = (shared_or_not(SHARING[which], sequences, mask, shares) for shares in (False, True))
     torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-5)
     for gradient, other in zip(found[1], expected[1], strict=True):
@@ -281,15 +283,21 @@ def test_a_prompt_of_eight_answers_is_computed_once():
 
 
 def test_what_all_prompts_begin_with_does_not_join_them():
-    header = list(range(20))
-    rows = [[*header, *([prompt] * 10), answer] for prompt in (30, 31) for answer in (40, 41, 42)]
-    assert neighbours(rows) == [([0, 1, 2], 29), ([3, 4, 5], 29)]
+    header = list(range(10))
+    rows = [[*header, *([prompt] * 20), answer] for prompt in (30, 31) for answer in (40, 41, 42)]
+    assert alike(rows) == [([0, 1, 2], 29), ([3, 4, 5], 29)]
+    assert alike(rows[::3]) == [([0], 30), ([1], 30)]
+
+
+def test_answers_to_a_prompt_find_each_other_wherever_they_stand():
+    rows = [[*([prompt] * 20), answer] for answer in (40, 41, 42) for prompt in (30, 31)]
+    assert alike(rows) == [([0, 2, 4], 19), ([1, 3, 5], 19)]
 
 
 def test_a_model_that_does_not_read_the_mask_is_stopped():
     model = model_of("Qwen2", attn_implementation="sdpa")
     forward = model.forward
     model.forward = lambda *inputs, attention_mask, **named: forward(*inputs, **named)
-    sequences, mask = micro_batch([([3, 4, 5, 6], [[7, 8, 9], [9, 8, 7], [8, 7, 9]])], "right")
+    sequences, mask = micro_batch([([3, 4, 5, 6, 7], [[7, 8], [9, 8], [8, 7]])], "right")
     with pytest.raises(UserError, match=r"does not read a mask of attention as it stands. Leave --ds.share_prompts"):
         shared_or_not(model, sequences, mask, shares=True)

@@ -46,7 +46,7 @@ def share(sequences: Tensor, attention_mask: Tensor) -> SharedPrompts:
     where = [row.nonzero().flatten().tolist() for row in attended]
     rows = [[tokens[one] for one in places] for tokens, places in zip(sequences.tolist(), where, strict=True)]
     width, laid = sequences.shape[1], []
-    for together, common in neighbours(rows):
+    for together, common in alike(rows):
         flat = [[row * width + one for one in where[row]] for row in together]
         parts = [flat[0][:common], *(one[common:] for one in flat)]
         laid.append((together, common, parts))
@@ -66,24 +66,24 @@ def share(sequences: Tensor, attention_mask: Tensor) -> SharedPrompts:
     return SharedPrompts(source.to(device), owner.to(device), places.to(device), attended)
 
 
-def neighbours(rows: list[list[int]]) -> list[tuple[list[int], int]]:
-    """Rollouts that follow each other and what they share, as long as this leaves fewer tokens.
+def alike(rows: list[list[int]]) -> list[tuple[list[int], int]]:
+    """Rollouts that begin alike, wherever they stand, and how much they share: of each at least half.
 
     The last common token is not shared: what it predicts is each rollout's own.
     """
     runs: list[tuple[list[int], int]] = []
-    for row, tokens in enumerate(rows):
+    for row in sorted(range(len(rows)), key=rows.__getitem__):  # side by side are those that begin alike
         if runs:
             together, common = runs[-1]
-            fewer = min(common, _alike(rows[together[0]], tokens))
-            if (len(together) - 1) * (common - fewer) < fewer:
+            fewer = min(common, _common(rows[together[0]], rows[row]))
+            if 2 * fewer >= max(len(rows[one]) for one in (row, *together)):
                 runs[-1] = [*together, row], fewer
                 continue
-        runs.append(([row], max(len(tokens) - 1, 0)))
+        runs.append(([row], max(len(rows[row]) - 1, 0)))
     return runs
 
 
-def _alike(one: list[int], other: list[int]) -> int:
+def _common(one: list[int], other: list[int]) -> int:
     """How many tokens both begin with, but for the last one."""
     pairs = enumerate(zip(one, other, strict=False))
     different = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
