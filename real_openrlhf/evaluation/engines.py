@@ -174,6 +174,7 @@ def _run_engine(results: "Queue", requests: list[Request], settings: EngineSetti
         max_model_len=settings.max_model_len,
         dtype=settings.dtype,
         enforce_eager=on_cpu,
+        enable_prefix_caching=not on_cpu,  # there a sample would depend on what was read before
         seed=0,
     )
     parent = multiprocessing.parent_process()

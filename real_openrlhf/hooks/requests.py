@@ -1,6 +1,7 @@
 """vLLM gets sampling parameters with each prompt, and the tokenizer once an engine."""
 
 import asyncio
+import os
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import ray
 
 from real_openrlhf.hooks import engine_process
+from real_openrlhf.hooks.fixes.repeatable_engine import WANTED
+from real_openrlhf.hooks.rollout.read_once import ReadOnce
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
 from real_openrlhf.signs_of_life import enter, offer_stacks
@@ -82,14 +85,23 @@ def executor(url: str | list[str] | None) -> Any:
         def __init__(self) -> None:
             super().__init__(url)
             self.calls = RewardCalls(self.reward_func)
+            self.reader: ReadOnce | None = None
 
-        async def execute(self, prompt: str, label: Any, sampling_params: Any, *request: Any, **named: Any) -> dict:
+        async def execute(
+            self, prompt: str, label: Any, sampling_params: Any, *, llm_engine: Any, **named: Any
+        ) -> dict:
             if agent := (sampling_params.extra_args or {}).get(AGENT):
                 from real_openrlhf.hooks.rollout.agents import play
 
                 path, run = agent
-                return await play(path, run, prompt, label, sampling_params, *request, **named)
-            return await super().execute(prompt, label, sampling_params, *request, **named)
+                return await play(path, run, prompt, label, sampling_params, llm_engine=llm_engine, **named)
+            return await super().execute(prompt, label, sampling_params, llm_engine=self.through(llm_engine), **named)
+
+        def through(self, engine: Any) -> Any:
+            if os.environ.get(WANTED) != "1" or not engine.kwargs["enable_prefix_caching"]:
+                return engine
+            self.reader = self.reader or ReadOnce(engine)
+            return self.reader
 
         async def _fetch_rewards_via_func(self, queries: list, prompts: list, labels: list) -> list[dict]:
             each = zip(queries, prompts, labels, strict=True)

@@ -12,7 +12,7 @@ import pytest
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGIT_SET, ReverseTask
 
-LENGTHS = (2400, 900, 700, 600, 500, 400, 300, 200)  # tokens; vLLM reads each twice, for two responses
+LENGTHS = (2400, 900, 700, 600, 500, 400, 300, 200)  # tokens
 
 
 class LongTask(ReverseTask):
@@ -37,7 +37,7 @@ def train_long(new_session, tmp_path_factory):
         *("--reward.remote_url", str(Path(__file__).parent / "killing_reward.py")),
         *("--rollout.batch_size", "8", "--rollout.n_samples_per_prompt", "2", "--train.batch_size", "8"),
         *("--train.micro_batch_size", "2", "--rollout.micro_batch_size", "2", "--rollout.max_new_tokens", "8"),
-        *("--ds.share_prompts", "--ds.attn_implementation", "sdpa"),
+        *("--ds.share_prompts", "--ds.attn_implementation", "sdpa", "--vllm.enable_prefix_caching"),
         *("--no-eval.at_start", "--no-eval.at_end", "--max-steps", "1", "--seed", "1"),
     )
     shared = new_session(folder, layout)

@@ -69,7 +69,10 @@ def rolled(tmp_path_factory):
         params = SimpleNamespace(max_tokens=None, logprobs=None, extra_args=None)
 
         async def both():
-            one = [mine.execute(PROMPT, "8573", params, 32, tokenizer, Engine()) for _ in range(2)]
+            one = [
+                mine.execute(PROMPT, "8573", params, max_length=32, hf_tokenizer=tokenizer, llm_engine=Engine())
+                for _ in range(2)
+            ]
             return await asyncio.gather(*one)
 
         responses = asyncio.run(both())

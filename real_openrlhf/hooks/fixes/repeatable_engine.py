@@ -1,12 +1,16 @@
 """On a CPU, what vLLM samples with a seed is a function of the request: not of what it serves beside it, nor of when.
 
-vLLM loads this as a plugin (setup.py). Two habits of vLLM 0.29 stand against it:
+vLLM loads this as a plugin (setup.py). Four habits of vLLM 0.29 stand against it:
 
 - It cuts a prompt that is longer than what a step has left of its 2,048 tokens. Then it takes back the request's
   random number, which the generator of a CPU cannot (`CPU Generator does not use offset`): the engine dies. Nor is
   restoring the generator enough: attention over a part of a prompt adds up in another order than over the whole, and
   the cut depends on when the requests arrived. So prompts are read whole, as vLLM itself reads those of MLA models.
 - It shares attention among threads by all that is in the step. So attention has one thread, matrix products have all.
+- It multiplies one row in another way than several, so what is left alone in its batch is drawn otherwise. So it gets
+  two rows.
+- A request goes on from what others have read of its prompt. So it does only where it names the reading
+  (hooks/rollout/read_once.py).
 
 It can go when vLLM's CPU attention adds up in an order that is the request's own (as VLLM_BATCH_INVARIANT asks on
 GPUs), and its CPU runner keeps the state of a generator whose number it drops.
@@ -17,6 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 WANTED = "REAL_REPEATABLE_ENGINE"
+READING = "reading"  # in a request's `extra_args`
+BLOCK = 32  # tokens that are kept together: vLLM's 128 are longer than many a prompt
 
 
 def make_repeatable() -> None:
@@ -27,7 +33,9 @@ def make_repeatable() -> None:
 
     if current_platform.is_cpu():
         _read_prompts_whole(type(current_platform))
+        _go_on_from_named_readings()
         _attend_on_one_thread()
+        _multiply_two_rows_at_least()
 
 
 def _read_prompts_whole(platform: Any) -> None:
@@ -40,9 +48,23 @@ def _read_prompts_whole(platform: Any) -> None:
         scheduler.max_num_batched_tokens = max(
             scheduler.max_num_batched_tokens, vllm_config.model_config.max_model_len
         )
-        vllm_config.cache_config.enable_prefix_caching = False  # what was read before is a cut too
+        if vllm_config.cache_config.enable_prefix_caching:
+            vllm_config.cache_config.block_size = BLOCK
 
     platform.check_and_update_config = staticmethod(check_and_update_config)
+
+
+def _go_on_from_named_readings() -> None:
+    from vllm.v1.request import Request
+
+    made = Request.from_engine_core_request
+
+    def from_engine_core_request(request: Any, *rest: Any) -> Request:
+        named = getattr(request.sampling_params, "extra_args", None) or {}
+        request.cache_salt = named.get(READING, request.request_id)
+        return made(request, *rest)
+
+    Request.from_engine_core_request = staticmethod(from_engine_core_request)
 
 
 def _attend_on_one_thread() -> None:
@@ -65,3 +87,14 @@ def _attend_on_one_thread() -> None:
 
     for name in ("cpu_attn_get_scheduler_metadata", "cpu_attention_with_kv_cache"):
         setattr(_custom_ops, name, on_one_thread(getattr(_custom_ops, name)))
+
+
+def _multiply_two_rows_at_least() -> None:
+    from vllm.model_executor.layers import utils
+
+    multiply = utils.cpu_unquantized_gemm
+
+    def of_two(layer: Any, x: Any, *rest: Any) -> Any:
+        return multiply(layer, x.expand(2, -1).contiguous(), *rest)[:1] if len(x) == 1 else multiply(layer, x, *rest)
+
+    utils.cpu_unquantized_gemm = of_two
