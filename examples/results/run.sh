@@ -67,17 +67,16 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
         --train.async_enable --train.hopeless fail --train.hopeless_steps 0 \
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
     ;;
-smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15, with three controls
+smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15 beside random labels
     every_rollout=()
-    flags=(--task needle_haystack --steps 20 --actor.max_norm 1 --eval.n_samples_per_prompt 2)
-    tried=("${flags[@]}" --seeds 2 --algos real grpo listwise --grid actor.adam.lr 3e-6 1e-5 3e-5 "$@")
+    flags=(--task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 2)
+    tried=("${flags[@]}" --steps 12 --no-eval.at_start --eval.steps 12 --seeds 2 --algos real grpo
+        --grid actor.adam.lr 1e-5 3e-5 1e-4 "$@")
     name=smollm2-rates sweep "${tried[@]}"
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-rates/runs)
-    real=$(printf '%s\n' "${best[@]}" | grep '^real ') # the controls have its rate
-    rule="--algo.real.labels examples/labels/rules.py"
-    best+=("real_constant${real#real}" "$real $rule:random_labels")
-    best+=("$real $rule:positives_only --algo.real.uniform_groups keep")
-    published "${flags[@]}" --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
+    real=$(printf '%s\n' "${best[@]}" | grep '^real ') # random labels have its rate
+    best+=("$real --algo.real.labels examples/labels/rules.py:random_labels")
+    published "${flags[@]}" --steps 20 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-rates published --compact "${tried[@]}"
     ;;
 *)
