@@ -1,7 +1,7 @@
 """Which methods end level with REAL on the pretrained model: a table of docs/results.md.
 
-The margin and the test were chosen before the runs: two one-sided t-tests at 5 % each on the differences of seeds. So a
-method is level if the interval of 90 % around the mean difference lies within the margin.
+The margin and the test were chosen before the runs: two one-sided t-tests at 5 % each on the differences of seeds.
+So a method is level if the interval of 90 % around the mean difference lies within the margin.
 """
 
 from collections.abc import Sequence
