@@ -48,8 +48,7 @@ def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
     logged = run.logged.get(metric.phase, {})
     if metric is VALIDATION:
         parts = [logged[key] for name in sets if (key := f"eval_{name}_pass1") in logged]
-        mean = band(parts) if len(parts) == len(sets) else None
-        return Series(mean.steps, mean.mean) if mean else None
+        return band(parts) if len(parts) == len(sets) else None
     return next((logged[key] for key in metric.keys if key in logged), None)
 
 

@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from real_openrlhf.report.methods import Look
-from real_openrlhf.report.statistics import gaps
+from real_openrlhf.report.statistics import Series, gaps
 
 PANEL = (3.3, 2.5)  # inches
 INK = "#0a0b0c"  # everything that is not data; the page replaces it by its own text colour
@@ -169,20 +169,25 @@ def over_steps(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
 
 
-def broken(steps: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+def _broken(curve: Series, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
     """The points with a hole wherever steps are missing, so that nothing is drawn across it."""
-    places = gaps(steps) + 1
-    return tuple(np.insert(np.asarray(column, dtype=float), places, np.nan) for column in (steps, *columns))
+    places = gaps(curve.steps) + 1
+    columns = (curve.steps, curve.values, *columns)
+    return tuple(np.insert(np.asarray(column, dtype=float), places, np.nan) for column in columns)
 
 
-def line(axes: Axes, steps: np.ndarray, values: np.ndarray, look: Look, place: int = 0) -> None:
-    x, y = broken(steps, values)
+def line(axes: Axes, curve: Series, look: Look, place: int = 0) -> None:
+    x, y = _broken(curve)
     every = max(1, len(x) // MARKERS)
     axes.plot(x, y, color=look.colour, linestyle=look.line, marker=look.marker, markevery=(place % every, every))
 
 
-def fill(axes: Axes, steps: np.ndarray, middle: np.ndarray, spread: np.ndarray, colour: str) -> None:
-    x, y, e = broken(steps, middle, spread)
+def thin_line(axes: Axes, curve: Series, look: Look, width: float = 0.6) -> None:
+    axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
+
+
+def fill(axes: Axes, middle: Series, spread: np.ndarray, colour: str) -> None:
+    x, y, e = _broken(middle, spread)
     axes.fill_between(x, y - e, y + e, color=colour, alpha=0.18, linewidth=0)
 
 

@@ -95,19 +95,18 @@ def _curves(
 
 def _rows(label: str, metric: str, mean: Band) -> list[tuple]:
     """The numbers that are drawn."""
-    return [(label, metric, int(s), mean.n, m, e) for s, m, e in zip(mean.steps, mean.mean, mean.se, strict=True)]
+    return [(label, metric, int(s), mean.n, m, e) for s, m, e in zip(mean.steps, mean.values, mean.se, strict=True)]
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look]) -> None:
     for place, item in enumerate(curves):
         style = look[item.setting]
         if item.band is not None:
-            drawing.line(axes, item.band.steps, item.band.mean, style, place)
+            drawing.line(axes, item.band, style, place)
             if item.band.n > 1:
-                drawing.fill(axes, item.band.steps, item.band.mean, item.band.se, style.colour)
+                drawing.fill(axes, item.band, item.band.se, style.colour)
         for single in item.singles:
-            points = drawing.broken(single.steps, single.values)
-            axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.8)
+            drawing.thin_line(axes, single, style, width=0.8)
             axes.plot(single.steps[-1:], single.values[-1:], color=style.colour, marker="x", markersize=6)
     drawing.over_steps(axes)
     if all(item.absent for item in curves):
@@ -127,23 +126,17 @@ def distributions(comparison: Comparison) -> Picture | None:
         runs = setting.counted or list(setting.runs)
         if not all("real/score_pos" in run.logged.get("train", {}) for run in runs):
             continue
-        means = {}
+        means: dict[str, Series] = {}
         for key in sorted({key for run in runs for key in run.logged["train"] if key.startswith("real/")}):
             logged = [windowed(run.logged["train"][key], window) for run in runs if key in run.logged["train"]]
             if (mean := band(logged)) is not None:
-                means[key.removeprefix("real/")] = Series(mean.steps, mean.mean)
+                means[key.removeprefix("real/")] = mean
                 rows += _rows(setting.label, key, mean)
-        bounded = setting.algo in REAL_FAMILY
+        label, style, bounded = setting.label, look[setting], setting.algo in REAL_FAMILY
         panels += [
-            Panel(f"{setting.label}: score", partial(_draw_scores, means=means, look=look[setting])),
-            Panel(
-                f"{setting.label}: weight |W|",
-                partial(_draw_weights, means=means, look=look[setting], bounded=bounded),
-            ),
-            Panel(
-                f"{setting.label}: weight spread",
-                partial(_draw_spread, spread=means.get("weight_cv"), look=look[setting]),
-            ),
+            Panel(f"{label}: score", partial(_draw_scores, means=means, look=style)),
+            Panel(f"{label}: weight |W|", partial(_draw_weights, means=means, look=style, bounded=bounded)),
+            Panel(f"{label}: weight spread", partial(_draw_spread, spread=means.get("weight_cv"), look=style)),
         ]
     if not panels:
         return None
@@ -171,14 +164,13 @@ def _draw_scores(axes: Axes, means: dict[str, Series], look: Look) -> None:
     for side, style in (("pos", look), ("neg", NEGATIVES)):
         if (middle := means.get(f"score_{side}")) is None:
             continue
-        drawing.line(axes, middle.steps, middle.values, style)
+        drawing.line(axes, middle, style)
         spread = means.get(f"score_{side}_std")
         if spread is not None and np.array_equal(spread.steps, middle.steps):
-            drawing.fill(axes, middle.steps, middle.values, spread.values, style.colour)
+            drawing.fill(axes, middle, spread.values, style.colour)
         for extreme in ("min", "max"):
             if (edge := means.get(f"score_{side}_{extreme}")) is not None:
-                points = drawing.broken(edge.steps, edge.values)
-                axes.plot(*points, color=style.colour, linestyle=style.line, linewidth=0.6)
+                drawing.thin_line(axes, edge, style)
     axes.axhline(0, color=INK, linewidth=0.6)
     drawing.over_steps(axes)
 
@@ -186,10 +178,10 @@ def _draw_scores(axes: Axes, means: dict[str, Series], look: Look) -> None:
 def _draw_weights(axes: Axes, means: dict[str, Series], look: Look, bounded: bool) -> None:
     for side, style in (("pos", look), ("neg", NEGATIVES)):
         if (middle := means.get(f"weight_{side}")) is not None:
-            drawing.line(axes, middle.steps, middle.values, style)
+            drawing.line(axes, middle, style)
     largest, share = means.get("weight_abs_max"), means.get("weight_bound")
     if largest is not None:
-        axes.plot(*drawing.broken(largest.steps, largest.values), color=LARGEST.colour, linewidth=0.6)
+        drawing.thin_line(axes, largest, LARGEST)
         if bounded and share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
             top = largest.values[-1] / share.values[-1]
             axes.axhline(top, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
@@ -224,4 +216,4 @@ def _draw_one(axes: Axes, values: Series | None, look: Look) -> None:
     if values is None:
         drawing.say(axes, "not logged")
     else:
-        drawing.line(axes, values.steps, values.values, look)
+        drawing.line(axes, values, look)

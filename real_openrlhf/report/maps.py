@@ -91,9 +91,8 @@ def grids(comparison: Comparison, across: Sequence[str]) -> dict[Setting, Grid]:
 def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
     cells: dict[Place, list[Outcome | None]] = defaultdict(list)
     for run in setting.runs:
-        curve = series(run, VALIDATION, sets) if sets else None
-        ended = run.counted and curve is not None and len(curve) > 0
-        outcome = Outcome(run, float(curve.values[-1]), float(curve.values.max())) if ended and curve else None
+        curve = series(run, VALIDATION, sets) if run.counted else None
+        outcome = Outcome(run, float(curve.values[-1]), float(curve.values.max())) if curve else None
         cells[tuple(_value(run, flag) for flag in across)].append(outcome)
     return {
         place: MapCell(tuple(one for one in found if one is not None), sum(one is None for one in found))
@@ -208,8 +207,7 @@ def cells(comparison: Comparison, across: Sequence[str]) -> Table:
 
 def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> Estimate | None:
     logged = [one.run.logged["train"][key].values for one in cell.outcomes if key in one.run.logged.get("train", {})]
-    finite = [float(pick([float(value) for value in values])) for values in logged if len(values)]
-    return estimate(finite) if finite and not any(map(math.isnan, finite)) else None
+    return estimate([pick(values.tolist()) for values in logged]) if logged else None
 
 
 Ends = dict[Setting, dict[int, float]]  # the last validation by seed

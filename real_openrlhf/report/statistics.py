@@ -36,12 +36,10 @@ class Estimate:
     n: int
 
 
-@dataclass(frozen=True)
-class Band:
+@dataclass(frozen=True, eq=False)
+class Band(Series):
     """A mean curve over runs with its standard error, at steps where every run has a value and nowhere else."""
 
-    steps: np.ndarray
-    mean: np.ndarray
     se: np.ndarray
     n: int
 
@@ -76,8 +74,6 @@ def windowed(series: Series, length: int) -> Series:
 
     A run that logs only every few steps has fewer values in a whole window.
     """
-    if length <= 1 or not len(series):
-        return series
     window = (series.steps - 1) // length
     ids, index, counts = np.unique(window, return_inverse=True, return_counts=True)
     sums = np.zeros(len(ids))

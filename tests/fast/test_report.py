@@ -108,7 +108,7 @@ def test_long_curves_are_means_over_whole_windows():
 def test_a_mean_rests_on_steps_that_every_run_has():
     one, two = Series.of({1: 1.0, 2: 2.0, 3: 3.0}), Series.of({1: 3.0, 3: math.nan, 2: 4.0, 4: 9.0})
     mean = band([one, two])
-    assert (mean.steps.tolist(), mean.mean.tolist()) == ([1, 2], [2.0, 3.0])
+    assert (mean.steps.tolist(), mean.values.tolist()) == ([1, 2], [2.0, 3.0])
     assert mean.se.tolist() == pytest.approx([1.0, 1.0])
     assert band([one, Series.of({7: 1.0})]) is None
 
@@ -121,7 +121,7 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
     task = comparison(tmp_path)
     sets = validation_sets(task.runs)
     assert sets == ("a", "b")
-    assert curve(task.settings[0], VALIDATION, sets).band.mean.tolist() == pytest.approx([0.15])
+    assert curve(task.settings[0], VALIDATION, sets).band.values.tolist() == pytest.approx([0.15])
 
 
 def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
