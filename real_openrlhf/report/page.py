@@ -7,7 +7,7 @@ import csv
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf import __version__
@@ -21,14 +21,7 @@ from real_openrlhf.report.settings import Comparison, compare
 from real_openrlhf.report.table_forms import NONE, Row, Table, to_csv, to_html, to_markdown, words
 
 CSS = Path(__file__).with_suffix(".css").read_text()
-
-
-@dataclass(frozen=True)
-class Section:
-    """One comparison's figures and tables, in reading order."""
-
-    comparison: Comparison
-    parts: list[Picture | Table]
+Parts = list[Picture | Table]  # of one comparison, in reading order
 
 
 def write(
@@ -45,12 +38,12 @@ def write(
     slugs = [re.sub(r"[^a-z0-9.]+", "-", one.name.lower()).strip("-.")[:60] for one in comparisons]
     sections = []
     for number, (comparison, slug) in enumerate(zip(comparisons, slugs, strict=True)):
-        section = Section(comparison, _parts(comparison, flags))
+        parts = _parts(comparison, flags)
         several = f"-{slugs[: number + 1].count(slug)}" if slugs.count(slug) > 1 or not slug else ""
         prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
-        for part in section.parts:
+        for part in parts:
             _save(replace(part, name=prefix + part.name), out)
-        sections.append(section)
+        sections.append((comparison, parts))
     benchmarks = tables.benchmarks(comparisons)
     _save(benchmarks, out)
     index = out / "index.html"
@@ -58,8 +51,8 @@ def write(
     return index
 
 
-def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table]:
-    """In reading order; with flags a map of them."""
+def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
+    """With flags a map of them."""
     if flags:
         made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs)]
         return [part for part in made if part is not None]
@@ -88,11 +81,13 @@ def _save(part: Picture | Table, out: Path) -> None:
         writer.writerows(part.rows)
 
 
-def render(sections: Sequence[Section], benchmarks: Table, skipped: Sequence[tuple[Path, str]]) -> str:
+def render(
+    sections: Sequence[tuple[Comparison, Parts]], benchmarks: Table, skipped: Sequence[tuple[Path, str]]
+) -> str:
     """The whole page as text."""
-    runs = [run for section in sections for run in section.comparison.runs]
-    named = list(enumerate(sections, 1))
-    links = [f"<a href='#task-{n}'>{_text(section.comparison.name)}</a>" for n, section in named]
+    comparisons = [comparison for comparison, _ in sections]
+    runs = [run for comparison in comparisons for run in comparison.runs]
+    links = [f"<a href='#task-{n}'>{_text(comparison.name)}</a>" for n, comparison in enumerate(comparisons, 1)]
     links += ["<a href='#benchmarks'>Benchmarks</a>", "<a href='#runs'>Runs</a>"]
     body = [
         "<h1>REAL beside its baselines</h1>",
@@ -101,15 +96,15 @@ def render(sections: Sequence[Section], benchmarks: Table, skipped: Sequence[tup
         f"<nav>{' '.join(links)}</nav>",
         _skipped(skipped),
     ]
-    for number, section in named:
-        body.append(f"<h2 id='task-{number}'>Task: {_text(section.comparison.name)}</h2>")
-        for part in section.parts:
+    for number, (comparison, parts) in enumerate(sections, 1):
+        body.append(f"<h2 id='task-{number}'>Task: {_text(comparison.name)}</h2>")
+        for part in parts:
             body.append(f"<h3>{_text(part.title)}</h3>")
             body.append(to_html(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
-        settings = section.comparison.settings
+        settings = comparison.settings
         body.append(answers.section((setting.label, run.path) for setting in settings for run in setting.runs))
     body += ["<h2 id=benchmarks>Benchmarks</h2>", to_html(benchmarks)]
-    body += ["<h2 id=runs>Runs</h2>", _runs(sections)]
+    body += ["<h2 id=runs>Runs</h2>", _runs(comparisons)]
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
@@ -147,10 +142,10 @@ def _picture(picture: Picture, salt: str) -> str:
     )
 
 
-def _runs(sections: Sequence[Section]) -> str:
+def _runs(comparisons: Sequence[Comparison]) -> str:
     rows = []
-    for section in sections:
-        for setting in section.comparison.settings:
+    for comparison in comparisons:
+        for setting in comparison.settings:
             for run in setting.runs:
                 command = run.meta.get("command")
                 command = " ".join(map(str, command)) if isinstance(command, list) else "plain log"

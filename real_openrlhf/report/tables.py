@@ -97,24 +97,17 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
     return estimates
 
 
+def _protocols(setting: Setting) -> str:
+    """Usually one: that of all its runs with scores."""
+    found = {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
+    return " / ".join(sorted(found))
+
+
 def benchmarks(comparisons: Sequence[Comparison]) -> Table:
     """Ours in blocks of their own, then the published ones."""
-    ours = [
-        (task, setting, found)
-        for task in comparisons
-        for setting in task.settings
-        if (found := benchmark_estimates(setting))
-    ]
-    extra = sorted({name for _, _, found in ours for name in found} - {*BENCHMARKS, "average"})
+    every = {setting: benchmark_estimates(setting) for task in comparisons for setting in task.settings}
+    extra = sorted({name for found in every.values() for name in found} - {*BENCHMARKS, "average"})
     names = [*BENCHMARKS, "average", *extra]
-    protocols = {
-        setting: " / ".join(
-            sorted(
-                {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
-            )
-        )
-        for _, setting, _ in ours
-    }
     notes = [
         "pass@1, mean over samples and problems. Ours: ± is one standard error over runs, for a single run over "
         "problems. Published numbers: one run each, no standard error, so none is marked as a win.",
@@ -122,19 +115,19 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
     ]
     blocks = []
     for comparison in comparisons:
-        here = [(setting, found) for task, setting, found in ours if task is comparison]
-        silent = [setting.label for setting in comparison.settings if setting not in protocols]
+        here = [(setting, found) for setting in comparison.settings if (found := every[setting])]
+        silent = [setting.label for setting in comparison.settings if not every[setting]]
         if silent:
             notes.append(f"{comparison.name}: not evaluated: {'; '.join(silent)}.")
-        ways = list(dict.fromkeys(protocols[setting] for setting, _ in here))
-        if len(ways) == 1:
+        ways = [_protocols(setting) for setting, _ in here]
+        alike = len(set(ways)) == 1
+        if alike:
             notes.append(f"{comparison.name}: {ways[0]}.")
         rows = []
         for place, (setting, found) in enumerate(here):
             runs = sum(bool(benchmark_scores(run)) for run in setting.counted)
-            label = f"{setting.label} ({runs} run{'s' * (runs != 1)})"
-            label += f" [{protocols[setting]}]" if len(ways) > 1 else ""
-            wins = {name for name in names if len(ways) == 1 and clear_winner([f.get(name) for _, f in here]) == place}
+            label = f"{setting.label} ({runs} run{'s' * (runs != 1)})" + f" [{ways[place]}]" * (not alike)
+            wins = {name for name in names if alike and clear_winner([f.get(name) for _, f in here]) == place}
             rows.append(Row([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)]))
         if rows:
             blocks.append((f"Ours: {comparison.name}", rows))
