@@ -66,17 +66,14 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     return found, sources
 
 
-def columns(folder: Path) -> tuple[list[tuple[str, str, int]], dict[str, list[float | None]]]:
-    """Run, phase and step of each logged line, and the numbers by name: one for each line, None where it has none."""
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """Each logged line with its run; None where it lacks a number that others have."""
     import pyarrow
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(io.BytesIO(read_bytes(folder / METRICS)))
-        places = list(zip(*(table.column(name).to_pylist() for name in PLACE), strict=True))
-        numbers = [field.name for field in table.schema if pyarrow.types.is_float64(field.type)]
-        return places, {name: table.column(name).to_pylist() for name in numbers}
-    except (pyarrow.ArrowException, KeyError, ValueError, OSError) as error:
+        return pyarrow.parquet.read_table(io.BytesIO(read_bytes(folder / METRICS))).to_pylist()
+    except (pyarrow.ArrowException, ValueError, OSError) as error:
         raise ValueError(f"{METRICS} is broken: {error}") from error
 
 

@@ -114,18 +114,15 @@ def _read_campaign(folder: Path) -> list[Run]:
     """Its runs; each has a path as if it had a folder of its own."""
     try:
         records, _ = campaign.records(folder)
-        places, numbers = campaign.columns(folder)
+        lines = campaign.lines(folder)
     except ImportError as problem:
         raise UnreadableRun("a campaign needs the package pyarrow: pip install pyarrow") from problem
     except (OSError, ValueError) as problem:
         raise UnreadableRun(f"the campaign cannot be read: {first_line(problem)}") from problem
     points: dict[str, Points] = {run: {} for run in records}
-    for key, values in numbers.items():
-        if key in NOT_LOGGED:
-            continue
-        for (run, phase, step), value in zip(places, values, strict=True):
-            if value is not None and run in points and _is_ours({"phase": phase, "step": step}):
-                points[run].setdefault(phase, {}).setdefault(word(key), {})[step] = _float(value)
+    for line in lines:
+        if line.get("run") in points:
+            _add(points[line["run"]], line)
     return [_run(folder / Path(run).name, tame(record), _series(points[run])) for run, record in records.items()]
 
 
@@ -206,24 +203,24 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
                     f"metrics.jsonl is half-written: line {number} is cut off; remove that line to report the rest"
                 ) from problem
             raise UnreadableRun(f"metrics.jsonl is broken: line {number} is not JSON") from problem
-        if not _is_ours(row):
+        if not _add(points, row):
             raise UnreadableRun(f"metrics.jsonl is not ours: line {number} has no phase (train or eval) and step")
-        for key, value in row.items():
-            if key not in NOT_LOGGED and type(value) in (int, float):
-                # a resumed run logs some steps again: the later line is what was trained on
-                points.setdefault(row["phase"], {}).setdefault(word(key), {})[row["step"]] = _float(value)
     return _series(points)
 
 
-def _is_ours(row: Any) -> bool:
+def _add(points: Points, row: Any) -> bool:
+    """Whether a logged row is ours. A resumed run logs some steps again: the later row is what was trained on."""
     if not isinstance(row, dict) or row.get("phase") not in ("train", "eval"):
         return False
-    return type(row.get("step")) is int and 0 <= row["step"] <= LAST_STEP
-
-
-def _float(value: float) -> float:
-    """A number too large for an axis becomes infinite."""
-    return float(value) if abs(value) < LARGEST else math.inf
+    phase, step = row["phase"], row.get("step")
+    if type(step) is not int or not 0 <= step <= LAST_STEP:
+        return False
+    for key, value in row.items():
+        if key not in NOT_LOGGED and type(value) in (int, float):
+            # a number too large for an axis becomes infinite
+            number = float(value) if abs(value) < LARGEST else math.inf
+            points.setdefault(phase, {}).setdefault(word(key), {})[step] = number
+    return True
 
 
 def _read_events(folder: Path) -> tuple[Logged, bool]:
@@ -253,8 +250,8 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
         for event in events:
             for value in event.summary.value:
                 phase, _, key = value.tag.partition("/")
-                if value.HasField("simple_value") and _is_ours({"phase": phase, "step": event.step}):
-                    points.setdefault(phase, {}).setdefault(word(key), {})[event.step] = _float(value.simple_value)
+                if value.HasField("simple_value"):
+                    _add(points, {key: value.simple_value, "phase": phase, "step": event.step})
     if not points:
         raise UnreadableRun("its TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
     return _series(points), cut

@@ -122,16 +122,15 @@ def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_mac
         assert sources[f"{run.name}/run.json"] == hashlib.sha256((run / "run.json").read_bytes()).hexdigest()
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert logged_in(tmp_path / "shared", run.name) == lines
-    assert "loss" in {name for name, _ in campaign.columns(tmp_path / "shared")[1].items()}
+    assert "loss" in campaign.lines(tmp_path / "shared")[0]
 
 
 def logged_in(folder, name: str) -> list[dict]:
     """A run's lines in a campaign, as its metrics.jsonl had them."""
-    places, numbers = campaign.columns(folder)
     return [
-        {"phase": phase, "step": step, **{key: column[n] for key, column in numbers.items() if column[n] is not None}}
-        for n, (run, phase, step) in enumerate(places)
-        if run == name
+        {key: value for key, value in line.items() if key != "run" and value is not None}
+        for line in campaign.lines(folder)
+        if line["run"] == name
     ]
 
 
