@@ -37,15 +37,19 @@ class Check:
     todo: str = ""
 
 
+def _checked(name: str, good: bool, found: str, todo: str, otherwise: str = FAIL) -> Check:
+    return Check(name, OK, found) if good else Check(name, otherwise, found, todo)
+
+
 # Installed packages
+
+NOT_NEEDED = ("flash-attn",)  # OpenRLHF asks for it, and nothing here imports it
 
 
 def check_python() -> Iterator[Check]:
     found = "{}.{}.{}".format(*sys.version_info[:3]) + f" at {sys.executable}"
-    if (3, 11) <= sys.version_info[:2] <= (3, 12):
-        yield Check("python", OK, found)
-    else:
-        yield Check("python", FAIL, found, f"install Python 3.11 or 3.12, then run {SET_UP} cpu (or gpu)")
+    todo = f"install Python 3.11 or 3.12, then run {SET_UP} cpu (or gpu)"
+    yield _checked("python", (3, 11) <= sys.version_info[:2] <= (3, 12), found, todo)
 
 
 def pins() -> dict[str, str]:
@@ -55,7 +59,7 @@ def pins() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             for requirement in importlib.metadata.requires(package) or ():
                 exact = re.match(r"([\w.-]+)(?:\[.*?\])?\s*==\s*([^\s;,]+)", requirement)
-                if exact and only in (None, exact[1]):
+                if exact and only in (None, exact[1]) and exact[1] not in NOT_NEEDED:
                     found.setdefault(*exact.groups())
     return found
 
@@ -68,13 +72,8 @@ def installed_version(package: str) -> str | None:
     return None
 
 
-NOT_NEEDED = ("flash-attn",)  # OpenRLHF asks for it, and nothing here imports it
-
-
 def check_packages() -> Iterator[Check]:
     for package, wanted in pins().items():
-        if package in NOT_NEEDED:
-            continue
         found = installed_version(package)
         install = f"run pip install --no-deps {package}=={wanted}; {SET_UP} installs all packages"
         if found and found.partition("+")[0] == wanted.partition("+")[0]:  # PyTorch's build for CPU is 2.13.0+cpu
@@ -122,9 +121,8 @@ def check_devices() -> Iterator[Check]:
         found = f"nvidia-smi sees {nvidia.gpu_count()} GPUs, torch {answer['torch']} is built for CPU"
         yield Check("devices", FAIL, found, f"run {SET_UP} gpu")
     expected = "cuda" if cuda else "cpu"
-    level = OK if answer["accelerator"] == expected else FAIL
-    todo = "" if level == OK else f"type export DS_ACCELERATOR={expected}"
-    yield Check("deepspeed device", level, answer["accelerator"], todo)
+    todo = f"type export DS_ACCELERATOR={expected}"
+    yield _checked("deepspeed device", answer["accelerator"] == expected, answer["accelerator"], todo)
 
 
 def _compiler() -> Check:
@@ -133,14 +131,9 @@ def _compiler() -> Check:
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not shutil.which(compiler):
         return Check("C compiler", FAIL, "none", "install gcc (on Debian: apt install gcc)")
-    if not header.exists():
-        return Check(
-            "C compiler",
-            FAIL,
-            f"{compiler}, without {header}",
-            "install Python's headers (on Debian: apt install python3-dev)",
-        )
-    return Check("C compiler", OK, f"{compiler}, and Python's headers")
+    found = f"{compiler}, and Python's headers" if header.exists() else f"{compiler}, without {header}"
+    todo = "install Python's headers (on Debian: apt install python3-dev)"
+    return _checked("C compiler", header.exists(), found, todo)
 
 
 def available_memory() -> int:
@@ -153,27 +146,24 @@ def available_memory() -> int:
     return available
 
 
-def _at_least(name: str, good: bool, found: str, todo: str, otherwise: str = WARN) -> Check:
-    return Check(name, OK, found) if good else Check(name, otherwise, found, todo)
-
-
 def check_room() -> Iterator[Check]:
     memory = available_memory()
     todo = "close other programs: a CPU run needs about 1 GB for each of policy, vLLM engine, reference and trainer"
-    yield _at_least("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo)
+    yield _checked("memory", memory >= 8 * GB, f"{memory / GB:.0f} GB available", todo, otherwise=WARN)
     places = {os.stat(place).st_dev: place for place in (tempfile.gettempdir(), os.getcwd())}
     for place in places.values():
         free = shutil.disk_usage(place).free
         todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
         found = f"{free / GB:.0f} GB free at {place}"
-        yield _at_least("disk", free >= 10 * GB, found, todo, otherwise=WARN if free >= GB else FAIL)
+        yield _checked("disk", free >= 10 * GB, found, todo, otherwise=WARN if free >= GB else FAIL)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
-    yield _at_least("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo)
+    yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo, otherwise=WARN)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     endless = files == resource.RLIM_INFINITY
+    found = "no limit" if endless else str(files)
     todo = "as root, raise the hard limit: ulimit -Hn 65536"
-    yield _at_least("open files", endless or files >= 8192, "no limit" if endless else str(files), todo)
+    yield _checked("open files", endless or files >= 8192, found, todo, otherwise=WARN)
 
 
 # Parts that must start
@@ -211,19 +201,13 @@ def check_verifier() -> Iterator[Check]:
         timeout=60,
     )
     right = (answer["score"], answer["reason"]) == (1.0, "algebra")
-    todo = "" if right else "set REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB to a larger number"
-    yield Check("verifier", OK if right else FAIL, f"(x+1)^2 = x^2+2x+1: {answer['score']}, {answer['reason']}", todo)
+    todo = "set REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB to a larger number"
+    yield _checked("verifier", right, f"(x+1)^2 = x^2+2x+1: {answer['score']}, {answer['reason']}", todo)
 
 
-QUICK: tuple[Callable[[], Iterator[Check]], ...] = (
-    check_python,
-    check_packages,
-    check_patches,
-    check_devices,
-    check_room,
-    check_verifier,
-)
-SLOW: tuple[Callable[[], Iterator[Check]], ...] = (check_vllm, check_ray)
+Checks = Callable[[], Iterator[Check]]
+QUICK: tuple[Checks, ...] = (check_python, check_packages, check_patches, check_devices, check_room, check_verifier)
+SLOW: tuple[Checks, ...] = (check_vllm, check_ray)
 # The name of a check whose process fails, and what to do then.
 ADVICE = {
     check_devices: ("devices", MAKE_ANEW),
@@ -236,7 +220,7 @@ ADVICE = {
 }
 
 
-def results(check: Callable[[], Iterator[Check]]) -> list[Check]:
+def results(check: Checks) -> list[Check]:
     try:
         return list(check())
     except ProbeFailed as error:
