@@ -25,7 +25,7 @@ _FAMILIES = {
         "--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge is its own constraint"),
     },
 }
-_NEW_FAMILY = {"--algo.kl.init_coef": own("0", "no KL to a reference model")}
+_OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
 
 # Where the settings of an objective's own are from, if not from us.
 _OWN = {
@@ -60,7 +60,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         "--algo.real.uniform_groups": code(
             "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the equation"
         ),
-        **_FAMILIES.get(objective.family, _NEW_FAMILY),
+        **_FAMILIES.get(objective.family, _OTHER_FAMILY),
     }
     variant = objective.family == "REAL" and name != "real"
     return Algorithm(
@@ -72,8 +72,6 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         family=objective.family,
     )
 
-
-_NO_MORE_KL = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
 
 _BASELINES = (
     Algorithm(
@@ -129,7 +127,7 @@ _BASELINES = (
                 "weights in [0, 5]: no lower bound, as in its paper, which names no upper one; TRL advises 5",
             ),
             "--actor.loss_agg_mode": Setting.of("MiniMax-M1", "token-mean", "Eq. 4: one mean over all tokens"),
-            **_NO_MORE_KL,
+            **_OTHER_FAMILY,
         },
     ),
     Algorithm(
@@ -140,7 +138,7 @@ _BASELINES = (
         {
             "--actor.policy_loss_type": own("reinforce", "advantages as GRPO's, importance weights unclipped"),
             "--actor.loss_agg_mode": own("token-mean", "as `dapo` and `cispo`: the three differ in clipping only"),
-            **_NO_MORE_KL,
+            **_OTHER_FAMILY,
         },
     ),
 )

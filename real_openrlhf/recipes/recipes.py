@@ -71,6 +71,13 @@ _GPU_MACHINERY = {
 }
 _PAPER_RUN = {**_BATCH, **_SAMPLING, **_OPTIMIZER, **_VALIDATION, **_GPU_MACHINERY}
 
+
+def _variant(
+    recipe: Recipe, name: str, about: str, settings: Mapping[str, Setting] | None = None, **changes: Any
+) -> Recipe:
+    return replace(recipe, name=name, about=about, settings={**recipe.settings, **(settings or {})}, **changes)
+
+
 _QWEN_1_5B = Recipe(
     name="qwen1.5b",
     about="the paper's 1.5B runs: DeepSeek-R1-Distill-Qwen-1.5B on DeepScaleR, 8 GPUs",
@@ -84,20 +91,18 @@ _QWEN_1_5B = Recipe(
         "--ds.zero_stage": own("2", "the weights fit on every GPU"),
     },
 )
-_QWEN_7B = Recipe(
-    name="qwen7b",
-    about="the paper's 7B runs: DeepSeek-R1-Distill-Qwen-7B on DeepScaleR, 8 GPUs",
-    model="deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
-    train_data="deepscaler",
-    eval_data="aime24",
-    settings={
-        **_PAPER_RUN,
+_QWEN_7B = _variant(
+    _QWEN_1_5B,
+    "qwen7b",
+    "the paper's 7B runs: DeepSeek-R1-Distill-Qwen-7B on DeepScaleR, 8 GPUs",
+    {
         "--train.max_tokens_per_gpu": own("18432", "two of the longest samples: 9 GB by estimate, 478 KB a token"),
         "--rollout.max_tokens_per_gpu": own("36864", "log-probs without gradients: 5 GB by estimate, 128 KB a token"),
         "--actor.adam.lr": paper("1e-6", "“for the 7B model, the learning rate is 1 × 10^-6”"),
         "--train.max_steps": paper("1000", "rollout steps; “over 1,000 steps”"),
         "--ds.zero_stage": own("3"),
     },
+    model="deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
 )
 _LORA = {
     "--ds.lora.rank": own("64", "LoRA is not in the paper"),
@@ -191,12 +196,6 @@ _CPU_LIKE_GPU = replace(
         "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
     },
 )
-
-
-def _variant(
-    recipe: Recipe, name: str, about: str, settings: Mapping[str, Setting] | None = None, **changes: Any
-) -> Recipe:
-    return replace(recipe, name=name, about=about, settings={**recipe.settings, **(settings or {})}, **changes)
 
 
 RECIPES = {
