@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 from tqdm import tqdm
 
 from real_openrlhf.errors import UserError
-from real_openrlhf.evaluation.results import Graded, per_problem
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.gym_tasks import require as require_gym
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 VERIFIERS = ("robust", "disco", "gym")
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
+Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
 
 
 def find_grader(name: str, think: "Think") -> Grade:
@@ -35,11 +35,27 @@ def find_grader(name: str, think: "Think") -> Grade:
 
 
 def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
-    """One line a problem, with the verdicts on its k samples."""
+    """The lines of per_problem.jsonl: one a problem, with the verdicts on its k samples."""
     pairs = [(task, samples[task.identity, number]) for task in tasks for number in range(k)]
     verdicts = tqdm(grader(pairs), "grading", len(pairs), unit="sample")
-    graded = [Graded(sample, *verdict) for (_, sample), verdict in zip(pairs, verdicts, strict=True)]
+    graded: list[Graded] = [(sample, *verdict) for (_, sample), verdict in zip(pairs, verdicts, strict=True)]
     return [per_problem(task, graded[number * k : (number + 1) * k]) for number, task in enumerate(tasks)]
+
+
+def per_problem(task: Task, graded: list[Graded]) -> dict:
+    """One line of per_problem.jsonl; a sample that could not be graded counts as wrong."""
+    verdicts = [int(score == 1.0) for _, score, _ in graded]
+    return {
+        "benchmark": task.benchmark,
+        "id": task.identity,
+        "label": task.label,
+        "pass@1": sum(verdicts) / len(verdicts),
+        "verdicts": verdicts,
+        "reasons": [reason for _, _, reason in graded],
+        "ungraded": sum(math.isnan(score) for _, score, _ in graded),
+        "tokens": [sample.tokens for sample, _, _ in graded],
+        "truncated": [sample.truncated for sample, _, _ in graded],
+    }
 
 
 def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]:

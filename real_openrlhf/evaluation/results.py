@@ -1,42 +1,15 @@
-"""From graded samples to numbers: pass@1, its standard errors, and pass@k, per problem, per benchmark, on average."""
+"""From graded problems to numbers: pass@1, its standard errors, and pass@k, per benchmark and on average."""
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.report.statistics import Estimate
 from real_openrlhf.report.table_forms import Cell, Row, Table, words
 from real_openrlhf.report.tables import protocol
 
 BOOTSTRAPS = 10_000
-
-
-@dataclass(frozen=True)
-class Graded:
-    sample: Sample
-    score: float  # 1, 0, or nan where the verifier could not tell
-    reason: str
-
-
-def per_problem(task: Task, graded: list[Graded]) -> dict:
-    """One line of per_problem.jsonl; a sample that could not be graded counts as wrong."""
-    verdicts = [int(one.score == 1.0) for one in graded]
-    return {
-        "benchmark": task.benchmark,
-        "id": task.identity,
-        "label": task.label,
-        "pass@1": sum(verdicts) / len(verdicts),
-        "verdicts": verdicts,
-        "reasons": [one.reason for one in graded],
-        "ungraded": sum(math.isnan(one.score) for one in graded),
-        "tokens": [one.sample.tokens for one in graded],
-        "truncated": [one.sample.truncated for one in graded],
-    }
 
 
 def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:

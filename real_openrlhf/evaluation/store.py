@@ -52,11 +52,9 @@ class SampleStore:
             yield self
 
     def _agree(self, settings: dict, prompts: dict[str, str]) -> None:
-        before = (
-            json.loads(self._manifest.read_text())
-            if self._manifest.exists()
-            else {"settings": settings, "prompts": {}}
-        )
+        before: dict[str, dict] = {"settings": settings, "prompts": {}}
+        if self._manifest.exists():
+            before = json.loads(self._manifest.read_text())
         for name, value in {**dict.fromkeys(before["settings"]), **settings}.items():
             old = before["settings"].get(name)
             if old != value:

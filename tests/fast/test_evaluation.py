@@ -12,7 +12,8 @@ from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
-from real_openrlhf.evaluation.results import Graded, per_problem, summarise, table
+from real_openrlhf.evaluation.grading import per_problem
+from real_openrlhf.evaluation.results import summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, read_tasks
 from real_openrlhf.report.table_forms import to_markdown
@@ -141,8 +142,7 @@ def test_one_writer_at_a_time(tmp_path):
 def graded_problem(benchmark, number, verdicts, tokens=10):
     task = Task(benchmark, f"{benchmark}-{number}", "", (), "1")
     graded = [
-        Graded(Sample(task.identity, k, 0, "", tokens + k, k % 2 == 0), verdict, "why")
-        for k, verdict in enumerate(verdicts)
+        (Sample(task.identity, k, 0, "", tokens + k, k % 2 == 0), verdict, "why") for k, verdict in enumerate(verdicts)
     ]
     return per_problem(task, graded)
 
