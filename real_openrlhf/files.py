@@ -16,11 +16,8 @@ ROLLOUTS = "rollouts.jsonl"
 
 
 def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parsed(text: str | bytes, **options: Any) -> Any:

@@ -16,21 +16,8 @@ from pathlib import Path
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.patch_tool.replace_files import locked, write
-from real_openrlhf.patch_tool.series import (
-    AFTER,
-    BEFORE,
-    PACKAGE,
-    UNKNOWN,
-    Series,
-    file_states,
-    load_series,
-    proven,
-)
-from real_openrlhf.patch_tool.target import (
-    REINSTALL,
-    find_target,
-    refuse_unknown,
-)
+from real_openrlhf.patch_tool.series import AFTER, BEFORE, PACKAGE, UNKNOWN, Series, file_states, load_series, proven
+from real_openrlhf.patch_tool.target import REINSTALL, find_target, refuse_unknown
 
 
 def _move(root: Path | None, want: str, moved: str, already: str) -> int:

@@ -36,9 +36,5 @@ class Plain:
 @contextlib.contextmanager
 def plain_streams() -> Iterator[None]:
     """For all that a subcommand prints, by whatever way."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Plain(sys.stdout), Plain(sys.stderr)
-    try:
+    with contextlib.redirect_stdout(Plain(sys.stdout)), contextlib.redirect_stderr(Plain(sys.stderr)):
         yield
-    finally:
-        sys.stdout, sys.stderr = before

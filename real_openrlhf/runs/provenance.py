@@ -93,11 +93,9 @@ def _tracked_tree(checkout: Path) -> str:
 
 def package_sha256() -> str:
     """One hash over the package's own files, the same wherever and however they are installed."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
-            digest.update(f"{sha256(path)} {path.relative_to(PACKAGE).as_posix()}\n".encode())
-    return digest.hexdigest()
+    files = sorted(path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    lines = (f"{sha256(path)} {path.relative_to(PACKAGE).as_posix()}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def earlier_code(record: Mapping, now: Mapping) -> list[dict]:
