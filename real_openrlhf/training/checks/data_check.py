@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.errors import UserError, last_line
+from real_openrlhf.errors import last_line
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import Findings
@@ -47,24 +47,21 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         findings.problems.append(_absent(flag, str(path)))
         return
     rows = Rows.of(plan)
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    rows.see(number, line)
-                except BadRow as wrong:
-                    raise UserError(f"{flag} {path}, line {number} {wrong}") from None
-        if not rows.count:
-            raise UserError(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
-        if rows.unlabelled == rows.count:
-            raise UserError(
-                f"{flag} {path}: no row has a label in {rows.columns['--data.label_key']!r}. Fill that column, or "
-                "name another with --data.label_key."
-            )
-    except UserError as error:
-        findings.problems += error.problems
-        return
-    if rows.unlabelled:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows.see(number, line)
+            except BadRow as wrong:
+                findings.problems.append(f"{flag} {path}, line {number} {wrong}")
+                return
+    if not rows.count:
+        findings.problems.append(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
+    elif rows.unlabelled == rows.count:
+        findings.problems.append(
+            f"{flag} {path}: no row has a label in {rows.columns['--data.label_key']!r}. Fill that column, or "
+            "name another with --data.label_key."
+        )
+    elif rows.unlabelled:
         findings.notes.append(f"{flag} {path}: {rows.unlabelled} of {rows.count} rows have no label")
     if rows.count > len(rows.prompts):
         findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")

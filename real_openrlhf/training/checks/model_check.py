@@ -21,29 +21,15 @@ class Broken(ValueError):
 def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
     """The model's config.json, if it is at hand; a path must exist, a hub id must not be known to be wrong."""
     path = Path(model).expanduser()
-    if path.is_dir():
-        if changed := kept_folder.changed_model(path):
-            findings.problems.append(changed)
-            return None
-        config = path / "config.json"
-        if not config.is_file():
-            findings.problems.append(
-                f"model {model} is a folder without config.json. Give a Hugging Face model folder."
-            )
-            return None
-        return _object(config, findings)
-    if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
-        wrong = "is a file" if path.is_file() else "does not exist"
-        findings.problems.append(
-            f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B."
-        )
+    if path.is_dir() and (changed := kept_folder.changed_model(path)):
+        findings.problems.append(changed)
         return None
-    return _hub_config(model, findings, must_reach)
-
-
-def _object(path: Path, findings: Findings) -> dict | None:
     try:
-        return _json(path)
+        if not path.is_dir():
+            return _hub_config(model, findings, must_reach)
+        if not (path / "config.json").is_file():
+            raise Broken(f"{model} is a folder without config.json. Give a Hugging Face model folder.")
+        return _json(path / "config.json")
     except Broken as wrong:
         findings.problems.append(f"model {wrong}")
         return None
@@ -60,19 +46,25 @@ def _json(path: Path) -> dict:
 
 
 def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None:
+    path = Path(model).expanduser()
+    if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
+        wrong = "is a file" if path.is_file() else "does not exist"
+        raise Broken(f"{model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B.")
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     cached = try_to_load_from_cache(model, "config.json")
     if isinstance(cached, str):
-        return _object(Path(cached), findings)
+        return _json(Path(cached))
     try:
         HfApi().model_info(model, timeout=10)  # unlike a download, this does not try again for half a minute
-        return _object(Path(hf_hub_download(model, "config.json")), findings)
+        return _json(Path(hf_hub_download(model, "config.json")))
+    except Broken:
+        raise
     except GatedRepoError:
-        findings.problems.append(f"model {model} needs a login. Run `hf auth login` with an account that may read it.")
+        raise Broken(f"{model} needs a login. Run `hf auth login` with an account that may read it.") from None
     except RepositoryNotFoundError:
-        findings.problems.append(f"model {model} is not on the hub. Check the name, or give a folder.")
+        raise Broken(f"{model} is not on the hub. Check the name, or give a folder.") from None
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
         silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
         if must_reach:
