@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.errors import last_line
+from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import Findings
@@ -15,10 +15,6 @@ from real_openrlhf.training.checks.preflight import Findings
 TABLES = (".csv", ".parquet", ".arrow")  # read by OpenRLHF, not looked into here
 KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 HUGE = 500  # bytes a token: more than any token has, so that what is longer needs no counting
-
-
-class BadRow(ValueError):
-    """The defect of a row, and the fix."""
 
 
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
@@ -51,7 +47,7 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         for number, line in enumerate(lines, start=1):
             try:
                 rows.see(number, line)
-            except BadRow as wrong:
+            except UserError as wrong:
                 findings.problems.append(f"{flag} {path}, line {number} {wrong}")
                 return
     if not rows.count:
@@ -103,7 +99,7 @@ class PromptLengths:
             count = sum(len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
             said = f"{count} tokens" if count > self.longest else ""
         if said:
-            raise BadRow(
+            raise UserError(
                 f"has a prompt of {said}, and {self.why} leaves {self.longest}. Raise --data.max_len, or "
                 "leave the row out (`real-openrlhf data FILE --tokenizer MODEL` does)."
             )
@@ -131,7 +127,7 @@ class Rows:
         row = _row(line)
         for flag, column in self.columns.items():
             if column not in row:
-                raise BadRow(
+                raise UserError(
                     f"has no column {column!r}, it has {', '.join(row) or 'none'}. Name the right one with {flag}."
                 )
         for column, value in row.items():
@@ -150,7 +146,7 @@ class Rows:
             return
         kind, first = self.kinds.setdefault(column, (KINDS[type(value)], number))
         if kind != KINDS[type(value)]:
-            raise BadRow(
+            raise UserError(
                 f"has {KINDS[type(value)]} in column {column!r}, line {first} has {kind}. A column must hold one "
                 "kind of value."
             )
@@ -159,50 +155,48 @@ class Rows:
         column = self.columns["--data.input_key"]
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
         if isinstance(prompt, list) and not self.chat:
-            raise BadRow(
+            raise UserError(
                 f"has a chat in column {column!r}. Add --data.apply_chat_template, or write the prompt as text."
             )
         for message in messages:
             if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-                raise BadRow(f"has a chat in column {column!r} whose messages lack role and content. Write both.")
+                raise UserError(f"has a chat in column {column!r} whose messages lack role and content. Write both.")
             content = message.get("content")
             if not isinstance(content, str) or not content:
                 what = "nothing" if content in (None, "") else KINDS[type(content)]
-                raise BadRow(f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty.")
+                raise UserError(f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty.")
             yield content
 
 
 def _row(line: bytes) -> dict:
     """One line as an object. Where Python is more patient than the run's reader, that one counts."""
     if line.startswith(b"\xef\xbb\xbf"):
-        raise BadRow("begins with a byte order mark. Save the file as UTF-8 without one.")
+        raise UserError("begins with a byte order mark. Save the file as UTF-8 without one.")
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise BadRow(f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8.") from None
+        raise UserError(f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8.") from None
     try:
         row = parsed(text, object_pairs_hook=_once, parse_constant=_no_number)
         json.dumps(row, ensure_ascii=False).encode()
-    except BadRow:
-        raise
     except UnicodeEncodeError:
-        raise BadRow(r"has half a character (\ud800 to \udfff alone). Write whole characters.") from None
+        raise UserError(r"has half a character (\ud800 to \udfff alone). Write whole characters.") from None
     except ValueError as error:
-        raise BadRow(f"is not JSON ({last_line(error)}). Write one JSON object a line.") from None
+        raise UserError(f"is not JSON ({last_line(error)}). Write one JSON object a line.") from None
     if not isinstance(row, dict):
-        raise BadRow("is not a JSON object. Write one object with columns a line.")
+        raise UserError("is not a JSON object. Write one object with columns a line.")
     return row
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise BadRow("has a column twice. Leave one of them out.")
+        raise UserError("has a column twice. Leave one of them out.")
     return row
 
 
 def _no_number(name: str) -> None:
-    raise BadRow(f"has {name}, which JSON does not know. Write null, or a number.")
+    raise UserError(f"has {name}, which JSON does not know. Write null, or a number.")
 
 
 def step_problems(plan: Plan, rows: int | None) -> list[str]:
