@@ -89,7 +89,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
         rollouts = describe(rollout_samples, labels, self.args, values)
         if self.skips:
             no_weight = weightless(self.objective, rollouts.labels, rollouts.groups, rollouts.values)
-            rollouts = replace(rollouts, left_out=positions_of(no_weight))
+            rollouts = replace(rollouts, left_out=frozenset(no_weight.nonzero().squeeze(-1).tolist()))
         trained = [position for position in range(len(rollout_samples)) if position not in rollouts.left_out]
         if real.mismatch_limit is not None:  # who takes part must be known before any training forward
             self.add_log_probs(rollout_samples, rollouts.lengths, trained, trained)
@@ -208,10 +208,6 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
     ]
     names = [*sorted(items[0].info), *EPISODE]
     return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
-
-
-def positions_of(mask: Tensor) -> frozenset[int]:
-    return frozenset(mask.nonzero().squeeze(-1).tolist())
 
 
 def describe(
