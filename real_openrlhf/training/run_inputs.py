@@ -70,16 +70,12 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
 
 def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
     """Missing files that these flags read and this package can make."""
-    files = [
-        Prepared(name, default(name).folder() / part)
-        for name in TASKS
-        for part in ("model", "train.jsonl", "eval.jsonl")
-    ]
-    files += [Prepared(name, training_set(name, data_dir)) for name in TRAINING_ROWS]
-    files += [Prepared(recipe.eval_data, validation_set(recipe.eval_data, data_dir))]
-    files += [Prepared(smollm2.NAME, smollm2.folder())]
+    parts = ("model", "train.jsonl", "eval.jsonl")
+    names = {default(name).folder() / part: name for name in TASKS for part in parts}
+    names |= {training_set(name, data_dir): name for name in TRAINING_ROWS}
+    names |= {validation_set(recipe.eval_data, data_dir): recipe.eval_data, smollm2.folder(): smollm2.NAME}
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
-    return list({file.path: file for file in files if str(file.path) in read and not file.path.exists()}.values())
+    return [Prepared(name, path) for path, name in names.items() if str(path) in read and not path.exists()]
 
 
 def rows(path: Path) -> int | None:

@@ -99,16 +99,16 @@ def _without_weights(folder: Path) -> str:
 
 
 def _weights(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
-    files = {WEIGHTS: [WEIGHTS]}
+    index, files = WEIGHTS, [WEIGHTS]
     if (folder / SHARDS).exists():
-        index = _json(folder / SHARDS).get("weight_map")
-        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+        where = _json(folder / SHARDS).get("weight_map")
+        if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
             raise UserError(f"model {folder / SHARDS} has no weight_map. Download the model again.")
-        files = {SHARDS: sorted(set(index.values()))}
+        index, files = SHARDS, sorted(set(where.values()))
     shapes: dict[str, list] = {}
-    for name in next(iter(files.values())):
+    for name in files:
         if Path(name).name != name or not (folder / name).is_file():
-            yield f"{name}, which {next(iter(files))} names, is missing. Download the model again."
+            yield f"{name}, which {index} names, is missing. Download the model again."
             return
         shapes |= tensor_shapes(folder / name)
     yield from _head(shapes, config)
