@@ -18,7 +18,7 @@ class RealPolicyLoss(nn.Module):
     """sum_k weight_k * score_k over the rollouts of one micro-batch.
 
     Given the weights of `score_weights`, the sum of these over all micro-batches and ranks has exactly the gradient of
-    the paper's mean loss. Their value means nothing: log `GroupLoss.loss`. Frameworks that average gradients over
+    the paper's mean loss. Their value means nothing: log `WeighedLoss.loss`. Frameworks that average gradients over
     ranks or scale them by accumulation must be compensated by the caller.
     """
 
