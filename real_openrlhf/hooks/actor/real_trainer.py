@@ -13,7 +13,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import clipped_share, over_steps, ratio_table, token_gradients
+from real_openrlhf.algorithm.metrics import clipped_share, over_steps, ratio_table, rollout_gradients
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
@@ -210,9 +210,7 @@ class RealActorTrainer(ActorPPOTrainer):
             return
         columns = (now.log_probs, batch.old, batch.mask)
         used, weights = torch.stack([table.scores[batch.rows], table.weights[batch.rows]]).to(self.device)
-        gradients = token_gradients(
-            f"rollout_{self.settings.score}", *columns, batch.labels, weights=weights * table.denominator
-        )
+        gradients = rollout_gradients(self.settings.score, *columns, weights * table.denominator)
         meter.add(ratios=ratio_table(*columns, batch.labels, gradients))
         meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
         meter.see(*columns, batch.experience.rollout_log_probs)
