@@ -51,9 +51,7 @@ class ObjectiveSettings:
     name: str | Objective = "real"
     tau: Any = None  # a number; without one, the objective's own
     uniform_groups: str = "drop"
-    own: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # settings of the objective's own; those left out have defaults
+    own: Mapping[str, Any] = field(default_factory=dict)  # the objective's own; those left out have defaults
 
     def __post_init__(self) -> None:
         if self.uniform_groups not in UNIFORM_GROUPS:
