@@ -28,7 +28,7 @@ from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.actor.step_table import StepTable
-from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker, positions_of
+from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
@@ -247,7 +247,7 @@ def deal(policy, case: Case) -> Dealt:
     samples, facts = rollouts(case), facts_of(case)
     if maker.skips:
         no_weight = weightless(maker.objective, facts.labels, facts.groups, facts.values)
-        facts = replace(facts, left_out=positions_of(no_weight))
+        facts = replace(facts, left_out=frozenset(no_weight.nonzero().squeeze(-1).tolist()))
     plan = plan_rollouts(facts, maker.plan_settings())
     every = with_old_log_probs(policy, samples)
     items = with_old_log_probs(policy, rollouts(case))

@@ -47,8 +47,8 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
 
     def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
         """Have a model group make `field` of the chosen rollouts; as many batches on each rank, for ZeRO-3."""
-        rollout = self.args.rollout
-        limit = limit_of(rollout, self.args.train.dynamic_batch_enable)
+        train = self.args.train
+        limit = limit_of(self.args.rollout, train.dynamic_batch_enable)
         wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
@@ -58,7 +58,6 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
             )
             for batch in batches
         ]
-        train = self.args.train
         references = self._dispatch_forward(
             group,
             train.colocate_all or train.colocate_actor_ref,
@@ -89,7 +88,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
         rollouts = describe(rollout_samples, labels, self.args, values)
         if self.skips:
             no_weight = weightless(self.objective, rollouts.labels, rollouts.groups, rollouts.values)
-            rollouts = replace(rollouts, left_out=positions_of(no_weight))
+            rollouts = replace(rollouts, left_out=frozenset(no_weight.nonzero().squeeze(-1).tolist()))
         trained = [position for position in range(len(rollout_samples)) if position not in rollouts.left_out]
         if real.mismatch_limit is not None:  # who takes part must be known before any training forward
             self.add_log_probs(rollout_samples, rollouts.lengths, trained, trained)
@@ -208,10 +207,6 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
     ]
     names = [*sorted(items[0].info), *EPISODE]
     return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
-
-
-def positions_of(mask: Tensor) -> frozenset[int]:
-    return frozenset(mask.nonzero().squeeze(-1).tolist())
 
 
 def describe(
