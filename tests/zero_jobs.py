@@ -603,8 +603,10 @@ def poison(policy, where: str, value: float) -> None:
     elif where == "log_probs":
         actor.register_forward_hook(lambda _module, _inputs, output: (output[0] + value, *output[1:]))
     elif where == "scores":
-        scores = policy.trainer.actor_loss_fn.scores
-        policy.trainer.actor_loss_fn.scores = lambda *args: scores(*args) + value
+        forward = policy.trainer.forward
+        policy.trainer.forward = lambda *args, **named: replace(
+            now := forward(*args, **named), scores=now.scores + value
+        )
     else:
         weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
         weight.register_hook(lambda gradient: gradient + value)

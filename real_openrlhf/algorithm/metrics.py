@@ -193,19 +193,9 @@ def ratio_table(
     return torch.stack(cells).view(RATIO_TABLE_SHAPE)
 
 
-def scored_ratio_table(
-    family: str,
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    action_mask: Tensor,
-    scores: Tensor,
-    clip: tuple[float, float],
-    threshold: float = 0.5,
-) -> Tensor:
-    """`ratio_table` where there are no labels but (B,) scores: right above the threshold, ignored where it is nan."""
-    labels = torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
-    columns = (log_probs, old_log_probs, action_mask, labels)
-    return ratio_table(*columns, token_gradients(family, *columns, clip=clip))
+def labels_of_scores(scores: Tensor, threshold: float) -> Tensor:
+    """The classes of a loss without labels, by (B,) scores: right above the threshold, ignored where it is nan."""
+    return torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
 
 
 def ratio_metrics(table: Tensor) -> dict[str, float]:

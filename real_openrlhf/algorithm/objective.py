@@ -18,8 +18,6 @@ from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.lookup import find
 
-UNIFORM_GROUPS = ("drop", "keep")
-
 
 def rollout_scores(
     kind: str, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor | None, action_mask: Tensor
@@ -54,7 +52,7 @@ class ObjectiveSettings:
     own: Mapping[str, Any] = field(default_factory=dict)  # the objective's own; those left out have defaults
 
     def __post_init__(self) -> None:
-        if self.uniform_groups not in UNIFORM_GROUPS:
+        if self.uniform_groups not in ("drop", "keep"):
             raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose drop or keep")
         object.__setattr__(self, "own", self.objective.constants(self.own))
         if self.tau is None:

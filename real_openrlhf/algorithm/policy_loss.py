@@ -22,16 +22,6 @@ class RealPolicyLoss(nn.Module):
     ranks or scale them by accumulation must be compensated by the caller.
     """
 
-    def __init__(self, score: str = "log_ratio_old") -> None:
-        super().__init__()
-        self.score = score
-
-    def scores(
-        self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, ref_log_probs: Tensor | None = None
-    ) -> Tensor:
-        """(B,) differentiable scores, the mean over action tokens of what the objective is written over."""
-        return rollout_scores(self.score, log_probs, old_log_probs, ref_log_probs, action_mask)
-
     def forward(self, scores: Tensor, weights: Tensor) -> Tensor:
         """A score that is not finite is not hidden by a zero weight."""
         return (weights.detach().to(scores) * scores).sum()
