@@ -3,9 +3,10 @@
 import json
 import random
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.rewards import math_reward
@@ -62,6 +63,20 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write the tiny model .* Set REAL_CACHE to a folder with space"):
         tiny_model.prepare(ReverseTask(), tmp_path / "file" / "cache", progress=False)
+
+
+def test_the_default_model_comes_with_the_package_and_is_of_todays_source(tmp_path, monkeypatch):
+    """After a change of its source: make() it anew, pack the folder's files (tar, xz) under its new name in MADE."""
+    task = default("reverse")
+    assert [path.name for path in tiny_model.MADE.iterdir()] == [f"{task.folder().name}.tar.xz"]
+    monkeypatch.setattr(tiny_model, "make", None)  # else a minute
+    folder = tiny_model.prepare(task, tmp_path / "cache", progress=False)
+    tiny_model.write_data(task, tmp_path)
+    for part in ("train.jsonl", "eval.jsonl"):
+        assert (folder / part).read_bytes() == (tmp_path / part).read_bytes()
+    assert json.loads((folder / "config.json").read_text()) == asdict(task)
+    assert AutoTokenizer.from_pretrained(folder / "model").get_vocab() == tiny_model.make_tokenizer(task).get_vocab()
+    assert AutoModelForCausalLM.from_pretrained(folder / "model").num_parameters() > 300_000
 
 
 # reverse

@@ -2,7 +2,7 @@
 
 A model is pre-trained in a minute or two: first on right answers, then on answers that are right with probability
 `skill` only. So the right answer is within reach of sampling and RL has something to sharpen; `skill` sets how many
-groups are mixed. Everything is a pure function of the configuration.
+groups are mixed. Everything is a pure function of the configuration; the default model comes with the package.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
+MADE = Path(__file__).parent / "made"  # by make(), in archives of a folder's name
 BOX = r"\boxed{"  # one token; the verifier for mathematics reads what is in it
 
 
@@ -147,17 +148,24 @@ def pretrain(task: TinyTask, folder: Path, progress: bool) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def make(task: TinyTask, folder: Path, progress: bool) -> None:
+    (folder / "model").mkdir(parents=True)
+    write_data(task, folder)
+    pretrain(task, folder / "model", progress)
+    (folder / "config.json").write_text(json.dumps(asdict(task), indent=2) + "\n")
+
+
 def prepare(task: TinyTask, cache: Path | None = None, progress: bool = True) -> Path:
-    """The folder with `model/`, `train.jsonl` and `eval.jsonl`: from the cache, or made now."""
+    """The folder with `model/`, `train.jsonl` and `eval.jsonl`: from the cache, from this package, or made now."""
     folder = task.folder(cache)
     if folder.exists():
         return folder
     draft = folder.with_name(f"{folder.name}.making-{os.getpid()}")
     try:
-        (draft / "model").mkdir(parents=True)
-        write_data(task, draft)
-        pretrain(task, draft / "model", progress)
-        (draft / "config.json").write_text(json.dumps(asdict(task), indent=2) + "\n")
+        if (made := MADE / f"{folder.name}.tar.xz").exists():
+            shutil.unpack_archive(made, draft, filter="data")
+        else:
+            make(task, draft, progress)
         draft.rename(folder)
     except OSError as error:
         if not folder.exists():  # another process may have finished the same model first
