@@ -142,14 +142,13 @@ class DealtExperienceMaker(PlannedExperienceMaker):
         """One Experience per rank, in rank order."""
         enter(self.args.train.run_dir, "log-probabilities")
         complete_columns(rollout_samples)
-        everything = list(range(len(rollout_samples)))
         rollouts = describe(rollout_samples, torch.zeros(len(rollout_samples), dtype=torch.long), self.args)
         samples = self.split_rollout_samples(rollout_samples)
         order = [position for sample in samples for position in sample.index]
         known = self.without_kl(samples) if self.skips else self.make_experience(samples)
         experiences = self.compute_advantages_and_returns(known)
         split = [item for experience in experiences for item in split_experience_batch(experience)]
-        items = [split[place] for place in sorted(everything, key=lambda place: order[place])]
+        items = [split[place] for place in sorted(range(len(order)), key=order.__getitem__)]
         if self.skips:
             rollouts = replace(rollouts, left_out=without_advantage(items))
             self.add_log_probs(items, rollout_samples, rollouts)
