@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from real_openrlhf.algorithm.groups import Groups
-    from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 # The parts of a rollout's score, token by token; TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref).
 TOKEN_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -33,6 +32,15 @@ KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0
 
 # Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
 SETTINGS: dict[str, Any] = {"tau": None, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
+
+
+class Constants(Protocol):
+    """The settings that a formula may read."""
+
+    @property
+    def tau(self) -> float: ...
+
+    def __getitem__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Constant:
 class Objective:
     """A formula, what it needs, and what people are told about it."""
 
-    loss: Callable[[Tensor, Groups, ObjectiveSettings], Tensor]  # (scores, groups, settings) -> loss per group
+    loss: Callable[[Tensor, Groups, Constants], Tensor]  # (scores, groups, settings) -> loss per group
     label: str = ""  # its name in figures and tables
     about: str = ""  # what it is, in one line
     source: str = ""  # where it is from
@@ -123,27 +131,27 @@ def softplus(x: Tensor) -> Tensor:
     return x.logaddexp(x.new_zeros(()))
 
 
-def real(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def real(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """log(1 + sum_P exp(-s/tau)) + log(1 + sum_N exp(s/tau))"""
     positives = groups.logsumexp(-scores / settings.tau, groups.positive)
     negatives = groups.logsumexp(scores / settings.tau, groups.negative)
     return softplus(positives) + softplus(negatives)
 
 
-def no_anchor(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def no_anchor(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """log(1 + sum_N exp(s/tau) * sum_P exp(-s/tau)); 0 where a side is empty"""
     positives = groups.logsumexp(-scores / settings.tau, groups.positive)
     negatives = groups.logsumexp(scores / settings.tau, groups.negative)
     return softplus(positives + negatives)
 
 
-def bce(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def bce(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-(sum_P log sigmoid(s/tau) + sum_N log(1 - sigmoid(s/tau)))"""
     wrong_way = scores.where(groups.negative, -scores)
     return groups.sum(softplus(wrong_way / settings.tau), groups.valid)
 
 
-def constant(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def constant(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """REAL's tangent at score 0: log(1+P) - sum_P s/tau/(1+P) + log(1+N) + sum_N s/tau/(1+N)"""
     positives, negatives = (groups.size(side).to(scores) for side in (groups.positive, groups.negative))
     pull = groups.sum(scores / settings.tau, groups.positive) / (1 + positives)
@@ -151,14 +159,14 @@ def constant(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Ten
     return (positives.log1p() - pull) + (negatives.log1p() + push)
 
 
-def balanced(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def balanced(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """log(1 + mean_P exp(-s/tau)) + log(1 + mean_N exp(s/tau))"""
     positives = groups.logmeanexp(-scores / settings.tau, groups.positive)
     negatives = groups.logmeanexp(scores / settings.tau, groups.negative)
     return softplus(positives) + softplus(negatives)
 
 
-def trpa(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def trpa(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-mean log sigmoid(a beta (s_w - s_l)), pairs of levels correct > wrong > unparsable; a = 2.5 if w is correct"""
     preferred, other = groups.pairs()
     gain = 1 + 1.5 * groups.positive[preferred].to(scores)
@@ -167,26 +175,26 @@ def trpa(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
     return pairs.mean(losses, pairs.valid)
 
 
-def disco(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def disco(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-(mean_P s - tau log mean_N exp(s/tau)), an empty side 0; its KL constraint is `policy_loss.kl_hinge_coef`"""
     push = settings.tau * groups.logmeanexp(scores / settings.tau, groups.negative)
     return push.masked_fill(groups.size(groups.negative) == 0, 0.0) - groups.mean(scores, groups.positive)
 
 
-def listwise(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def listwise(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-sum q log softmax(s), q = softmax(u/eta), u the z-scored rewards of the group; 0 where they are equal"""
     target = groups.log_softmax(groups.zscores(groups.values, groups.valid) / settings["eta"], groups.valid).exp()
     losses = -target.to(scores) * groups.log_softmax(scores, groups.valid)
     return groups.sum(losses, groups.valid & ~groups.uniform(groups.values))
 
 
-def conspo(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def conspo(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """mean_P -log(e^((s-margin)/tau) / (e^((s-margin)/tau) + sum_N e^(s/tau))); 0 where a side is empty"""
     negatives = groups.logsumexp(scores / settings.tau, groups.negative)[groups.index]
     return groups.mean(softplus(negatives - (scores - settings["margin"]) / settings.tau), groups.positive)
 
 
-def maxrl(scores: Tensor, groups: Groups, settings: ObjectiveSettings) -> Tensor:
+def maxrl(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     """-mean (r - mean r) / mean r * s over the group, r 1 for a positive, else 0; 0 without a positive"""
     rewards = groups.positive.to(scores)
     rate = groups.mean(rewards, groups.valid)[groups.index]
