@@ -176,8 +176,8 @@ def ratio_table(
 ) -> Tensor:
     """`RATIO_TABLE_SHAPE` of a micro-batch, in float64 and on its device.
 
-    Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` are of one of the
-    two functions above. Ignored rollouts are in neither class.
+    Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from one of the two functions
+    above. Ignored rollouts are in neither class.
     """
     mask = action_mask.bool()
     ratio = _log_ratio(log_probs, old_log_probs, mask).exp()

@@ -158,7 +158,9 @@ def score_weights(
     def total(groups: Groups) -> Tensor:
         losses = settings.objective.loss(leaf.masked_fill(~table.valid, 0.0), groups, settings)
         if losses.shape != (table.count,):
-            raise ValueError(f"the objective's loss has shape {tuple(losses.shape)}, not ({table.count},): one a group")
+            raise ValueError(
+                f"the objective's loss has shape {tuple(losses.shape)}, not ({table.count},): one a group"
+            )
         return losses.sum() / denominator
 
     with torch.enable_grad():

@@ -75,7 +75,7 @@ def executor(url: str | list[str] | None) -> Any:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     offer_stacks()
-    engine_process.end_engines_with_this_process()  # this process is about to start one
+    os.environ[engine_process.WANTED] = "1"  # this process is about to start an engine
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:
