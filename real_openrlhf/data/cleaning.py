@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tqdm import tqdm
@@ -29,7 +29,7 @@ class Selection:
 
     kept: list[Problem]
     counts: Counter = field(default_factory=Counter)  # reason -> rows
-    dropped: list[tuple[Problem, str, str]] = field(default_factory=list)  # problem, reason, detail
+    dropped: list[dict] = field(default_factory=list)  # a line for each
 
     def keep(self, judge: Callable[[Problem], str | None], reason: str) -> None:
         """Drop every problem for which `judge` has an objection."""
@@ -44,28 +44,13 @@ class Selection:
 
     def drop(self, problem: Problem, reason: str, detail: str = "", rows: int = 1) -> None:
         self.counts[reason] += rows
-        self.dropped.append((problem, reason, detail))
-
-    def listing(self) -> Iterator[dict]:
-        for problem, reason, detail in self.dropped:
-            yield {
-                "row": problem.row,
-                "reason": reason,
-                "detail": detail,
-                "golds": problem.golds,
-                "problem": problem.text,
-            }
-
-
-@dataclass
-class _Seen:
-    first: Problem
-    golds: dict[tuple[str, ...], int]  # every spelling of the golds -> how often
+        why = {"row": problem.row, "reason": reason, "detail": detail}
+        self.dropped.append(why | {"golds": problem.golds, "problem": problem.text})
 
 
 def distinct(problems: Iterable[Problem], agree: Callable[[Problem, Problem], bool]) -> Selection:
     """One problem a text; a text with golds that disagree is dropped whole. Memory grows with texts, not rows."""
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, tuple[Problem, Counter]] = {}  # text -> its first row, how often each spelling of the golds
     selection = Selection(kept=[])
     for problem in problems:
         if not problem.key:
@@ -73,18 +58,17 @@ def distinct(problems: Iterable[Problem], agree: Callable[[Problem, Problem], bo
         elif not problem.golds:
             selection.drop(problem, NO_GOLD)
         else:
-            entry = seen.setdefault(problem.key, _Seen(problem, {}))
-            entry.golds[problem.golds] = entry.golds.get(problem.golds, 0) + 1
-    for entry in seen.values():
-        rows = sum(entry.golds.values())
-        others = (Problem(entry.first.row, entry.first.text, golds) for golds in entry.golds)
-        if all(other.golds == entry.first.golds or agree(entry.first, other) for other in others):
-            selection.kept.append(entry.first)
+            _, spellings = seen.setdefault(problem.key, (problem, Counter()))
+            spellings[problem.golds] += 1
+    for first, spellings in seen.values():
+        rows = spellings.total()
+        others = (Problem(first.row, first.text, golds) for golds in spellings)
+        if all(other.golds == first.golds or agree(first, other) for other in others):
+            selection.kept.append(first)
             if rows > 1:
                 selection.counts[DUPLICATE] += rows - 1
         else:
-            spellings = " | ".join(", ".join(golds) for golds in entry.golds)
-            selection.drop(entry.first, CONFLICT, spellings, rows)
+            selection.drop(first, CONFLICT, " | ".join(map(", ".join, spellings)), rows)
     return selection
 
 
@@ -119,8 +103,9 @@ class BenchmarkIndex:
             for gram in grams:
                 self._where[gram].append((benchmark, identity))
 
-    def matches(self, text: str) -> list[Match]:
-        """Benchmark problems of which `text` contains at least half, the nearest first."""
+    def nearest(self, text: str) -> Match | None:
+        """The benchmark problem of which `text` contains most, if that is at least half."""
         shared = Counter(where for gram in ngrams(text) for where in self._where.get(gram, ()))
         matches = [Match(*where, overlap=count / self._sizes[where]) for where, count in shared.items()]
-        return sorted((match for match in matches if match.overlap >= THRESHOLD), key=lambda match: -match.overlap)
+        most = max(matches, key=lambda match: match.overlap, default=None)
+        return most if most and most.overlap >= THRESHOLD else None

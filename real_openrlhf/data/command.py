@@ -2,9 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -17,9 +15,7 @@ from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import sha256, write_json, write_jsonl
 from real_openrlhf.parsing import positive
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from real_openrlhf.rewards.verifier.verdict import verify
 
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
@@ -84,21 +80,20 @@ def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
 
 
 def prepare_training(args: argparse.Namespace) -> None:
-    from real_openrlhf.rewards.verifier.verdict import verify  # the computer algebra behind it takes a second
-
     if Path(args.source or args.what).resolve() in (args.out.resolve(), args.out.resolve().parent):
         raise UserError(f"--out {args.out} lies in what is read: the next run would read it too. Give another place")
     name, source = _source(args.what, args.source)
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
-    selection = cleaning.distinct(
-        tqdm(problems, desc="reading", disable=None), lambda one, other: _agree(one, other, verify)
-    )
-    selection.keep(lambda problem: _gold_objection(problem, verify), cleaning.UNVERIFIED)
+    selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
+    selection.keep(_gold_objection, cleaning.UNVERIFIED)
     if args.tokenizer:
         tokenizer = load_tokenizer(args.tokenizer)
-        selection.keep(
-            lambda problem: _length_objection(problem, tokenizer, args.max_prompt_tokens), cleaning.TOO_LONG
-        )
+
+        def length_objection(problem: Problem) -> str | None:
+            length = len(token_ids(tokenizer, chat(problem.text)))
+            return f"{length} tokens" if length > args.max_prompt_tokens else None
+
+        selection.keep(length_objection, cleaning.TOO_LONG)
     matches, checked = _contamination(selection.kept, args.benchmarks, required=args.decontaminate)
     if args.decontaminate:
         said = {row: f"{match.overlap:.0%} of {match.benchmark_id}" for row, match in matches.items()}
@@ -112,7 +107,7 @@ def prepare_training(args: argparse.Namespace) -> None:
 
     dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
     write_jsonl(args.out, (problem.record(name) for problem in selection.kept))
-    write_jsonl(dropped, selection.listing())
+    write_jsonl(dropped, selection.dropped)
     write_jsonl(overlaps, ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()))
     kept = len(selection.kept)
     summary = {
@@ -145,22 +140,17 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
     return path.stem, read_local(path)
 
 
-def _agree(one: Problem, other: Problem, verify: Callable) -> bool:
+def _agree(one: Problem, other: Problem) -> bool:
     return any(verify(f"\\boxed{{{gold}}}", other.label).score == 1.0 for gold in one.golds)
 
 
-def _gold_objection(problem: Problem, verify: Callable) -> str | None:
+def _gold_objection(problem: Problem) -> str | None:
     """A gold that is not accepted as an answer would make every rollout wrong."""
     for gold in problem.golds:
         verdict = verify(f"\\boxed{{{gold}}}", gold)
         if verdict.score != 1.0:
             return verdict.reason
     return None
-
-
-def _length_objection(problem: Problem, tokenizer: "PreTrainedTokenizerBase", limit: int) -> str | None:
-    length = len(token_ids(tokenizer, chat(problem.text)))
-    return f"{length} tokens" if length > limit else None
 
 
 def _contamination(
@@ -178,10 +168,8 @@ def _contamination(
             raise
         return {}, {"checked": False, "why": str(error)}
     index = cleaning.BenchmarkIndex(texts)
-    nearest_of_row = {
-        problem.row: index.matches(problem.text) for problem in tqdm(problems, desc="n-grams", disable=None)
-    }
-    matches = {row: nearest[0] for row, nearest in nearest_of_row.items() if nearest}
+    progress = tqdm(problems, desc="n-grams", disable=None)
+    matches = {problem.row: match for problem in progress if (match := index.nearest(problem.text))}
     summary = {
         "checked": True,
         "ngram": cleaning.NGRAM,

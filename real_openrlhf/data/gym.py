@@ -84,7 +84,11 @@ def run(args: argparse.Namespace) -> int:
         wanted = to_train + to_test
         rows = list(tqdm(_draw(part, wanted, args.seed, seen), part.name, wanted, disable=None))
         if len(rows) < wanted:
-            raise UserError(_too_few(part, len(rows), wanted))
+            raise UserError(
+                f"{part.name} has only {len(rows)} questions that can be used, and {wanted} are asked for. "
+                f"{part.account}. Ask for fewer with --train and --test, widen the settings with --set, or take "
+                "another task"
+            )
         test += rows[:to_test]
         train += rows[to_test:]
         print(f"{part.name}: {to_train} questions to train on, {to_test} to test. {part.account}")
@@ -169,23 +173,10 @@ def _draw(part: Part, wanted: int, seed: int, seen: set[str]) -> Iterator[dict]:
 
 
 def _objection(label: str, gold: str | None) -> str | None:
-    if any(_accepted(label, junk) for junk in JUNK if junk != gold):
-        return ACCEPTS_JUNK
+    for junk in JUNK:
+        with contextlib.suppress(gym_tasks.ScorerRaised):
+            if junk != gold and gym_tasks.right(label, junk):  # in this process: it is our own text
+                return ACCEPTS_JUNK
     if gold is not None and verify(f"\\boxed{{{gold}}}", label, grader="gym").score != 1.0:
         return REFUSES_GOLD
     return None
-
-
-def _accepted(label: str, answer: str) -> bool:
-    """In this process: it is our own text."""
-    try:
-        return gym_tasks.right(label, answer)
-    except gym_tasks.ScorerRaised:
-        return False
-
-
-def _too_few(part: Part, found: int, wanted: int) -> str:
-    return (
-        f"{part.name} has only {found} questions that can be used, and {wanted} are asked for. {part.account}. "
-        "Ask for fewer with --train and --test, widen the settings with --set, or take another task"
-    )

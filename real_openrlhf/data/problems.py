@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.data.prompts import bare_problem, chat
 from real_openrlhf.errors import UserError
-from real_openrlhf.files import parsed
+from real_openrlhf.rewards.verifier.extract import json_texts
 
 # Looked up in this order; a dot goes into a nested object, as in verl's `reward_model.ground_truth`.
 PROBLEM_COLUMNS = ("problem", "question", "Problem", "prompt")
@@ -106,19 +106,7 @@ def _golds(value: object) -> tuple[str, ...]:
     if isinstance(value, int | float):
         return (str(value),)
     if isinstance(value, str):
-        several = _json_strings(value)
-        return tuple(several) if several is not None else (value.strip(),) if value.strip() else ()
+        return tuple(json_texts(value) or filter(None, [value.strip()]))  # `["7", "7.0"]` is two, `[0, 1]` one
     if isinstance(value, list):
         return tuple(dict.fromkeys(gold for item in value for gold in _golds(item)))
     raise TypeError(f"the gold answer is a {type(value).__name__}, expected text, a number or a list")
-
-
-def _json_strings(text: str) -> list[str] | None:
-    """`["7", "7.0"]` is two golds; `[0, 1]` is an interval."""
-    if not text.startswith('["'):
-        return None
-    try:
-        value = parsed(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None

@@ -134,16 +134,13 @@ def distributions(comparison: Comparison) -> Picture | None:
                 means[key.removeprefix("real/")] = Series(mean.steps, mean.mean)
                 rows += _rows(setting.label, key, mean)
         bounded = setting.algo in REAL_FAMILY
+        strokes = {
+            "score": partial(_draw_scores, means=means),
+            "weight |W|": partial(_draw_weights, means=means, bounded=bounded),
+            "weight spread": partial(_draw_spread, spread=means.get("weight_cv")),
+        }
         panels += [
-            Panel(f"{setting.label}: score", partial(_draw_scores, means=means, look=look[setting])),
-            Panel(
-                f"{setting.label}: weight |W|",
-                partial(_draw_weights, means=means, look=look[setting], bounded=bounded),
-            ),
-            Panel(
-                f"{setting.label}: weight spread",
-                partial(_draw_spread, spread=means.get("weight_cv"), look=look[setting]),
-            ),
+            Panel(f"{setting.label}: {name}", partial(draw, look=look[setting])) for name, draw in strokes.items()
         ]
     if not panels:
         return None

@@ -99,22 +99,14 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
 
 def benchmarks(comparisons: Sequence[Comparison]) -> Table:
     """Ours in blocks of their own, then the published ones."""
-    ours = [
-        (task, setting, found)
-        for task in comparisons
-        for setting in task.settings
-        if (found := benchmark_estimates(setting))
-    ]
-    extra = sorted({name for _, _, found in ours for name in found} - {*BENCHMARKS, "average"})
+    every = [setting for task in comparisons for setting in task.settings]
+    ours = {setting: found for setting in every if (found := benchmark_estimates(setting))}
+    extra = sorted({name for found in ours.values() for name in found} - {*BENCHMARKS, "average"})
     names = [*BENCHMARKS, "average", *extra]
-    protocols = {
-        setting: " / ".join(
-            sorted(
-                {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
-            )
-        )
-        for _, setting, _ in ours
-    }
+    protocols = {}
+    for setting in ours:
+        evaluations = [run.evaluation or {} for run in setting.counted if benchmark_scores(run)]
+        protocols[setting] = " / ".join(sorted({protocol(one.get("settings")) for one in evaluations}))
     notes = [
         "pass@1, mean over samples and problems. Ours: ± is one standard error over runs, for a single run over "
         "problems. Published numbers: one run each, no standard error, so none is marked as a win.",
@@ -122,8 +114,8 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
     ]
     blocks = []
     for comparison in comparisons:
-        here = [(setting, found) for task, setting, found in ours if task is comparison]
-        silent = [setting.label for setting in comparison.settings if setting not in protocols]
+        here = [(setting, ours[setting]) for setting in comparison.settings if setting in ours]
+        silent = [setting.label for setting in comparison.settings if setting not in ours]
         if silent:
             notes.append(f"{comparison.name}: not evaluated: {'; '.join(silent)}.")
         ways = list(dict.fromkeys(protocols[setting] for setting, _ in here))

@@ -132,11 +132,9 @@ class Request:
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
         inputs = run_inputs.settings(self.recipe, self.args.data_dir)
         launcher = {**inputs, **_folder_flags(Path(os.path.realpath(folder)), self.resumed is not None)}
-        data = {
-            run_inputs.TRAINING: Setting(self.user.get(run_inputs.TRAINING, inputs[run_inputs.TRAINING].words), "")
-        }
-        algorithm = ALGORITHMS[self.args.algo]
-        return compose(self.recipe, algorithm, self.user, self.removed, launcher, run_inputs.rows(data))
+        data = " ".join(self.user.get(run_inputs.TRAINING, inputs[run_inputs.TRAINING].words))
+        algorithm, rows = ALGORITHMS[self.args.algo], run_inputs.rows(Path(data))
+        return compose(self.recipe, algorithm, self.user, self.removed, launcher, rows)
 
     def without(self, wrong: Container[str]) -> "Request":
         """Wrong flags are told once; the other checks go on with the recipe's values."""
@@ -254,7 +252,7 @@ def _check_data(request: Request, findings: preflight.Findings) -> None:
             data_check.data_findings(plan, flag, findings)
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    findings.problems += data_check.step_problems(plan, run_inputs.rows(plan.flags))
+    findings.problems += data_check.step_problems(plan, run_inputs.rows(Path(plan.text(run_inputs.TRAINING))))
 
 
 def _check_size(request: Request, place: Place, findings: preflight.Findings) -> None:

@@ -82,9 +82,8 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> lis
     return list({file.path: file for file in files if str(file.path) in read and not file.path.exists()}.values())
 
 
-def rows(flags: Mapping[str, Setting]) -> int | None:
-    """Rows to train on: counted where the file is there, else as published."""
-    path = Path(flags[TRAINING].text) if TRAINING in flags else Path()
+def rows(path: Path) -> int | None:
+    """Rows of a training set: counted where the file is there, else as published."""
     if os.path.isfile(path):
         with contextlib.suppress(OSError), open(path, "rb") as lines:
             return sum(1 for _ in lines)

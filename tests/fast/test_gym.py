@@ -1,6 +1,7 @@
 """Tasks of reasoning-gym: data without overlap, exact rewards, and no scorer that runs a model's text."""
 
 import ast
+import contextlib
 import importlib.util
 import json
 import math
@@ -173,7 +174,8 @@ def test_no_answer_is_run_as_a_program(tmp_path, task):
     row = next(gym._draw(gym.Part(task, {}), 1, 0, set()))
     for attack in (f"__import__('os').system('touch {witness}')", f"[__import__('os').system('touch {witness}')]"):
         assert graded(attack, row["label"]).score != 1.0
-        assert not gym._accepted(row["label"], attack)
+        with contextlib.suppress(tasks.ScorerRaised):
+            assert not tasks.right(row["label"], attack)
     assert not witness.exists()
 
 

@@ -200,13 +200,12 @@ def planned_experiences(
 
 def rollout_means(items: list[Experience]) -> dict[str, float]:
     """Upstream's logged numbers of all rollouts: rewards, lengths, the reward function's extra logs."""
-    names = sorted(items[0].info)
     rows = [
-        [*(float(item.info[name]) for name in names), *(float(getattr(item, f)) for f in EPISODE)] for item in items
+        [*(float(item.info[name]) for name in sorted(items[0].info)), *(float(getattr(item, f)) for f in EPISODE)]
+        for item in items
     ]
-    return dict(
-        zip([*names, *EPISODE], (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True)
-    )
+    names = [*sorted(items[0].info), *EPISODE]
+    return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
 
 
 def describe(

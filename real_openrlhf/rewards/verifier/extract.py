@@ -21,7 +21,7 @@ _BARE_WORD = re.compile(r"\s*([^\s$.,;\\{}]+)")
 def golds_of(label: object) -> tuple[str, ...]:
     """`'["7", "7.0"]'` is two golds, but `'[0, 1]'` is an interval: only a JSON list of texts is a list of golds."""
     if isinstance(label, str):
-        items: Sequence[object] = _json_texts(label) or [label]
+        items: Sequence[object] = json_texts(label) or [label]
     elif isinstance(label, list | tuple):
         items = [item for item in label if _is_answer(item)]
     else:
@@ -34,7 +34,7 @@ def _is_answer(item: object) -> bool:
     return isinstance(item, str | int | float) and not isinstance(item, bool)
 
 
-def _json_texts(label: str) -> list[str] | None:
+def json_texts(label: str) -> list[str] | None:
     if not label.lstrip().startswith("["):
         return None
     try:

@@ -17,10 +17,6 @@ KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number",
 HUGE = 500  # bytes a token: more than any token has, so that what is longer needs no counting
 
 
-class BadRow(ValueError):
-    """The defect of a row, and the fix."""
-
-
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
     """Find defects of the files behind a flag; of each file the first only."""
     for name in plan.text(flag).split(","):
@@ -47,24 +43,21 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         findings.problems.append(_absent(flag, str(path)))
         return
     rows = Rows.of(plan)
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    rows.see(number, line)
-                except BadRow as wrong:
-                    raise UserError(f"{flag} {path}, line {number} {wrong}") from None
-        if not rows.count:
-            raise UserError(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
-        if rows.unlabelled == rows.count:
-            raise UserError(
-                f"{flag} {path}: no row has a label in {rows.columns['--data.label_key']!r}. Fill that column, or "
-                "name another with --data.label_key."
-            )
-    except UserError as error:
-        findings.problems += error.problems
-        return
-    if rows.unlabelled:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows.see(number, line)
+            except UserError as wrong:
+                findings.problems.append(f"{flag} {path}, line {number} {wrong}")
+                return
+    if not rows.count:
+        findings.problems.append(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
+    elif rows.unlabelled == rows.count:
+        findings.problems.append(
+            f"{flag} {path}: no row has a label in {rows.columns['--data.label_key']!r}. Fill that column, or "
+            "name another with --data.label_key."
+        )
+    elif rows.unlabelled:
         findings.notes.append(f"{flag} {path}: {rows.unlabelled} of {rows.count} rows have no label")
     if rows.count > len(rows.prompts):
         findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
@@ -106,7 +99,7 @@ class PromptLengths:
             count = sum(len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
             said = f"{count} tokens" if count > self.longest else ""
         if said:
-            raise BadRow(
+            raise UserError(
                 f"has a prompt of {said}, and {self.why} leaves {self.longest}. Raise --data.max_len, or "
                 "leave the row out (`real-openrlhf data FILE --tokenizer MODEL` does)."
             )
@@ -134,7 +127,7 @@ class Rows:
         row = _row(line)
         for flag, column in self.columns.items():
             if column not in row:
-                raise BadRow(
+                raise UserError(
                     f"has no column {column!r}, it has {', '.join(row) or 'none'}. Name the right one with {flag}."
                 )
         for column, value in row.items():
@@ -153,7 +146,7 @@ class Rows:
             return
         kind, first = self.kinds.setdefault(column, (KINDS[type(value)], number))
         if kind != KINDS[type(value)]:
-            raise BadRow(
+            raise UserError(
                 f"has {KINDS[type(value)]} in column {column!r}, line {first} has {kind}. A column must hold one "
                 "kind of value."
             )
@@ -162,50 +155,48 @@ class Rows:
         column = self.columns["--data.input_key"]
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
         if isinstance(prompt, list) and not self.chat:
-            raise BadRow(
+            raise UserError(
                 f"has a chat in column {column!r}. Add --data.apply_chat_template, or write the prompt as text."
             )
         for message in messages:
             if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-                raise BadRow(f"has a chat in column {column!r} whose messages lack role and content. Write both.")
+                raise UserError(f"has a chat in column {column!r} whose messages lack role and content. Write both.")
             content = message.get("content")
             if not isinstance(content, str) or not content:
                 what = "nothing" if content in (None, "") else KINDS[type(content)]
-                raise BadRow(f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty.")
+                raise UserError(f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty.")
             yield content
 
 
 def _row(line: bytes) -> dict:
     """One line as an object. Where Python is more patient than the run's reader, that one counts."""
     if line.startswith(b"\xef\xbb\xbf"):
-        raise BadRow("begins with a byte order mark. Save the file as UTF-8 without one.")
+        raise UserError("begins with a byte order mark. Save the file as UTF-8 without one.")
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise BadRow(f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8.") from None
+        raise UserError(f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8.") from None
     try:
         row = parsed(text, object_pairs_hook=_once, parse_constant=_no_number)
         json.dumps(row, ensure_ascii=False).encode()
-    except BadRow:
-        raise
     except UnicodeEncodeError:
-        raise BadRow(r"has half a character (\ud800 to \udfff alone). Write whole characters.") from None
+        raise UserError(r"has half a character (\ud800 to \udfff alone). Write whole characters.") from None
     except ValueError as error:
-        raise BadRow(f"is not JSON ({last_line(error)}). Write one JSON object a line.") from None
+        raise UserError(f"is not JSON ({last_line(error)}). Write one JSON object a line.") from None
     if not isinstance(row, dict):
-        raise BadRow("is not a JSON object. Write one object with columns a line.")
+        raise UserError("is not a JSON object. Write one object with columns a line.")
     return row
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise BadRow("has a column twice. Leave one of them out.")
+        raise UserError("has a column twice. Leave one of them out.")
     return row
 
 
 def _no_number(name: str) -> None:
-    raise BadRow(f"has {name}, which JSON does not know. Write null, or a number.")
+    raise UserError(f"has {name}, which JSON does not know. Write null, or a number.")
 
 
 def step_problems(plan: Plan, rows: int | None) -> list[str]:

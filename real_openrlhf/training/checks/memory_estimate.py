@@ -34,19 +34,11 @@ class Shape:
     intermediate: int
     layers: int
     heads: int
-    kv_heads: int
-    head_dim: int
+    attention_width: int
+    kv_width: int
     vocabulary: int
     tied: bool
     attention_bias: bool
-
-    @property
-    def attention_width(self) -> int:
-        return self.heads * self.head_dim
-
-    @property
-    def kv_width(self) -> int:
-        return self.kv_heads * self.head_dim
 
     @property
     def head(self) -> int:
@@ -79,13 +71,14 @@ def shape_of(config: Mapping) -> Shape | None:
     ):
         return None
     heads = config["num_attention_heads"]
+    head_width = config.get("head_dim") or config["hidden_size"] // heads
     return Shape(
         hidden=config["hidden_size"],
         intermediate=config["intermediate_size"],
         layers=config["num_hidden_layers"],
         heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        attention_width=heads * head_width,
+        kv_width=(config.get("num_key_value_heads") or heads) * head_width,
         vocabulary=config["vocab_size"],
         tied=config.get("tie_word_embeddings", False),
         attention_bias=config.get("attention_bias", config.get("model_type") == "qwen2"),

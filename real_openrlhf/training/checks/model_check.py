@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.errors import last_line
+from real_openrlhf.errors import UserError, last_line
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import HUB_ID, Findings
@@ -14,48 +14,36 @@ WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
-class Broken(ValueError):
-    """The defect of a model's file, and the fix."""
-
-
 def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
     """The model's config.json, if it is at hand; a path must exist, a hub id must not be known to be wrong."""
     path = Path(model).expanduser()
-    if path.is_dir():
-        if changed := kept_folder.changed_model(path):
-            findings.problems.append(changed)
-            return None
-        config = path / "config.json"
-        if not config.is_file():
-            findings.problems.append(
-                f"model {model} is a folder without config.json. Give a Hugging Face model folder."
-            )
-            return None
-        return _object(config, findings)
-    if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
-        wrong = "is a file" if path.is_file() else "does not exist"
-        findings.problems.append(
-            f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B."
-        )
-        return None
-    return _hub_config(model, findings, must_reach)
-
-
-def _object(path: Path, findings: Findings) -> dict | None:
     try:
-        return _json(path)
-    except Broken as wrong:
-        findings.problems.append(f"model {wrong}")
+        if path.is_dir():
+            return _folder_config(path, model)
+        if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
+            wrong = "is a file" if path.is_file() else "does not exist"
+            raise UserError(f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B.")
+        return _hub_config(model, findings, must_reach)
+    except UserError as error:
+        findings.problems += error.problems
         return None
+
+
+def _folder_config(path: Path, model: str) -> dict:
+    if changed := kept_folder.changed_model(path):
+        raise UserError(changed)
+    if not (path / "config.json").is_file():
+        raise UserError(f"model {model} is a folder without config.json. Give a Hugging Face model folder.")
+    return _json(path / "config.json")
 
 
 def _json(path: Path) -> dict:
     try:
         value = parsed(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise Broken(f"{path} is not JSON ({last_line(error)}). Download the model again.") from None
+        raise UserError(f"model {path} is not JSON ({last_line(error)}). Download the model again.") from None
     if not isinstance(value, dict):
-        raise Broken(f"{path} is not a JSON object. Download the model again.")
+        raise UserError(f"model {path} is not a JSON object. Download the model again.")
     return value
 
 
@@ -63,23 +51,24 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    cached = try_to_load_from_cache(model, "config.json")
-    if isinstance(cached, str):
-        return _object(Path(cached), findings)
+    config = try_to_load_from_cache(model, "config.json")
     try:
-        HfApi().model_info(model, timeout=10)  # unlike a download, this does not try again for half a minute
-        return _object(Path(hf_hub_download(model, "config.json")), findings)
+        if not isinstance(config, str):
+            HfApi().model_info(model, timeout=10)  # unlike a download, this does not try again for half a minute
+            config = hf_hub_download(model, "config.json")
     except GatedRepoError:
-        findings.problems.append(f"model {model} needs a login. Run `hf auth login` with an account that may read it.")
+        raise UserError(
+            f"model {model} needs a login. Run `hf auth login` with an account that may read it."
+        ) from None
     except RepositoryNotFoundError:
-        findings.problems.append(f"model {model} is not on the hub. Check the name, or give a folder.")
+        raise UserError(f"model {model} is not on the hub. Check the name, or give a folder.") from None
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
         silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
         if must_reach:
-            findings.problems.append(f"{silence}. Check the network, or give a folder with --model.")
-        else:
-            findings.notes.append(f"{silence}: its existence was not checked")
-    return None
+            raise UserError(f"{silence}. Check the network, or give a folder with --model.") from None
+        findings.notes.append(f"{silence}: its existence was not checked")
+        return None
+    return _json(Path(config))
 
 
 def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:
@@ -96,8 +85,8 @@ def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool)
     for check in (_weights, _tokenizer, _context):
         try:
             findings.problems += [f"model {folder}: {wrong}" for wrong in check(folder, config, plan)]
-        except Broken as wrong:
-            findings.problems.append(f"model {wrong}")
+        except UserError as error:
+            findings.problems += error.problems
 
 
 def _without_weights(folder: Path) -> str:
@@ -114,7 +103,7 @@ def _weights(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
     if (folder / SHARDS).exists():
         index = _json(folder / SHARDS).get("weight_map")
         if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
-            raise Broken(f"{folder / SHARDS} has no weight_map. Download the model again.")
+            raise UserError(f"model {folder / SHARDS} has no weight_map. Download the model again.")
         files = {SHARDS: sorted(set(index.values()))}
     shapes: dict[str, list] = {}
     for name in next(iter(files.values())):
@@ -133,8 +122,8 @@ def tensor_shapes(path: Path) -> dict[str, list]:
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_slice(name).get_shape() for name in file.keys()}
     except SafetensorError as error:
-        raise Broken(
-            f"{path} is not a safetensors file, or it is cut off ({last_line(error)}). Download it again."
+        raise UserError(
+            f"model {path} is not a safetensors file, or it is cut off ({last_line(error)}). Download it again."
         ) from None
 
 

@@ -83,40 +83,40 @@ def runtime_env(given: dict | None) -> dict:
     return {**(given or {}), **python}
 
 
-def serve(listener: socket.socket) -> list[str] | None:
-    """Fork until whoever started this is gone and the last child has ended; in a child, the words to run."""
+def serve(listener: socket.socket) -> None:
+    """Fork until whoever started this is gone and the last child has ended."""
     wanted: list[Any] = [sys.stdin.fileno()]
-    children: dict[Any, tuple[int, socket.socket]] = {}  # by what can be read when it has ended, or its command has
+    children: dict[Any, tuple[int, socket.socket]] = {}  # by a descriptor of their end, and by their command
     while wanted or children:
         for ready in connection.wait([listener, *wanted, *children]):
             if ready is listener:
                 command, _ = listener.accept()
                 _, files, _, _ = socket.recv_fds(command, 1, MOST_FILES)
-                if files and not (pid := os.fork()):
+                if not files:
+                    continue  # the command was killed
+                if not (pid := os.fork()):
                     for one in (listener, command, *(held for _, held in children.values())):
                         one.close()  # before others have their numbers
-                    return become(files)
+                    run_to_the_end(files)
                 for file in files:
                     os.close(file)
-                if files:
-                    children[os.pidfd_open(pid)] = children[command] = pid, command
-                    _say(command, pid)
+                children[os.pidfd_open(pid)] = children[command] = pid, command
             elif ready in wanted:
                 wanted = []
             elif isinstance(ready, int):
                 pid, command = children.pop(ready)
                 children.pop(command, None)
-                _say(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with contextlib.suppress(OSError):
+                    command.sendall(str(code).encode())
                 command.close()
                 os.close(ready)
-            elif ready in children:  # the command was killed
-                os.kill(children.pop(ready)[0], signal.SIGKILL)
-    return None
-
-
-def _say(command: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):
-        command.sendall(f"{number}\n".encode())
+            elif ready in children:
+                pid, command = children[ready]
+                number = command.recv(1)  # of a signal to pass on; nothing if the command was killed
+                if not number:
+                    del children[command]
+                os.kill(pid, number[0] if number else signal.SIGKILL)
 
 
 def become(files: list[int]) -> list[str]:
@@ -162,11 +162,11 @@ def run(words: list[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
-def run_to_the_end(words: list[str]) -> NoReturn:
-    """As Python runs them and ends, but for taking modules apart: of a fork's, vLLM's libraries report many leaks."""
+def run_to_the_end(files: list[int]) -> NoReturn:
+    """As Python runs and ends, but for taking modules apart: of a fork's, vLLM's libraries report many leaks."""
     code: Any = 1
     try:
-        run(words)
+        run(become(files))
         code = 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -193,11 +193,9 @@ def ask(path: str, words: list[str]) -> int:
         except OSError:  # it has died
             os.execv(sys.executable, [sys.executable, *words])
         socket.send_fds(server, [b"?"], [about, *numbers])
-        with server.makefile("r") as answers:
-            pid = int(answers.readline() or 0)
-            for number in FORWARDED if pid else ():
-                signal.signal(number, lambda number, _: os.kill(pid, number))
-            answer = answers.readline()
+        for number in FORWARDED:
+            signal.signal(number, lambda number, _: server.send(bytes([number])))
+        answer = server.recv(16)
     if not answer:
         print("ChildProcessError: what this process was forked from was killed, and it with that", file=sys.stderr)
     code = int(answer or 1)
@@ -208,24 +206,19 @@ def ask(path: str, words: list[str]) -> int:
 
 
 def main(number: int, modules: Sequence[str]) -> None:
-    server = os.getpid()
     for signum in FORWARDED:
         signal.signal(signum, signal.SIG_IGN)
     with socket.socket(fileno=number) as listener:
         listener.set_inheritable(False)
-        folder = os.path.dirname(listener.getsockname())
         try:
             for module in modules:
                 importlib.import_module(module)
             assert "ray" not in sys.modules
             gc.collect()
             gc.freeze()  # what is shared is not copied for being collected
-            words = serve(listener)
+            serve(listener)
         finally:
-            if os.getpid() == server:
-                shutil.rmtree(folder, ignore_errors=True)
-    if words:
-        run_to_the_end(words)
+            shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)
 
 
 if __name__ == "__main__":

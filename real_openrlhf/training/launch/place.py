@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import Recipe
@@ -209,6 +208,6 @@ def parameters(model: str) -> int | None:
         return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
     try:
         shape = memory_estimate.shape_of(parsed((folder / "config.json").read_bytes()))
-    except (OSError, ValueError, AttributeError, UserError):
+    except (OSError, ValueError, AttributeError):
         return None
     return shape.parameters if shape else None
