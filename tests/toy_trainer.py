@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from naive import naive_group_loss
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
+from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, weightless
 from real_openrlhf.algorithm.packing import Limit
 from real_openrlhf.algorithm.policy_loss import (
     RealPolicyLoss,
@@ -197,7 +197,7 @@ class Trainer:
         self.case, self.rank, self.ranks = case, rank, ranks
         self.toy = Toy(case)
         self.settings = ObjectiveSettings(**case.settings)
-        self.policy_loss = RealPolicyLoss(self.settings.score)
+        self.policy_loss = RealPolicyLoss()
 
     def run(self, plan: Plan | None = None) -> list[dict]:
         plan = plan or plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
@@ -235,7 +235,7 @@ class Trainer:
         seen = rollouts or [0]
         mask = self.toy.mask[seen] if rollouts else torch.zeros_like(self.toy.mask[seen])
         new, old = self.toy.log_probs(seen), self.toy.old[seen]
-        scores = self.policy_loss.scores(new, old, mask, self.toy.ref[seen])
+        scores = rollout_scores(self.settings.score, new, old, self.toy.ref[seen], mask)
         return Pass(batch.rows.tolist(), new, old, mask, scores)
 
     def exchange(self, step: RankStep, wave: RankWave, passes: list[Pass], scores: torch.Tensor) -> float:

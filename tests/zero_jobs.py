@@ -28,7 +28,7 @@ from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.actor.step_table import StepTable
-from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker, positions_of
+from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
@@ -247,7 +247,7 @@ def deal(policy, case: Case) -> Dealt:
     samples, facts = rollouts(case), facts_of(case)
     if maker.skips:
         no_weight = weightless(maker.objective, facts.labels, facts.groups, facts.values)
-        facts = replace(facts, left_out=positions_of(no_weight))
+        facts = replace(facts, left_out=frozenset(no_weight.nonzero().squeeze(-1).tolist()))
     plan = plan_rollouts(facts, maker.plan_settings())
     every = with_old_log_probs(policy, samples)
     items = with_old_log_probs(policy, rollouts(case))
@@ -603,8 +603,10 @@ def poison(policy, where: str, value: float) -> None:
     elif where == "log_probs":
         actor.register_forward_hook(lambda _module, _inputs, output: (output[0] + value, *output[1:]))
     elif where == "scores":
-        scores = policy.trainer.actor_loss_fn.scores
-        policy.trainer.actor_loss_fn.scores = lambda *args: scores(*args) + value
+        forward = policy.trainer.forward
+        policy.trainer.forward = lambda *args, **named: replace(
+            now := forward(*args, **named), scores=now.scores + value
+        )
     else:
         weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
         weight.register_hook(lambda gradient: gradient + value)

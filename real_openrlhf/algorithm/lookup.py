@@ -17,14 +17,19 @@ def find(name: str | Objective) -> Objective:
     """The objective, or a ValueError that says in one line why there is none."""
     if isinstance(name, Objective):
         return name
-    path = file_of(name)
-    if path is not None:
-        return _from_file(path, name.rpartition(":")[2])
-    if name not in OBJECTIVES:
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
+    if file_of(name) is None:
         raise ValueError(
             f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}, or your own, FILE.py:NAME"
         )
-    return OBJECTIVES[name]
+    found, path, own = load(name), file_of(name), name.rpartition(":")[2]
+    if isinstance(found, Objective):
+        return found
+    if not callable(found):
+        raise ValueError(f"{path} defines no {own!r}. Give the name of a function (scores, groups, settings) in it")
+    first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
+    return Objective(found, label=own, about=first, source=str(path))
 
 
 def file_of(name: str) -> Path | None:
@@ -49,16 +54,6 @@ def load(name: str) -> object:
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}). Give a Python file that can") from None
     return vars(_module(path, source)).get(name.rpartition(":")[2])
-
-
-def _from_file(path: Path, name: str) -> Objective:
-    found = load(f"{path}:{name}")
-    if isinstance(found, Objective):
-        return found
-    if not callable(found):
-        raise ValueError(f"{path} defines no {name!r}. Give the name of a function (scores, groups, settings) in it")
-    first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
-    return Objective(found, label=name, about=first, source=str(path))
 
 
 @cache

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import SUM
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, make_groups
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
@@ -74,16 +74,10 @@ def group_metrics(
     """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
     truncated = torch.zeros_like(labels) if truncated is None else truncated.to(labels)
-    positive = labels == POSITIVE
-    negative = (labels == NEGATIVE) | (labels == UNPARSABLE)
-    labelled = positive | negative
+    table = make_groups(ObjectiveSettings(uniform_groups="keep"), labels, groups)
+    labelled = table.positive | table.negative
     scored = torch.ones_like(labelled) if trained is None else trained
-
-    ids, index = torch.unique(groups, return_inverse=True)
-    has_positive, has_negative = (
-        torch.zeros(len(ids), dtype=torch.long, device=index.device).index_add(0, index, side.long()) > 0
-        for side in (positive, negative)
-    )
+    has_positive, has_negative = (table.size(side) > 0 for side in (table.positive, table.negative))
     metrics = {
         "real/loss": float(weighed.loss),
         "real/loss_pos": float(weighed.loss_pos),
@@ -93,13 +87,13 @@ def group_metrics(
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": _extreme(weights, torch.amax),
         "real/weight_bound": _extreme(weights, torch.amax) * settings.tau,
-        "real/weight_cv": _weight_cv(weights, index, positive, negative),
+        "real/weight_cv": _weight_cv(weights, table),
         "real/mixed_groups": _mean(has_positive & has_negative),
         "real/all_positive_groups": _mean(has_positive & ~has_negative),
         "real/all_negative_groups": _mean(has_negative & ~has_positive),
-        "real/ignored": _mean(labels == IGNORED),
+        "real/ignored": _mean(~table.valid),
     }
-    for side, chosen, sign in (("pos", positive, 1), ("neg", negative, -1)):
+    for side, chosen, sign in (("pos", table.positive, 1), ("neg", table.negative, -1)):
         of_side = scores[chosen & scored]
         metrics[f"real/score_{side}"] = _mean(of_side)
         metrics[f"real/score_{side}_std"] = _std(of_side)
@@ -123,17 +117,13 @@ def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
     return float(which(values)) if values.numel() else 0.0
 
 
-def _weight_cv(weights: Tensor, index: Tensor, positive: Tensor, negative: Tensor) -> float:
+def _weight_cv(weights: Tensor, table: Groups) -> float:
     """How adaptive the step was: std/mean of |W| inside a class and group, where that has a spread to speak of."""
-    count = int(index.max()) + 1 if index.numel() else 0
     spreads = []
-    for side in (positive, negative):
-        where, values = index[side], weights[side]
-        size = torch.bincount(where, minlength=count).double()
-        mean = values.new_zeros(count).index_add(0, where, values) / size.clamp(min=1)
-        variance = values.new_zeros(count).index_add(0, where, (values - mean[where]) ** 2) / size.clamp(min=1)
-        seen = (size >= 2) & (mean > 0)
-        spreads.append(variance[seen].sqrt() / mean[seen])
+    for side in (table.positive, table.negative):
+        mean = table.mean(weights, side)
+        seen = (table.size(side) >= 2) & (mean > 0)
+        spreads.append(table.std(weights, side)[seen] / mean[seen])
     return _mean(torch.cat(spreads))
 
 
@@ -144,8 +134,6 @@ RATIO_RANGES = ("below", "low", "high", "above")  # < 0.8, [0.8, 1), [1, 1.2], >
 # tokens, and the sum of their gradient magnitudes
 RATIO_TABLE_SHAPE = torch.Size((len(RATIO_CLASSES), len(RATIO_RANGES), 2))
 
-ROLLOUT = "rollout_"  # and the kind of score: a family of `token_gradients`
-
 
 def token_gradients(
     family: str,
@@ -153,37 +141,34 @@ def token_gradients(
     old_log_probs: Tensor,
     action_mask: Tensor,
     labels: Tensor,
-    *,
-    weights: Tensor | None = None,
     clip: tuple[float, float] = (0.2, 0.2),
 ) -> Tensor:
-    """(B, T) |W| of each token, where the loss's gradient is sum_t W_t grad log pi(o_t) over a rollout's mean.
+    """(B, T) |W| of each token, where a baseline's gradient is sum_t W_t grad log pi(o_t) over a rollout's mean.
 
-    Baselines take the advantage as 1, as in the paper's Table 1. `grpo` and `gspo` are 0 where clipping is active: by
-    token, or by the sequence's mean log-ratio; `cispo` and `reinforce` have the token's weight.
-    `rollout_KIND` is REAL and whatever else has one weight a rollout (`weights`, the `rollout_weights` of its step),
-    by the kind of its score, of `SCORES`.
+    The advantage is taken as 1, as in the paper's Table 1. `grpo` and `gspo` are 0 where clipping is active: by token,
+    or by the sequence's mean log-ratio; `cispo` and `reinforce` have the token's weight.
     """
     log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
     if family in TOKEN_WEIGHTS:
         return token_weights(family, log_ratio, clip)
     ratio = log_ratio.exp()
-    if family.startswith(ROLLOUT):
-        if weights is None:
-            raise ValueError(f"family {family} needs the weights of its rollouts")
-        each = weights.abs().to(ratio)[:, None]
-        score = family.removeprefix(ROLLOUT)
-        if score.startswith(SUM):
-            each = each * action_mask.bool().sum(-1, keepdim=True)
-        return each * ratio if score.removeprefix(SUM) == "ratio_old" else each.expand_as(ratio)
     if family == "gspo":
         mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
         ratio = mean.exp().expand_as(ratio)
-    elif family != "grpo":
-        raise ValueError(f"unknown family {family!r}: choose grpo, gspo, cispo, reinforce or rollout_KIND")
     positive = (labels == POSITIVE)[:, None]
     clipped = torch.where(positive, ratio > 1 + clip[1], ratio < 1 - clip[0])
     return torch.where(clipped, 0.0, ratio)
+
+
+def rollout_gradients(
+    score: str, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, weights: Tensor
+) -> Tensor:
+    """The same of REAL and whatever else has one weight a rollout: `rollout_weights`, by the kind of score."""
+    ratio = _log_ratio(log_probs, old_log_probs, action_mask).exp()
+    each = weights.abs().to(ratio)[:, None]
+    if score.startswith(SUM):
+        each = each * action_mask.bool().sum(-1, keepdim=True)
+    return each * ratio if score.removeprefix(SUM) == "ratio_old" else each.expand_as(ratio)
 
 
 def ratio_table(
@@ -191,8 +176,8 @@ def ratio_table(
 ) -> Tensor:
     """`RATIO_TABLE_SHAPE` of a micro-batch, in float64 and on its device.
 
-    Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from `token_gradients`. Ignored
-    rollouts are in neither class.
+    Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from one of the two functions
+    above. Ignored rollouts are in neither class.
     """
     mask = action_mask.bool()
     ratio = _log_ratio(log_probs, old_log_probs, mask).exp()
@@ -208,19 +193,9 @@ def ratio_table(
     return torch.stack(cells).view(RATIO_TABLE_SHAPE)
 
 
-def scored_ratio_table(
-    family: str,
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    action_mask: Tensor,
-    scores: Tensor,
-    clip: tuple[float, float],
-    threshold: float = 0.5,
-) -> Tensor:
-    """`ratio_table` where there are no labels but (B,) scores: right above the threshold, ignored where it is nan."""
-    labels = torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
-    columns = (log_probs, old_log_probs, action_mask, labels)
-    return ratio_table(*columns, token_gradients(family, *columns, clip=clip))
+def labels_of_scores(scores: Tensor, threshold: float) -> Tensor:
+    """The classes of a loss without labels, by (B,) scores: right above the threshold, ignored where it is nan."""
+    return torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
 
 
 def ratio_metrics(table: Tensor) -> dict[str, float]:

@@ -7,7 +7,7 @@ model, so a group may be torn over micro-batches and ranks: exchange the scores,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +17,6 @@ from torch import Tensor
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.lookup import find
-
-UNIFORM_GROUPS = ("drop", "keep")
 
 
 def rollout_scores(
@@ -51,12 +49,10 @@ class ObjectiveSettings:
     name: str | Objective = "real"
     tau: Any = None  # a number; without one, the objective's own
     uniform_groups: str = "drop"
-    own: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # settings of the objective's own; those left out have defaults
+    own: Mapping[str, Any] = field(default_factory=dict)  # the objective's own; those left out have defaults
 
     def __post_init__(self) -> None:
-        if self.uniform_groups not in UNIFORM_GROUPS:
+        if self.uniform_groups not in ("drop", "keep"):
             raise ValueError(f"uniform_groups is {self.uniform_groups!r}: choose drop or keep")
         object.__setattr__(self, "own", self.objective.constants(self.own))
         if self.tau is None:
@@ -84,21 +80,14 @@ class ObjectiveSettings:
 
 
 @dataclass(frozen=True)
-class GroupLoss:
-    """The loss of a table of scores, and what a backward pass needs to know about it."""
+class WeighedLoss:
+    """The loss of a table of scores and its gradient in them: all that a backward pass needs to know of the groups."""
 
     loss: Tensor  # (): sum of the group losses / denominator
-    loss_per_group: Tensor  # (groups in the table,), in ascending order of group id
     loss_pos: Tensor  # (): the loss if the negatives were ignored; 0 where both sides meet in one term
     loss_neg: Tensor  # (): the loss if the positives were ignored; 0 where both sides meet in one term
-    denominator: int  # prompt groups of the optimizer step, or its valid rollouts for bce with reduction mean
-
-
-@dataclass(frozen=True)
-class WeighedLoss(GroupLoss):
-    """A group loss with its gradient in the scores."""
-
     weights: Tensor  # (K,): d loss / d scores
+    denominator: int  # prompt groups of the optimizer step, or its valid rollouts for bce with reduction mean
 
     @property
     def rollout_weights(self) -> Tensor:
@@ -139,50 +128,6 @@ def weightless(settings: ObjectiveSettings, labels: Tensor, groups: Tensor, valu
     return ~make_groups(settings, labels, groups, values).valid
 
 
-def group_loss(
-    settings: ObjectiveSettings,
-    scores: Tensor,
-    labels: Tensor,
-    groups: Tensor,
-    num_groups: int | None = None,
-    num_rollouts: int | None = None,
-    values: Tensor | None = None,
-    lengths: Tensor | None = None,
-) -> GroupLoss:
-    """The objective's loss, differentiable in the scores.
-
-    `num_groups` is the denominator: the prompt groups of the whole optimizer step, with uniform, dropped and fully
-    ignored ones. Left out, it is the number of groups in the table. Where the table is only a part of the step (whole
-    groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's rollouts that count.
-    `values` are the rewards and `lengths` the action tokens of each rollout, as in `make_groups`.
-    """
-    table = make_groups(settings, labels, groups, values, lengths)
-    scores = scores.masked_fill(~table.valid, 0.0)
-    if settings.mean_over_rollouts:
-        denominator = int(table.valid.sum()) if num_rollouts is None else num_rollouts
-    else:
-        denominator = table.count if num_groups is None else num_groups
-        if denominator < table.count:
-            raise ValueError(f"num_groups is {denominator}, but the table holds {table.count} groups")
-    denominator = max(denominator, 1)
-
-    def total(groups: Groups) -> Tensor:
-        return settings.objective.loss(scores, groups, settings).sum() / denominator
-
-    loss_per_group = settings.objective.loss(scores, table, settings)
-    if loss_per_group.shape != (table.count,):
-        raise ValueError(
-            f"the objective's loss has shape {tuple(loss_per_group.shape)}, not ({table.count},): one a group"
-        )
-    return GroupLoss(
-        loss=loss_per_group.sum() / denominator,
-        loss_per_group=loss_per_group.detach(),
-        loss_pos=total(table.ignoring(table.negative)).detach(),
-        loss_neg=total(table.ignoring(table.positive)).detach(),
-        denominator=denominator,
-    )
-
-
 def score_weights(
     settings: ObjectiveSettings,
     scores: Tensor,
@@ -193,10 +138,33 @@ def score_weights(
     values: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> WeighedLoss:
-    """d loss / d scores by autograd on the table: all that a backward pass through the model needs of the groups."""
+    """The objective's loss on the table, and d loss / d scores by autograd.
+
+    `num_groups` is the denominator: the prompt groups of the whole optimizer step, with uniform, dropped and fully
+    ignored ones. Left out, it is the number of groups in the table. Where the table is only a part of the step (whole
+    groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's rollouts that count.
+    `values` are the rewards and `lengths` the action tokens of each rollout, as in `make_groups`.
+    """
+    table = make_groups(settings, labels, groups, values, lengths)
+    if settings.mean_over_rollouts:
+        denominator = int(table.valid.sum()) if num_rollouts is None else num_rollouts
+    else:
+        denominator = table.count if num_groups is None else num_groups
+        if denominator < table.count:
+            raise ValueError(f"num_groups is {denominator}, but the table holds {table.count} groups")
+    denominator = max(denominator, 1)
+    leaf = scores.detach().clone().requires_grad_()
+
+    def total(groups: Groups) -> Tensor:
+        losses = settings.objective.loss(leaf.masked_fill(~table.valid, 0.0), groups, settings)
+        if losses.shape != (table.count,):
+            raise ValueError(
+                f"the objective's loss has shape {tuple(losses.shape)}, not ({table.count},): one a group"
+            )
+        return losses.sum() / denominator
+
     with torch.enable_grad():
-        leaf = scores.detach().clone().requires_grad_()
-        result = group_loss(settings, leaf, labels, groups, num_groups, num_rollouts, values, lengths)
-        (weights,) = torch.autograd.grad(result.loss, leaf)
-    known = {field.name: getattr(result, field.name) for field in fields(result)}
-    return WeighedLoss(**known | {"loss": result.loss.detach(), "weights": weights})
+        sides = (table, table.ignoring(table.negative), table.ignoring(table.positive))
+        loss, loss_pos, loss_neg = (total(groups) for groups in sides)
+        (weights,) = torch.autograd.grad(loss, leaf)
+    return WeighedLoss(loss.detach(), loss_pos.detach(), loss_neg.detach(), weights, denominator)

@@ -10,14 +10,12 @@ Positions = list[int]  # of rollouts in the rollout batch
 
 @dataclass(frozen=True)
 class Limit:
-    """The limit of a micro-batch: `size` rollouts, or `max_tokens` tokens."""
+    """The limit of a micro-batch: either `size` rollouts or `max_tokens` tokens."""
 
     size: int | None = None
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if (self.size is None) == (self.max_tokens is None):
-            raise ValueError("give either size (rollouts) or max_tokens (tokens)")
         most = self.max_tokens if self.size is None else self.size
         if most is None or most < 1:
             raise ValueError(f"a micro-batch of {most} holds nothing: use 1 or more")

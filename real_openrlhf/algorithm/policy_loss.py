@@ -18,19 +18,9 @@ class RealPolicyLoss(nn.Module):
     """sum_k weight_k * score_k over the rollouts of one micro-batch.
 
     Given the weights of `score_weights`, the sum of these over all micro-batches and ranks has exactly the gradient of
-    the paper's mean loss. Their value means nothing: log `GroupLoss.loss`. Frameworks that average gradients over
+    the paper's mean loss. Their value means nothing: log `WeighedLoss.loss`. Frameworks that average gradients over
     ranks or scale them by accumulation must be compensated by the caller.
     """
-
-    def __init__(self, score: str = "log_ratio_old") -> None:
-        super().__init__()
-        self.score = score
-
-    def scores(
-        self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, ref_log_probs: Tensor | None = None
-    ) -> Tensor:
-        """(B,) differentiable scores, the mean over action tokens of what the objective is written over."""
-        return rollout_scores(self.score, log_probs, old_log_probs, ref_log_probs, action_mask)
 
     def forward(self, scores: Tensor, weights: Tensor) -> Tensor:
         """A score that is not finite is not hidden by a zero weight."""

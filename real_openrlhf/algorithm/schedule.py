@@ -40,8 +40,6 @@ def steps_of_groups(
 
     The order is a function of seed, rollout step and epoch alone, so every method trains on the same updates.
     """
-    if groups_per_step < 1:
-        raise ValueError(f"groups_per_step {groups_per_step} must be at least 1")
     members: dict[Hashable, Positions] = {}
     for position, group in enumerate(groups):
         members.setdefault(group, []).append(position)
@@ -59,10 +57,6 @@ class Layout:
     limit: Limit
     owner: Sequence[int] | None = None
 
-    def __post_init__(self) -> None:
-        if self.num_ranks < 1:
-            raise ValueError(f"num_ranks {self.num_ranks} must be at least 1")
-
     def waves(self, step: Sequence[Positions], depth: int) -> list[Wave]:
         """Cut one optimizer step, given as groups, into waves. Invariants, asserted by the tests:
 
@@ -74,8 +68,6 @@ class Layout:
         6. a step without rollouts is one wave of dummies;
         7. the result is a function of the arguments alone.
         """
-        if depth < 1:
-            raise ValueError(f"a wave of depth {depth} trains nothing: use 1 or more")
         common, waves = [], []
         for group in step:
             fits = self.owner is None and len(group) <= self.num_ranks * depth  # at once

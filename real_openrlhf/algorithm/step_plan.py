@@ -96,25 +96,23 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         )
         kept = [[[one for one in group if one not in rollouts.left_out] for group in step] for step in dealt]
         members = [[group for group in step if group] for step in kept]
-        planned = _plan_epoch(members, layout, settings, first=epoch == 0)
-        steps += [
-            replace(step, dealt=sorted(position for group in own for position in group))
-            for step, own in zip(planned, dealt, strict=True)
-        ]
+        for number, waves in enumerate(_epoch_in_waves(members, layout, settings, first=epoch == 0)):
+            on_policy = settings.whole_groups and epoch == number == 0
+            known = not settings.whole_groups or (on_policy and settings.known_at_old)
+            own = sorted(position for group in dealt[number] for position in group)
+            steps.append(PlannedStep(own, waves, on_policy, scores_known=known))
         if epoch == 0:
-            owner = _owners(planned, len(groups))
+            owner = _owners(steps, len(groups))
             layout = replace(layout, owner=owner)
     return Plan(steps, settings.step_wide, owner)
 
 
-def _plan_epoch(
+def _epoch_in_waves(
     members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
-) -> list[PlannedStep]:
+) -> list[list[Wave]]:
     """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
     if not settings.whole_groups:
-        return [
-            PlannedStep([], layout.waves_of_torn_groups(step), on_policy=False, scores_known=True) for step in members
-        ]
+        return [layout.waves_of_torn_groups(step) for step in members]
     known = first and settings.known_at_old
     head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
@@ -123,10 +121,8 @@ def _plan_epoch(
         waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
     else:
         waves = _in_waves(rest, layout, settings)
-    waves = [[replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves]
-    return [
-        PlannedStep([], step, on_policy=first and number == 0, scores_known=known and number == 0)
-        for number, step in enumerate([*head, *waves])
+    return head + [
+        [replace(wave, score_first=_scores_first(wave, layout, settings)) for wave in step] for step in waves
     ]
 
 
@@ -244,9 +240,7 @@ def rank_plans(
     held = [own or [shortest] for own in held]
     items = [{position: item for item, position in enumerate(own)} for own in held]
     unknown = len(forwarded) < len(plan.trained)
-    steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items) for step in plan.steps]
-    if not leaves_out:
-        steps = [[replace(own, log_weight=1.0) for own in step] for step in steps]
+    steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items, leaves_out) for step in plan.steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
     crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # a float32 of some logger holds it
     metrics = {
@@ -266,6 +260,7 @@ def _rank_steps(
     rollouts: Rollouts,
     objective: ObjectiveSettings,
     items: Sequence[dict[int, int]],
+    leaves_out: bool,
 ) -> list[RankStep]:
     positions = step.dealt
     row_of = {position: row for row, position in enumerate(positions)}
@@ -281,7 +276,7 @@ def _rank_steps(
         num_rollouts=int((~weightless(objective, labels, groups, values)).sum()),
         action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
         trained_tokens=(tokens := sum(rollouts.actions[position] for position in step.trained)),
-        log_weight=float(tokens),
+        log_weight=float(tokens) if leaves_out else 1.0,
         rollouts_with_tokens=sum(rollouts.actions[position] > 0 for position in positions),
         scores_known=step.scores_known,
         makes_old_log_probs=step.on_policy and unknown,

@@ -15,12 +15,8 @@ GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
 REWARDS = (1.0, 0.25, 0.0, 0.0, 0.75, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0)  # of objectives of graded rewards
 LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
-ON_POLICY = {
-    **KNOWN_AT_OLD,
-    "log_prob": -1.0,
-    "sum_log_prob": -9.0,
-    "sum_ratio_old": 3.0,
-}  # a score where nothing has moved; against a reference it may be 0
+# A score where nothing has moved; against a reference it may be 0.
+ON_POLICY = {**KNOWN_AT_OLD, "log_prob": -1.0, "sum_log_prob": -9.0, "sum_ratio_old": 3.0}
 
 
 def problem(settings: ObjectiveSettings) -> str | None:

@@ -11,7 +11,7 @@ from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import FINISHED, write_text
-from real_openrlhf.hooks.refusals import deal_problems, problems, weighted_problems
+from real_openrlhf.hooks.refusals import deal_problems, problems, run_problems, weighted_problems
 from real_openrlhf.parsing import whole
 from real_openrlhf.signs_of_life import offer_stacks
 
@@ -230,7 +230,6 @@ def _add_deal(group: argparse._ArgumentGroup) -> None:
         "rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets sort by length "
         "and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
     )
-
     group.add_argument(
         "--train.skip_weightless",
         action="store_true",
@@ -268,32 +267,8 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
 
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
-    """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then REAL's checks."""
+    """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    if args.train.hopeless == "end" and args.train.async_enable:
-        raise UserError(
-            "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
-            "process. Use --train.hopeless fail"
-        )
-    if args.train.async_enable and args.train.colocate_all and args.vllm.enable_sleep:
-        raise UserError(
-            "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
-            "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
-        )
-    if args.ds.logit_free and args.ds.tensor_parallel_size > 1:
-        raise UserError(
-            "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
-        )
-    if args.ds.head_dtype and not args.ds.logit_free:
-        raise UserError(
-            f"--ds.head_dtype {args.ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
-        )
-    _check_shared_prompts(args)
-    if args.ds.attn_implementation == "flash_attention_torch" and args.ds.ring_attn_size > 1:
-        raise UserError(
-            "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
-            "flash_attention_2, which ring attention needs"
-        )
     if real:
         args.train.deal = "groups"
     args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
@@ -302,12 +277,13 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
         args.algo.advantage.estimator = "group_norm" if real else "gae"
+    wrong = list(run_problems(args))
     if real:
         args.algo.real.objective = absolute(args.algo.real.objective)
         args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
-        wrong = list(problems(args))
+        wrong += problems(args)
     else:
-        wrong = list(weighted_problems(args)) if args.actor.policy_loss_type in TOKEN_WEIGHTS else []
+        wrong += weighted_problems(args) if args.actor.policy_loss_type in TOKEN_WEIGHTS else []
         wrong += deal_problems(args) if args.train.deal == "groups" else []
     if wrong:
         raise UserError(*wrong)
@@ -317,23 +293,6 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     # Whether a reference model is started: upstream's rule, and for objectives that score against it.
     args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
     return args
-
-
-def _check_shared_prompts(args: SimpleNamespace) -> None:
-    ds = args.ds
-    if not ds.share_prompts:
-        return
-    if ds.packing_samples or not ds.logit_free:
-        raise UserError("--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples")
-    if args.data.max_images_per_prompt > 0:
-        raise UserError("--ds.share_prompts does not go with images. Leave it or --data.max_images_per_prompt out")
-    if args.actor.aux_loss_coef > 1e-8:  # upstream's own bound
-        raise UserError("--ds.share_prompts would count prompts once in --actor.aux_loss_coef. Leave one of them out")
-    if ds.attn_implementation not in ("sdpa", "eager"):
-        raise UserError(
-            f"--ds.share_prompts masks attention, which {ds.attn_implementation} does not take. Use "
-            "--ds.attn_implementation sdpa, or leave it out"
-        )
 
 
 def _take_agent(args: SimpleNamespace) -> None:

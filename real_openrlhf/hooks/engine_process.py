@@ -11,13 +11,9 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
+# Set by a process for its own engines (requests.py), not for other users of vLLM in this environment.
 WANTED = "REAL_ENGINE_ENDS_WITH_PARENT"
 PATIENCE = 10.0  # seconds for an end in order
-
-
-def end_engines_with_this_process() -> None:
-    """For the engines of this process only, not for other users of vLLM in this environment."""
-    os.environ[WANTED] = "1"
 
 
 def end_with_parent() -> None:

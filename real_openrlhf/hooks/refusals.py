@@ -1,4 +1,4 @@
-"""Refusals with `--actor.policy_loss_type real`: the defect, the reason and the fix, before anything is loaded."""
+"""Refusals of flags together: the defect, the reason and the fix, before anything is loaded."""
 
 import math
 from collections.abc import Iterator
@@ -9,8 +9,43 @@ from real_openrlhf.algorithm.lookup import file_of, find
 from real_openrlhf.hooks import label_rules
 
 
+def run_problems(args: SimpleNamespace) -> Iterator[str]:
+    """Refusals with any loss."""
+    train, ds = args.train, args.ds
+    if train.hopeless == "end" and train.async_enable:
+        yield (
+            "--train.hopeless end would have to stop the sampler too, which --train.async_enable has in another "
+            "process. Use --train.hopeless fail"
+        )
+    if train.async_enable and train.colocate_all and args.vllm.enable_sleep:
+        yield (
+            "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
+            "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
+        )
+    if ds.logit_free and ds.tensor_parallel_size > 1:
+        yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
+    if ds.head_dtype and not ds.logit_free:
+        yield f"--ds.head_dtype {ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
+    if ds.share_prompts and (ds.packing_samples or not ds.logit_free):
+        yield "--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples"
+    if ds.share_prompts and args.data.max_images_per_prompt > 0:
+        yield "--ds.share_prompts does not go with images. Leave it or --data.max_images_per_prompt out"
+    if ds.share_prompts and args.actor.aux_loss_coef > 1e-8:  # upstream's own bound
+        yield "--ds.share_prompts would count prompts once in --actor.aux_loss_coef. Leave one of them out"
+    if ds.share_prompts and ds.attn_implementation not in ("sdpa", "eager"):
+        yield (
+            f"--ds.share_prompts masks attention, which {ds.attn_implementation} does not take. Use "
+            "--ds.attn_implementation sdpa, or leave it out"
+        )
+    if ds.attn_implementation == "flash_attention_torch" and ds.ring_attn_size > 1:
+        yield (
+            "--ds.attn_implementation flash_attention_torch does not go with --ds.ring_attn_size. Use "
+            "flash_attention_2, which ring attention needs"
+        )
+
+
 def problems(args: SimpleNamespace) -> Iterator[str]:
-    """All that is wrong, topic by topic."""
+    """Refusals with `--actor.policy_loss_type real`, topic by topic."""
     for topic in (_labels, _batches, _ppo, _machinery, _numbers, _objective, _agent):
         yield from topic(args)
 

@@ -66,12 +66,8 @@ async def held(tokenizer: Any) -> Any:
         return tokenizer
     if tokenizer.ref not in _loading:
         _loading.clear()
-        _loading[tokenizer.ref] = asyncio.ensure_future(_fetch(tokenizer.ref))
+        _loading[tokenizer.ref] = asyncio.ensure_future(tokenizer.ref)
     return await _loading[tokenizer.ref]
-
-
-async def _fetch(ref: ray.ObjectRef) -> Any:
-    return await ref
 
 
 def executor(url: str | list[str] | None) -> Any:
@@ -79,7 +75,7 @@ def executor(url: str | list[str] | None) -> Any:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     offer_stacks()
-    engine_process.end_engines_with_this_process()  # this process is about to start one
+    os.environ[engine_process.WANTED] = "1"  # this process is about to start an engine
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:
@@ -87,15 +83,14 @@ def executor(url: str | list[str] | None) -> Any:
             self.calls = RewardCalls(self.reward_func)
             self.reader: ReadOnce | None = None
 
-        async def execute(
-            self, prompt: str, label: Any, sampling_params: Any, *, llm_engine: Any, **named: Any
-        ) -> dict:
+        async def execute(self, prompt: str, sampling_params: Any, *, llm_engine: Any, **named: Any) -> dict:
             if agent := (sampling_params.extra_args or {}).get(AGENT):
                 from real_openrlhf.hooks.rollout.agents import play
 
                 path, run = agent
-                return await play(path, run, prompt, label, sampling_params, llm_engine=llm_engine, **named)
-            return await super().execute(prompt, label, sampling_params, llm_engine=self.through(llm_engine), **named)
+                return await play(path, run, prompt, sampling_params, llm_engine=llm_engine, **named)
+            engine = self.through(llm_engine)
+            return await super().execute(prompt, sampling_params=sampling_params, llm_engine=engine, **named)
 
         def through(self, engine: Any) -> Any:
             if os.environ.get(WANTED) != "1" or not engine.kwargs["enable_prefix_caching"]:

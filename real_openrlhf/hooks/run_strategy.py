@@ -155,9 +155,8 @@ class RunStrategy(DeepspeedStrategy):
     def least(self, regular: list[Path]) -> Path:
         """Upstream's order: without a metric first, then the worst, then the oldest."""
         metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}
-        known = [folder for folder in regular if metrics[folder] is not None]
-        unknown = [folder for folder in regular if metrics[folder] is None]
-        return unknown[-1] if unknown else min(reversed(known), key=lambda folder: metrics[folder])
+        oldest_first = reversed(regular)
+        return min(oldest_first, key=lambda folder: (metrics[folder] is not None, metrics[folder] or 0.0))
 
     def remove(self, folder: Path, why: str) -> None:
         shutil.rmtree(folder)

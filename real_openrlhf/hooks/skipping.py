@@ -26,16 +26,12 @@ def why_all_train(args: SimpleNamespace) -> str | None:
         return f"--actor.aux_loss_coef {args.actor.aux_loss_coef:g} trains the router on every token"
     if kl.init_coef > 0:
         return f"--algo.kl.init_coef {kl.init_coef:g} is a KL to the reference model on every token"
-    if args.actor.policy_loss_type != "real":
-        return _why_all_advantages(args)
-    if real.kl_old_coef:
-        return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
-    if find(real.objective).needs_step_kl and real.disco_kl_coef > 0:
-        return f"--algo.real.disco_kl_coef {real.disco_kl_coef:g} is a constraint on every token"
-    return None
-
-
-def _why_all_advantages(args: SimpleNamespace) -> str | None:
+    if args.actor.policy_loss_type == "real":
+        if real.kl_old_coef:
+            return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
+        if find(real.objective).needs_step_kl and real.disco_kl_coef > 0:
+            return f"--algo.real.disco_kl_coef {real.disco_kl_coef:g} is a constraint on every token"
+        return None
     if args.train.deal != "groups":
         return "--train.deal upstream deals as released"
     if args.algo.advantage.estimator not in CENTRED:

@@ -9,14 +9,10 @@ def deals_itself(args) -> bool:
 
 
 def experience_maker_class(args) -> type:
-    if args.actor.policy_loss_type == "real":
-        from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
-
-        return RealExperienceMaker
     if deals_itself(args):
-        from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker
+        from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
 
-        return DealtExperienceMaker
+        return RealExperienceMaker if args.actor.policy_loss_type == "real" else DealtExperienceMaker
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
     return RemoteExperienceMaker

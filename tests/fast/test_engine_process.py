@@ -28,7 +28,7 @@ def engine():
 
 if __name__ == "__main__":
     if "wished" in sys.argv:
-        engine_process.end_engines_with_this_process()
+        os.environ[engine_process.WANTED] = "1"
     multiprocessing.get_context("spawn").Process(target=engine).start()
     time.sleep(60)
 """

@@ -81,7 +81,7 @@ def test_extreme_scores_in_float32(name, labels, uniform_groups):
             settings, torch.tensor(scores[: len(labels)]), labels, torch.zeros_like(labels), values=labels == POSITIVE
         )
         assert weighed.weights.dtype == torch.float32
-        for value in (weighed.loss, weighed.loss_pos, weighed.loss_neg, weighed.loss_per_group, weighed.weights):
+        for value in (weighed.loss, weighed.loss_pos, weighed.loss_neg, weighed.weights):
             assert value.isfinite().all()
         assert (weighed.weights[labels == IGNORED] == 0).all()
 
@@ -105,7 +105,6 @@ def test_uniform_and_ignored_groups_stay_in_the_denominator():
     mixed = weigh([0.1, -0.2], [1, 0])
     three = weigh([0.1, -0.2, 0.5, 0.5, 0.7], [1, 0, 1, 1, IGNORED], [7, 7, -3, -3, 99])
     assert three.loss.item() == pytest.approx(mixed.loss.item() / 3, abs=1e-15)
-    assert three.loss_per_group.tolist() == pytest.approx([0, mixed.loss.item(), 0], abs=1e-15)
     assert three.weights.tolist() == pytest.approx([w / 3 for w in mixed.weights.tolist()] + [0, 0, 0], abs=1e-15)
     assert three.rollout_weights[:2].tolist() == pytest.approx(mixed.weights.tolist(), abs=1e-15)
     # a part of the table with the step's number of groups is the same part of the loss

@@ -10,7 +10,7 @@ from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
-from real_openrlhf.algorithm.metrics import clipped_share, scored_ratio_table
+from real_openrlhf.algorithm.metrics import clipped_share, labels_of_scores, ratio_table, token_gradients
 from real_openrlhf.hooks.actor.meter import Meter
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
@@ -60,5 +60,6 @@ class LoggedActorTrainer(ActorPPOTrainer):
         if self.scores is not None:
             actor = self.args.actor
             family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
-            clip = tuple(actor.eps_clip_low_high)
-            self.meter.add(ratios=scored_ratio_table(family, *columns, self.scores, clip, threshold_of(self.args)))
+            labels = labels_of_scores(self.scores, threshold_of(self.args))
+            gradients = token_gradients(family, *columns, labels, tuple(actor.eps_clip_low_high))
+            self.meter.add(ratios=ratio_table(*columns, labels, gradients))

@@ -69,9 +69,8 @@ def over_limit(samples: list[Experience], known: list[int], limit: float) -> Ten
     over = torch.zeros(len(samples), dtype=torch.bool)
     for position in known:
         sample = samples[position]
-        over[position] = ~(
-            rollout_gaps(sample.action_log_probs, sample.rollout_log_probs, sample.action_mask) <= limit
-        )
+        gap = rollout_gaps(sample.action_log_probs, sample.rollout_log_probs, sample.action_mask)
+        over[position] = ~(gap <= limit)
     for sample, is_over in zip(samples, over.tolist(), strict=True):
         sample.info["mismatch/ignored"] = torch.tensor([float(is_over)])
     return over

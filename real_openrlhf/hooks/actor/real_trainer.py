@@ -13,7 +13,8 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import clipped_share, over_steps, ratio_table, token_gradients
+from real_openrlhf.algorithm.metrics import clipped_share, over_steps, ratio_table, rollout_gradients
+from real_openrlhf.algorithm.objective import rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
@@ -61,7 +62,7 @@ class RealActorTrainer(ActorPPOTrainer):
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.settings = objective_settings(self.args)
-        self.actor_loss_fn = RealPolicyLoss(self.settings.score)
+        self.actor_loss_fn = RealPolicyLoss()
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)
@@ -138,7 +139,8 @@ class RealActorTrainer(ActorPPOTrainer):
             )
             if step.makes_old_log_probs:
                 self.remember_old(batch, log_probs.detach())
-            scores = self.actor_loss_fn.scores(log_probs, batch.old, batch.mask, experience.base_action_log_probs)
+            reference = experience.base_action_log_probs
+            scores = rollout_scores(self.settings.score, log_probs, batch.old, reference, batch.mask)
         entropy = getattr(output, "entropy", None)
         if entropy is not None:
             entropy = entropy[:, -batch.mask.shape[1] :]
@@ -210,9 +212,7 @@ class RealActorTrainer(ActorPPOTrainer):
             return
         columns = (now.log_probs, batch.old, batch.mask)
         used, weights = torch.stack([table.scores[batch.rows], table.weights[batch.rows]]).to(self.device)
-        gradients = token_gradients(
-            f"rollout_{self.settings.score}", *columns, batch.labels, weights=weights * table.denominator
-        )
+        gradients = rollout_gradients(self.settings.score, *columns, weights * table.denominator)
         meter.add(ratios=ratio_table(*columns, batch.labels, gradients))
         meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
         meter.see(*columns, batch.experience.rollout_log_probs)

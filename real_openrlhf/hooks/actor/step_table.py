@@ -17,17 +17,13 @@ class StepTable:
 
     def __init__(self, settings: ObjectiveSettings, step: RankStep, update: int) -> None:
         self.settings, self.step, self.update = settings, step, update
+        self.denominator = max(step.num_rollouts if settings.mean_over_rollouts else step.num_groups, 1)  # the loss's
         self.scores = torch.zeros(len(step.labels), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
         self.hinge = 0.0  # coefficient of DisCO's KL constraint
         if step.scores_known:
             self.scores += KNOWN_AT_OLD[settings.score]
             self.weights = self.weigh(torch.arange(len(self.scores))).weights
-
-    @property
-    def denominator(self) -> int:
-        """The denominator of the loss."""
-        return max(self.step.num_rollouts if self.settings.mean_over_rollouts else self.step.num_groups, 1)
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
         """A wave's scores, of all that is trained of its groups; one that is not finite stops every rank here."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from openrlhf.models.loss import PolicyLoss, aggregate_loss
 from openrlhf.models.utils import masked_mean
@@ -22,7 +24,10 @@ def loss_of(upstreams: PolicyLoss) -> PolicyLoss:
 
 
 class WeightedPolicyLoss(PolicyLoss):
-    """`rollout_log_probs` are for upstream's correction of the sampler, which is refused with these losses."""
+    """`rollout_log_probs` are for upstream's correction of the sampler, which is refused with these losses.
+
+    `totals` are the update's, as upstream's own loss hands them to its mean.
+    """
 
     def forward(
         self,
@@ -31,19 +36,11 @@ class WeightedPolicyLoss(PolicyLoss):
         advantages: torch.Tensor,
         action_mask: torch.Tensor | None = None,
         rollout_log_probs: torch.Tensor | None = None,
-        dp_size: int = 1,
-        batch_num_tokens: float | None = None,
-        global_batch_size: float | None = None,
+        **totals: Any,
     ) -> tuple:
         clip = self.clip_eps_low, self.clip_eps_high
         log_ratio = (log_probs - old_log_probs).detach()
-        loss = aggregate_loss(
-            weighted_loss(self.policy_loss_type, log_probs, old_log_probs, advantages, clip),
-            action_mask,
-            token_level_loss=self.token_level_loss,
-            dp_size=dp_size,
-            batch_num_tokens=batch_num_tokens,
-            global_batch_size=global_batch_size,
-        )
+        each = weighted_loss(self.policy_loss_type, log_probs, old_log_probs, advantages, clip)
+        loss = aggregate_loss(each, action_mask, token_level_loss=self.token_level_loss, **totals)
         share = masked_mean(clipped(self.policy_loss_type, log_ratio, clip).float(), action_mask, dim=None)
         return loss, share, masked_mean(-log_ratio, action_mask, dim=None), None, None

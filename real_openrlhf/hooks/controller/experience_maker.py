@@ -47,8 +47,8 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
 
     def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
         """Have a model group make `field` of the chosen rollouts; as many batches on each rank, for ZeRO-3."""
-        rollout = self.args.rollout
-        limit = limit_of(rollout, self.args.train.dynamic_batch_enable)
+        train = self.args.train
+        limit = limit_of(self.args.rollout, train.dynamic_batch_enable)
         wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
         # a rank with nothing left repeats a rollout
         batches = [micro_batch or chosen[:1] for rank in wave.ranks for micro_batch in rank]
@@ -58,7 +58,6 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
             )
             for batch in batches
         ]
-        train = self.args.train
         references = self._dispatch_forward(
             group,
             train.colocate_all or train.colocate_actor_ref,
@@ -143,14 +142,13 @@ class DealtExperienceMaker(PlannedExperienceMaker):
         """One Experience per rank, in rank order."""
         enter(self.args.train.run_dir, "log-probabilities")
         complete_columns(rollout_samples)
-        everything = list(range(len(rollout_samples)))
         rollouts = describe(rollout_samples, torch.zeros(len(rollout_samples), dtype=torch.long), self.args)
         samples = self.split_rollout_samples(rollout_samples)
         order = [position for sample in samples for position in sample.index]
         known = self.without_kl(samples) if self.skips else self.make_experience(samples)
         experiences = self.compute_advantages_and_returns(known)
         split = [item for experience in experiences for item in split_experience_batch(experience)]
-        items = [split[place] for place in sorted(everything, key=lambda place: order[place])]
+        items = [split[place] for place in sorted(range(len(order)), key=order.__getitem__)]
         if self.skips:
             rollouts = replace(rollouts, left_out=without_advantage(items))
             self.add_log_probs(items, rollout_samples, rollouts)

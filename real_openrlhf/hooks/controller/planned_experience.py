@@ -1,6 +1,6 @@
 """How rollouts and their plan travel from the controller to a training rank: fields of their own, no keys of a log."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
 from openrlhf.trainer.ppo_utils.experience import (
@@ -17,36 +17,31 @@ from real_openrlhf.algorithm.step_plan import RankPlan
 class PlannedExperience(Experience):
     """One rank's rollouts of a batch, and what it does with them."""
 
-    plan: RankPlan | None = None
+    plan: RankPlan = field(kw_only=True)
 
     @classmethod
     def of(cls, items: list[Experience], plan: RankPlan) -> "PlannedExperience":
         batch = batch_of(items)
-        return cls(**{field.name: getattr(batch, field.name) for field in fields(Experience)}, plan=plan)
+        return cls(**{column.name: getattr(batch, column.name) for column in fields(Experience)}, plan=plan)
 
 
 class PlanBuffer:
     """The receiving end, in place of upstream's replay buffer: one batch at a time, trained as it is planned."""
 
+    plan: RankPlan  # of the batch that is here
+
     def __init__(self) -> None:
         self.items: list[Experience] = []
-        self._plan: RankPlan | None = None
-
-    @property
-    def plan(self) -> RankPlan:
-        if self._plan is None:
-            raise RuntimeError("there is no rollout batch to train on")
-        return self._plan
 
     def append(self, experience: PlannedExperience) -> None:
         if self.items:
             raise RuntimeError("a rollout batch arrived before the one before it was trained")
         experience.to_device(torch.device("cpu"))
-        self._plan = experience.plan
+        self.plan = experience.plan
         self.items = remove_padding_in_sequences(split_experience_batch(experience))
 
     def clear(self) -> None:
-        self.items, self._plan = [], None
+        self.items = []
 
     def __len__(self) -> int:
         return len(self.items)

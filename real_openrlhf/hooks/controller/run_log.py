@@ -5,6 +5,7 @@ import math
 import os
 import time
 import zlib
+from itertools import takewhile
 from pathlib import Path
 
 from real_openrlhf.files import ROLLOUTS, parsed
@@ -123,25 +124,19 @@ class RunLog:
 
 
 def _parts(path: Path, step: int, evaluates: bool) -> tuple[bytes, bytes]:
-    """Of a file of such lines those that stay, and those that are written again."""
-    whole = path.read_bytes() if path.exists() else b""
-    place = _first_of_later(whole, step, evaluates) if step else 0
-    return whole[:place], whole[place:]
+    """Of a file of such lines those that stay, and the rest from the first that is written again or is torn."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    kept = list(takewhile(lambda line: step and _stays(line, step, evaluates), lines))
+    return b"".join(kept), b"".join(lines[len(kept) :])
 
 
-def _first_of_later(text: bytes, step: int, evaluates: bool) -> int:
-    """Where the first line stands that the steps after this one write, or a kill tore; the text's length if none."""
-    place = 0
-    for line in text.splitlines(keepends=True):
-        try:
-            row = parsed(line if line.endswith(b"\n") else b"")
-            kept = row["phase"] in ("train", "eval") and row["step"] <= step
-            if not kept or (evaluates and row["phase"] == "eval" and row["step"] == step):
-                return place
-        except (ValueError, KeyError, TypeError):  # whatever it is, it is none of ours
-            return place
-        place += len(line)
-    return place
+def _stays(line: bytes, step: int, evaluates: bool) -> bool:
+    try:
+        row = parsed(line if line.endswith(b"\n") else b"")
+        again = evaluates and row["phase"] == "eval" and row["step"] == step
+        return row["phase"] in ("train", "eval") and row["step"] <= step and not again
+    except (ValueError, KeyError, TypeError):  # whatever it is, it is none of ours
+        return False
 
 
 def entropy(rollout_samples: list) -> dict[str, float]:

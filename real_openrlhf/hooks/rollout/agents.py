@@ -83,15 +83,7 @@ class Turns:
 
 
 async def play(
-    path: str,
-    run: str | None,
-    prompt: str,
-    label: Any,
-    sampling_params: Any,
-    max_length: int,
-    hf_tokenizer: Any,
-    llm_engine: Any,
-    images: Any = None,
+    path: str, run: str | None, prompt: str, sampling_params: Any, *, llm_engine: Any, **named: Any
 ) -> dict:
     """One trajectory, as upstream's single turn is one."""
     params = copy(sampling_params)
@@ -100,7 +92,8 @@ async def play(
     try:
         executor = _executor(path, run)
         # a copy: upstream writes each turn's budget into it, and all rollouts of a prompt may share one
-        return _settled(await executor.execute(prompt, label, copy(params), max_length, hf_tokenizer, turns, images))
+        request = {"prompt": prompt, "sampling_params": copy(params), "llm_engine": turns, **named}
+        return _settled(await executor.execute(**request))
     except (Exception, SystemExit) as error:
         if error is turns.failure:
             raise

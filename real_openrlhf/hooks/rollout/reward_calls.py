@@ -32,9 +32,9 @@ class Fault(Exception):
 class RewardCalls:
     """The calls of one rollout actor. A call that hangs keeps its thread, and nobody waits for it."""
 
-    def __init__(self, function: Callable, seconds: float | None = None) -> None:
+    def __init__(self, function: Callable) -> None:
         self.function = function
-        self.seconds = float(os.environ.get("REAL_REWARD_SECONDS", SECONDS)) if seconds is None else seconds
+        self.seconds = float(os.environ.get("REAL_REWARD_SECONDS", SECONDS))
         self.turns = asyncio.Semaphore(AT_ONCE)
         self.faults: Counter[str] = Counter()
 

@@ -15,15 +15,11 @@ class SampleSeeds:
 
     def seeded(self, sampling_params, prompt: str):
         """The request's parameters with the prompt's next seed; those of other prompts stay as they are."""
-        sampling_params = copy(sampling_params)
-        sampling_params.seed = self.next(prompt)
-        return sampling_params
-
-    def next(self, prompt: str) -> int:
         digest = hashlib.blake2b(prompt.encode(), digest_size=8).digest()
-        draw = self.draws[digest]
+        sampling_params = copy(sampling_params)
+        sampling_params.seed = zlib.crc32(f"{self.seed}/{self.draws[digest]}/{prompt}".encode())
         self.draws[digest] += 1
-        return zlib.crc32(f"{self.seed}/{draw}/{prompt}".encode())
+        return sampling_params
 
 
 def seeded_by_index(sampling_params, index: int):
