@@ -70,7 +70,14 @@ def rolled(tmp_path_factory):
 
         async def both():
             one = [
-                mine.execute(PROMPT, "8573", params, max_length=32, hf_tokenizer=tokenizer, llm_engine=Engine())
+                mine.execute(
+                    prompt=PROMPT,
+                    label="8573",
+                    sampling_params=params,
+                    max_length=32,
+                    hf_tokenizer=tokenizer,
+                    llm_engine=Engine(),
+                )
                 for _ in range(2)
             ]
             return await asyncio.gather(*one)
