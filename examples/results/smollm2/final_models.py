@@ -1,0 +1,95 @@
+"""What the trained models of this campaign answer, without sampling noise: a table of docs/results.md.
+
+    python examples/results/smollm2/final_models.py comparison/smollm2/runs    # writes final_models.csv beside this
+
+pass@1 is the probability of the right name in a box, with or without a space before it. Both are how the models answer.
+It is a mean over the held-out questions; pass@8 follows from it, question by question. Greedy is the likeliest token
+at each place.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.settings import compare
+from real_openrlhf.report.statistics import estimate
+from real_openrlhf.report.table_forms import Cell, Row, Table, words
+
+FOUND = Path(__file__).with_suffix(".csv")
+FORMS = (r"\boxed{%s}", r"\boxed{ %s}")
+NUMBERS = ("pass@1", "pass@8", "greedy")
+UNTRAINED = ("as it comes", "after the warm-up")
+BATCH = 32  # questions
+
+
+def main(runs: Path) -> None:
+    from real_openrlhf.training.tasks import smollm2, tasks
+
+    task = tasks.default("needle_haystack").prepare()
+    questions = [json.loads(line) for line in (task / "eval.jsonl").read_text().splitlines()]
+    models = dict(zip(UNTRAINED, (smollm2.prepare(), task / "model"), strict=True))
+    models |= {run.name: run / "model" for run in sorted(runs.iterdir())}
+    with FOUND.open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["model", *NUMBERS])
+        for name, model in models.items():
+            rows.writerow([name, *(f"{number:.4f}" for number in measure(model, questions))])
+            file.flush()
+
+
+def measure(folder: Path, questions: Sequence[dict]) -> tuple[float, float, float]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    probability, greedy = torch.zeros(len(questions)), torch.zeros(len(questions))
+    for form in FORMS:
+        for start in range(0, len(questions), BATCH):
+            few = [tokens(tokenizer, form, one) for one in questions[start : start + BATCH]]
+            for place, (chosen, is_likeliest) in enumerate(answers(model, few), start):
+                probability[place] += chosen.double().sum().exp()
+                greedy[place] += is_likeliest.all()
+    return tuple(float(one.mean()) for one in (probability, 1 - (1 - probability).clamp(min=0) ** 8, greedy))
+
+
+def tokens(tokenizer, form: str, question: dict) -> tuple[list[int], list[int]]:
+    asked = tokenizer.apply_chat_template(question["prompt"], tokenize=False, add_generation_prompt=True)
+    said = form % json.loads(question["label"])["answer"]
+    before, after = (tokenizer(text, add_special_tokens=False).input_ids for text in (asked, said))
+    return before, after
+
+
+def answers(model, few: Sequence[tuple[list[int], list[int]]]) -> Iterator[tuple]:
+    """Of each answer the log-probabilities of its tokens, and which of them are the likeliest ones."""
+    import torch
+
+    rows = [torch.tensor(before + said) for before, said in few]
+    padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    with torch.no_grad():
+        hidden = model.model(padded, attention_mask=mask).last_hidden_state
+        for (before, said), own in zip(few, hidden, strict=True):
+            logits = model.lm_head(own[len(before) - 1 : len(before) + len(said) - 1])
+            names = torch.tensor(said)
+            yield logits.log_softmax(-1).gather(1, names[:, None]), logits.argmax(-1) == names
+
+
+def table(runs: Sequence[Run]) -> Table:
+    with FOUND.open(newline="") as file:
+        found = {row["model"]: row for row in csv.DictReader(file)}
+    (comparison,) = compare(runs)
+    rows = [Row([words(name), *(words(f"{float(found[name][one]):.3f}") for one in NUMBERS), words("")]) for name in UNTRAINED]
+    for setting in comparison.settings:
+        own = [found[run.name] for run in setting.counted]
+        cells = [Cell(number=estimate([float(row[one]) for row in own])) for one in NUMBERS]
+        rows.append(Row([words(setting.label), *cells, words(setting.seeds)]))
+    notes = ["Means over the held-out questions, by the probability of the right answer. ± is one standard error over runs."]
+    return Table("final_models", "What the trained models answer", ["Model", *NUMBERS, "Runs"], [("", rows)], notes)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
