@@ -82,12 +82,17 @@ def table(runs: Sequence[Run]) -> Table:
     with FOUND.open(newline="") as file:
         found = {row["model"]: row for row in csv.DictReader(file)}
     (comparison,) = compare(runs)
-    rows = [Row([words(name), *(words(f"{float(found[name][one]):.3f}") for one in NUMBERS), words("")]) for name in UNTRAINED]
+    rows = [
+        Row([words(name), *(words(f"{float(found[name][one]):.3f}") for one in NUMBERS), words("")])
+        for name in UNTRAINED
+    ]
     for setting in comparison.settings:
         own = [found[run.name] for run in setting.counted]
         cells = [Cell(number=estimate([float(row[one]) for row in own])) for one in NUMBERS]
         rows.append(Row([words(setting.label), *cells, words(setting.seeds)]))
-    notes = ["Means over the held-out questions, by the probability of the right answer. ± is one standard error over runs."]
+    notes = [
+        "Means over the held-out questions, by the probability of the right answer. ± is one standard error over runs."
+    ]
     return Table("final_models", "What the trained models answer", ["Model", *NUMBERS, "Runs"], [("", rows)], notes)
 
 
