@@ -2,9 +2,8 @@
 
     python examples/results/smollm2/final_models.py comparison/smollm2/runs    # writes final_models.csv beside this
 
-pass@1 is the probability of the right name in a box, with or without a space before it. Both are how the models answer.
-It is a mean over the held-out questions; pass@8 follows from it, question by question. Greedy is the likeliest token
-at each place.
+pass@1 is the probability of the right name in a box, with or without a space before it, as the models answer: a mean
+over the held-out questions. pass@8 follows from it, question by question. Greedy takes the likeliest token each time.
 """
 
 import csv
@@ -12,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import compare
@@ -28,7 +28,7 @@ BATCH = 32  # questions
 def main(runs: Path) -> None:
     from real_openrlhf.training.tasks import smollm2, tasks
 
-    task = tasks.default("needle_haystack").prepare()
+    task = tasks.prepare(tasks.default("needle_haystack"))
     questions = [json.loads(line) for line in (task / "eval.jsonl").read_text().splitlines()]
     models = dict(zip(UNTRAINED, (smollm2.prepare(), task / "model"), strict=True))
     models |= {run.name: run / "model" for run in sorted(runs.iterdir())}
@@ -40,7 +40,7 @@ def main(runs: Path) -> None:
             file.flush()
 
 
-def measure(folder: Path, questions: Sequence[dict]) -> tuple[float, float, float]:
+def measure(folder: Path, questions: Sequence[dict]) -> list[float]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -53,17 +53,17 @@ def measure(folder: Path, questions: Sequence[dict]) -> tuple[float, float, floa
             for place, (chosen, is_likeliest) in enumerate(answers(model, few), start):
                 probability[place] += chosen.double().sum().exp()
                 greedy[place] += is_likeliest.all()
-    return tuple(float(one.mean()) for one in (probability, 1 - (1 - probability).clamp(min=0) ** 8, greedy))
+    return [float(one.mean()) for one in (probability, 1 - (1 - probability).clamp(min=0) ** 8, greedy)]
 
 
-def tokens(tokenizer, form: str, question: dict) -> tuple[list[int], list[int]]:
+def tokens(tokenizer: Any, form: str, question: dict) -> tuple[list[int], list[int]]:
     asked = tokenizer.apply_chat_template(question["prompt"], tokenize=False, add_generation_prompt=True)
     said = form % json.loads(question["label"])["answer"]
     before, after = (tokenizer(text, add_special_tokens=False).input_ids for text in (asked, said))
     return before, after
 
 
-def answers(model, few: Sequence[tuple[list[int], list[int]]]) -> Iterator[tuple]:
+def answers(model: Any, few: Sequence[tuple[list[int], list[int]]]) -> Iterator[tuple]:
     """Of each answer the log-probabilities of its tokens, and which of them are the likeliest ones."""
     import torch
 
