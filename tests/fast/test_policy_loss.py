@@ -113,14 +113,6 @@ def test_refusals(batch, change, message):
         real_policy_loss(**{**call, **change})
 
 
-def test_a_dummy_micro_batch_has_a_zero_gradient():
-    new = torch.randn(1, 4, requires_grad=True)
-    scores = rollout_scores("log_ratio_old", new, torch.full((1, 4), NAN), None, torch.zeros(1, 4))
-    loss = RealPolicyLoss()(scores, torch.zeros(1))
-    loss.backward()
-    assert loss.item() == 0 and (new.grad == 0).all()
-
-
 def test_a_broken_score_is_not_hidden_by_a_zero_weight():
     new = torch.tensor([[NAN]], requires_grad=True)
     scores = rollout_scores("log_ratio_old", new, torch.zeros(1, 1), None, torch.ones(1, 1))
