@@ -35,7 +35,7 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     scores, labels, values = map(list, zip(*rows, strict=True))
     leaves = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in scores]
     loss, counted = naive_group_loss(choices, leaves, labels, values)
-    loss = loss / max(counted, 1) if choices.mean_over_rollouts else loss
+    loss = loss / max(counted, 1) if own.get("reduction") == "mean" else loss
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
     columns = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
     got = score_weights(choices, *columns, torch.zeros_like(columns[1]), values=torch.tensor(values))

@@ -147,18 +147,3 @@ def test_scores_of_ragged_rollouts(kind):
     slopes = full if kind.endswith("ratio_old") and "log" not in kind else [1.0] * 3
     assert new.grad[0].tolist() == pytest.approx([slope / count for slope in slopes], abs=1e-15)
     assert new.grad[1, 1:].tolist() == [0, 0] and new.grad[2].tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": "reel"}, "unknown objective 'reel': choose one of real, .*, or your own, FILE.py:NAME"),
-        ({"uniform_groups": "maybe"}, "choose drop or keep"),
-        ({"name": "bce", "own": {"reduction": "max"}}, "choose sum or mean"),
-        ({"tau": 0.0}, "tau is 0.0: it must be a positive number"),
-        ({"tau": math.nan}, "tau is nan"),
-    ],
-)
-def test_settings_are_checked(options, message):
-    with pytest.raises(ValueError, match=message):
-        ObjectiveSettings(**options)
