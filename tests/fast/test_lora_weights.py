@@ -5,6 +5,7 @@ import torch
 
 peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
+MergedWeights = pytest.importorskip("real_openrlhf.hooks.lora_weights").MergedWeights
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
@@ -25,8 +26,6 @@ def models(request):
 
 
 def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
-    from real_openrlhf.hooks.lora_weights import MergedWeights
-
     names, policy = models
     weights = MergedWeights(policy)
     handed = {name: weight.detach().clone() for name, weight in weights}
@@ -42,8 +41,6 @@ def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
 
 
 def test_the_policy_itself_is_not_touched(models):
-    from real_openrlhf.hooks.lora_weights import MergedWeights
-
     _, policy = models
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     for _ in MergedWeights(policy):
@@ -52,8 +49,6 @@ def test_the_policy_itself_is_not_touched(models):
 
 
 def test_in_bf16_the_merge_is_right_to_bf16s_last_digits(models):
-    from real_openrlhf.hooks.lora_weights import MergedWeights
-
     _, policy = models
     exact = {name: weight.detach().clone() for name, weight in MergedWeights(policy)}
     policy.to(torch.bfloat16)
