@@ -2,21 +2,17 @@
 
 import pytest
 import torch
+from tiny_models import model_of
 
 peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
 MergedWeights = pytest.importorskip("real_openrlhf.hooks.lora_weights").MergedWeights
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
 def models(request):
     """(the base model, a LoRA policy on it whose adapters are no longer zero)."""
-    torch.manual_seed(0)
-    config = transformers.Qwen2Config(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=50, tie_word_embeddings=request.param,
-    )  # fmt: skip
-    base = transformers.Qwen2ForCausalLM(config)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    base = model_of(tie_word_embeddings=request.param, **sizes)
     names = [(name, p.shape) for name, p in base.named_parameters()]
     policy = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
     for name, parameter in policy.named_parameters():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from plans import plan
+from tiny_models import model_of
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
@@ -26,36 +27,23 @@ def memory(*args, **named):
     return shape, memory_estimate.states(shape, found)
 
 
+SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", ["Qwen2", "Llama", "Qwen3"])
 def test_parameters_are_counted_as_transformers_builds_them(family, tied):
-    transformers = pytest.importorskip("transformers")
-    config = getattr(transformers, f"{family}Config")(
-        hidden_size=64,
-        intermediate_size=176,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        vocab_size=101,
-        tie_word_embeddings=tied,
-    )
-    model = getattr(transformers, f"{family}ForCausalLM")(config)
-    shape = memory_estimate.shape_of(config.to_dict())
+    model = model_of(family, **SIZES, num_hidden_layers=3, head_dim=16, tie_word_embeddings=tied)
+    shape = memory_estimate.shape_of(model.config.to_dict())
     extra = 3 * 2 * 16 if family == "Qwen3" else 0  # its norms of q and k, too few to be in the sums
     assert shape.parameters + extra == sum(p.numel() for p in model.parameters())
 
 
 def test_adapters_are_counted_as_peft_builds_them():
-    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
-    config = transformers.Qwen2Config(
-        hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=101,
-    )  # fmt: skip
-    model = transformers.Qwen2ForCausalLM(config)
+    peft, model = pytest.importorskip("peft"), model_of(**SIZES)
     adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    assert memory_estimate.shape_of(config.to_dict()).adapter_parameters(8) == trained
+    assert memory_estimate.shape_of(model.config.to_dict()).adapter_parameters(8) == trained
 
 
 def test_the_known_models_have_their_published_sizes():
