@@ -12,7 +12,7 @@ import torch.distributed as dist
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from host_waits import Waits, on_the_host
-from naive import naive_group_loss
+from naive import naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -324,22 +324,10 @@ class NaiveReal:
                 own[name].copy_(value)
         tokens = {position: self.log_probs(item) for position, item in items.items()}
         settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups)
-        kind = settings.score.removeprefix("sum_")
-        scores = {
-            position: {"log_prob": new, "log_ratio_old": new - before}[kind].sum()
-            / (1 if kind != settings.score else len(new))
-            for position, (new, before) in tokens.items()
-        }
-        labels, rewards, groups = labels_of(self.case), rewards_of(self.case), {}
-        for position in items:
-            groups.setdefault(groups_of(self.case)[position], []).append(position)
-        losses = [
-            naive_group_loss(
-                settings, *([column[position] for position in members] for column in (scores, labels, rewards))
-            )[0]
-            for members in groups.values()
-        ]
-        loss = sum(losses) / len(groups)
+        scores = {position: naive_score(settings.score, *pair) for position, pair in tokens.items()}
+        columns = scores, labels_of(self.case), rewards_of(self.case)
+        losses, _ = naive_losses(settings, items, groups_of(self.case), *columns)
+        loss = sum(losses) / len(losses)
         every = torch.cat([new - before for new, before in tokens.values()])
         objective = loss + self.case.kl_old_coef * (torch.exp(-every) - 1 + every).mean()
         gradients = torch.autograd.grad(objective, [own[name] for name in names], allow_unused=True)

@@ -33,6 +33,14 @@ def test_two_ranks(two_ranks, case):
     lab.assert_exact(case, two_ranks("train", case))
 
 
+@quick
+@given(case=lab.cases())
+def test_two_ranks_without_rollouts_that_have_no_gradient(two_ranks, case):
+    """In two epochs, with updates that train nothing on one rank or on all."""
+    case = replace(case, epochs=2, groups_per_step=1, kl_old_coef=0.0, disco_kl_coef=0.0, skip=True)
+    lab.assert_exact(case, two_ranks("train", case))
+
+
 CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3), {"name": "real"}, size=1, epochs=2)
 
 

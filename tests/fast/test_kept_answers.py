@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import untrusted_text as untrusted
+from run_args import run_args
 
 from real_openrlhf.answers import kept, page
 from real_openrlhf.cli import main
@@ -22,18 +23,12 @@ class Tokenizer:
         return " ".join(map(str, tokens.tolist()))
 
 
-def keeper(folder, count=2, group_size=2) -> GroupKeeper:
-    return GroupKeeper(with_groups(folder, count, group_size), Tokenizer())
+def keeper(folder, count=2) -> GroupKeeper:
+    return GroupKeeper(with_groups(folder, count), Tokenizer())
 
 
-def with_groups(folder, count=2, group_size=2) -> SimpleNamespace:
-    real = SimpleNamespace(label_threshold=None, uniform_groups="drop", objective="real", labels=None)
-    return SimpleNamespace(
-        algo=SimpleNamespace(real=real),
-        train=SimpleNamespace(run_dir=str(folder), keep_groups=count, hopeless_steps=20, hopeless="fail"),
-        actor=SimpleNamespace(policy_loss_type="real"),
-        rollout=SimpleNamespace(n_samples_per_prompt=group_size),
-    )
+def with_groups(folder, count=2) -> SimpleNamespace:
+    return run_args(folder, group_size=2, keep_groups=count)
 
 
 def run_log(folder) -> run_log_module.RunLog:

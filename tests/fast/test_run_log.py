@@ -6,24 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from run_args import run_args
 
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter, HopelessRunError
 from real_openrlhf.hooks.controller.run_log import RunLog
 
 
-def settings(folder, group_size=4, threshold=None) -> SimpleNamespace:
-    return SimpleNamespace(
-        algo=SimpleNamespace(
-            real=SimpleNamespace(label_threshold=threshold, uniform_groups="drop", objective="real", labels=None)
-        ),
-        train=SimpleNamespace(run_dir=str(folder), hopeless_steps=20, hopeless="fail"),
-        actor=SimpleNamespace(policy_loss_type="real"),
-        rollout=SimpleNamespace(n_samples_per_prompt=group_size),
-    )
-
-
 def run_log(folder, group_size=4, threshold=None) -> RunLog:
-    return RunLog(settings(folder, group_size, threshold))
+    return RunLog(run_args(folder, group_size, real={"label_threshold": threshold}))
 
 
 class Recorder:
@@ -88,7 +78,7 @@ def test_one_flat_line_a_step_in_the_order_of_logging(tmp_path):
 
 def test_it_stands_where_tensorboard_does_and_hands_everything_on(tmp_path):
     tensorboard = Recorder()
-    log = RunLog(settings(tmp_path), tensorboard)
+    log = RunLog(run_args(tmp_path), tensorboard)
     log.log_train(1, {"policy_loss": 1.0, "generated_samples": ["text", 1.0]})
     log.log_eval(1, {"eval_pass1": 0.5})
     log.close()
@@ -152,8 +142,7 @@ def test_a_line_that_lacks_only_its_end_leaves_too(tmp_path):
 
 
 def test_a_hopeless_run_is_told_and_ended_and_a_resume_counts_on(tmp_path):
-    args = settings(tmp_path)
-    args.train.hopeless_steps = 4
+    args = run_args(tmp_path, hopeless_steps=4)
     bad = {"rollout/truncated_rate": 1.0}
     log = RunLog(args)
     for step in (1, 2, 3):
@@ -239,14 +228,8 @@ HOPELESS = {
 }
 
 
-def hope(limit=4, loss="real", uniform="drop", hopeless="fail", labels=None) -> HopelessCounter:
-    return HopelessCounter(
-        SimpleNamespace(
-            train=SimpleNamespace(hopeless_steps=limit, hopeless=hopeless),
-            actor=SimpleNamespace(policy_loss_type=loss),
-            algo=SimpleNamespace(real=SimpleNamespace(uniform_groups=uniform, objective="real", labels=labels)),
-        )
-    )
+def hope(limit=4, hopeless="fail", loss="real", **real) -> HopelessCounter:
+    return HopelessCounter(run_args(loss=loss, real=real, hopeless_steps=limit, hopeless=hopeless))
 
 
 def test_a_step_that_trained_no_token_has_no_entropy_and_is_no_dead_policy():
@@ -286,9 +269,9 @@ def test_zero_is_never():
 
 def test_uniform_groups_that_are_trained_on_are_no_reason():
     bad = [FINE | HOPELESS["no prompt has right and wrong responses"]] * 9
-    assert ends_after(hope(uniform="keep"), bad)[0] is None
+    assert ends_after(hope(uniform_groups="keep"), bad)[0] is None
     assert ends_after(hope(labels="mine.py:rule"), bad)[0] is None  # its groups are not the verifier's
-    assert ends_after(hope(uniform="keep", loss="ppo"), bad)[0] == 4  # that flag is REAL's
+    assert ends_after(hope(uniform_groups="keep", loss="ppo"), bad)[0] == 4  # that flag is REAL's
 
 
 def test_different_reasons_do_not_add_up():
