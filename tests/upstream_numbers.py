@@ -20,6 +20,7 @@ import types
 from pathlib import Path
 
 import torch
+from tiny_models import model_of
 
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 
@@ -96,9 +97,7 @@ def rollouts(count: int, name: str):
                 action_log_probs=numbers(0.3) - 3,
                 base_action_log_probs=numbers(0.3) - 3,
                 rollout_log_probs=numbers(0.3) - 3,
-                values=numbers(1.0),
                 advantages=numbers(1.0),
-                kl=numbers(0.1),
                 rewards=torch.tensor([reward]),
                 scores=torch.tensor([reward]),
                 response_length=torch.tensor([length]),
@@ -200,7 +199,6 @@ def train(name: str, flags: str, model: Path) -> dict:
         if args.train.dynamic_batch_enable:
             experiences = balance_experiences(experiences, args)
         for experience in experiences:
-            experience.kl = experience.values = None
             trainer.replay_buffer.append(experience)
         status = trainer.ppo_train(args.algo.kl.init_coef)
         found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}
@@ -211,22 +209,9 @@ def train(name: str, flags: str, model: Path) -> dict:
 
 
 def training() -> dict:
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
     with tempfile.TemporaryDirectory() as scratch:
         torch.distributed.init_process_group("gloo", f"file://{scratch}/ranks", rank=0, world_size=1)
-        torch.manual_seed(SEED)
-        model = Qwen2ForCausalLM(
-            Qwen2Config(
-                vocab_size=VOCABULARY,
-                hidden_size=16,
-                intermediate_size=32,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                num_key_value_heads=1,
-                max_position_embeddings=32,
-            )
-        )
+        model = model_of(vocab_size=VOCABULARY)
         model.save_pretrained(Path(scratch) / "model")
         found = {}
         for name, flags in RUNS.items():

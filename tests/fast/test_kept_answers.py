@@ -224,16 +224,11 @@ def test_show_prints_held_out_answers_of_start_middle_and_end(run, capsys):
     assert "held out 4 " in shown(capsys, run, "--eval", "--step", 4)
 
 
-def refused(capsys, *words) -> str:
-    assert main(["show", *map(str, words)]) == 2
-    return capsys.readouterr().err
-
-
-def test_show_says_what_there_is(run, tmp_path, capsys):
-    assert "no groups of that step. Kept: groups of steps 1, 2, 3, 7;" in refused(capsys, run, "--step", 4)
-    assert "of steps 0, 3, 4, 7." in refused(capsys, run, "--step", 1, "--eval")
+def test_show_says_what_there_is(run, tmp_path, refused):
+    assert "no groups of that step. Kept: groups of steps 1, 2, 3, 7;" in refused("show", run, "--step", 4)
+    assert "of steps 0, 3, 4, 7." in refused("show", run, "--step", 1, "--eval")
     for folder in (tmp_path, tmp_path / "none"):
-        assert f"{folder} has no answers: {ROLLOUTS} is missing" in refused(capsys, folder)
+        assert f"{folder} has no answers: {ROLLOUTS} is missing" in refused("show", folder)
 
 
 WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '
