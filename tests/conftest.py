@@ -95,6 +95,11 @@ def start_ranks():
 
 
 @pytest.fixture(scope="session")
+def toy_ranks(start_ranks):
+    return start_ranks(2, "toy_trainer")
+
+
+@pytest.fixture(scope="session")
 def forked():
     """(what is used like Python, with what environment): forks of a process that has imported PyTorch, DeepSpeed and
     vLLM. What they start by multiprocessing is forked too."""

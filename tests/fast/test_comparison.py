@@ -10,7 +10,7 @@ from invented_runs import write_lines, write_run
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.errors import UserError
-from real_openrlhf.report import campaign
+from real_openrlhf.report import campaign, maps
 from real_openrlhf.report.campaign import ABOUT, RUNS
 from real_openrlhf.training import command as train_command
 
@@ -144,8 +144,6 @@ def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
 
 
 def test_a_compact_campaign_has_what_results_and_maps_read(tmp_path):
-    from real_openrlhf.report import maps
-
     read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_pos", "real/weight_neg", "ppo_kl"]
     read += ["real/score_abs_max", "actor_grad_norm", "update/ratio_max"]
     read += [key for key, _ in maps.COLUMNS.values()]

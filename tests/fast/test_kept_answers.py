@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import untrusted_text as untrusted
+from letters import Numbers
 from run_args import run_args
 
 from real_openrlhf.answers import kept, page
@@ -18,13 +19,8 @@ from real_openrlhf.terminal import OBEYED
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
 
-class Tokenizer:
-    def decode(self, tokens, skip_special_tokens):
-        return " ".join(map(str, tokens.tolist()))
-
-
 def keeper(folder, count=2) -> GroupKeeper:
-    return GroupKeeper(with_groups(folder, count), Tokenizer())
+    return GroupKeeper(with_groups(folder, count), Numbers())
 
 
 def with_groups(folder, count=2) -> SimpleNamespace:
@@ -103,7 +99,7 @@ class Generator:
     """As OpenRLHF's samples generator: it answers in another order each time."""
 
     def __init__(self, args) -> None:
-        self.args, self.tokenizer, self.drawn = args, Tokenizer(), 0
+        self.args, self.tokenizer, self.drawn = args, Numbers(), 0
 
     def generate_eval_samples(self, **named) -> list:
         self.drawn += 1

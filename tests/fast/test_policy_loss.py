@@ -1,4 +1,4 @@
-"""real_policy_loss for any trainer, the surrogate, and the KL terms, against formulas written out here."""
+"""real_policy_loss for any trainer, losses of weighted tokens, and the KL terms, against formulas written out here."""
 
 import math
 
