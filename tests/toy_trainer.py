@@ -342,7 +342,8 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
         loss, counted = naive_group_loss(settings, *columns)
         losses.append(loss)
         valid += counted
-    loss = sum(losses, zero) / (max(valid, 1) if settings.mean_over_rollouts else len(members))
+    by_rollout = case.settings.get("own", {}).get("reduction") == "mean"
+    loss = sum(losses, zero) / (max(valid, 1) if by_rollout else len(members))
 
     gaps = [new[row, t] - toy.old[row, t] for row in record["rows"] for t in case.actions(row)]
     objective = loss

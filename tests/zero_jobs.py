@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.step_plan import Plan, RankPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks import nonfinite_guard
 from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
@@ -237,7 +237,6 @@ class Dealt:
     every: list[Experience]
     plan: Plan
     own: PlannedExperience
-    own_plan: RankPlan
 
 
 def deal(policy, case: Case) -> Dealt:
@@ -257,7 +256,7 @@ def deal(policy, case: Case) -> Dealt:
     forwarded = sorted(set(plan.trained) - set(unknown))
     held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded, maker.skips)
     rank = dist.get_rank()
-    return Dealt(every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank]), plans[rank])
+    return Dealt(every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -297,9 +296,7 @@ def real_steps(**case) -> list[dict]:
         for key in ("policy_loss", "actor_grad_norm", "real/score_abs_max", "real/score_drift"):
             records[-1][key] = status[key]
         batches = [batch for wave in step.waves for batch in wave.micro_batches]
-        records[-1]["dummies"] = sum(not batch.items for batch in batches)
         records[-1]["micro_batches"] = len(batches)
-        records[-1]["depth"] = max(len(wave.micro_batches) for wave in step.waves)
         records[-1]["forwards"] = len(forwards)
         for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
             average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_models import SIZES, model_of
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -18,22 +19,7 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.hooks.actor.shared_prompts import alike, share
 from real_openrlhf.hooks.logit_free_head import LogitFreeHead, attach
 
-SIZES = {
-    "vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
 TEMPERATURE = 0.7
-
-
-def model_of(name: str, **changes) -> nn.Module:
-    import transformers
-
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**(SIZES | changes))
-    model = getattr(transformers, f"{name}ForCausalLM")(config)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, 0, 0.3)
-    return model
 
 
 def with_lora_on_the_head(model: nn.Module) -> nn.Module:

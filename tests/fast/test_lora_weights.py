@@ -2,20 +2,17 @@
 
 import pytest
 import torch
+from tiny_models import model_of
 
 peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
+MergedWeights = pytest.importorskip("real_openrlhf.hooks.lora_weights").MergedWeights
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
 def models(request):
     """(the base model, a LoRA policy on it whose adapters are no longer zero)."""
-    torch.manual_seed(0)
-    config = transformers.Qwen2Config(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=50, tie_word_embeddings=request.param,
-    )  # fmt: skip
-    base = transformers.Qwen2ForCausalLM(config)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    base = model_of(tie_word_embeddings=request.param, **sizes)
     names = [(name, p.shape) for name, p in base.named_parameters()]
     policy = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
     for name, parameter in policy.named_parameters():
@@ -25,8 +22,6 @@ def models(request):
 
 
 def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
-    from real_openrlhf.hooks.lora_weights import MergedWeights
-
     names, policy = models
     weights = MergedWeights(policy)
     handed = {name: weight.detach().clone() for name, weight in weights}
@@ -42,8 +37,6 @@ def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
 
 
 def test_the_policy_itself_is_not_touched(models):
-    from real_openrlhf.hooks.lora_weights import MergedWeights
-
     _, policy = models
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     for _ in MergedWeights(policy):
@@ -52,8 +45,6 @@ def test_the_policy_itself_is_not_touched(models):
 
 
 def test_in_bf16_the_merge_is_right_to_bf16s_last_digits(models):
-    from real_openrlhf.hooks.lora_weights import MergedWeights
-
     _, policy = models
     exact = {name: weight.detach().clone() for name, weight in MergedWeights(policy)}
     policy.to(torch.bfloat16)

@@ -5,12 +5,11 @@ import os
 import shutil
 
 import pytest
+from plans import plan
 
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError
 from real_openrlhf.probe import ProbeFailed
-from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
@@ -81,7 +80,7 @@ TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "n
 def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> tuple[int, str]:
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 1000, "num_key_value_heads": 4}))
     user = {"--actor.model_name_or_path": (str(tmp_path),), **{flag: (value,) * bool(value) for flag, value in flags}}
-    return place.thread_choice(compose(RECIPES["cpu"], ALGORITHMS["real"], user))
+    return place.thread_choice(plan("cpu", user=user))
 
 
 @pytest.mark.parametrize(
@@ -97,12 +96,7 @@ def test_what_computes_at_once_shares_the_cores(tmp_path, monkeypatch, flags, at
     monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(8))  # the machine's, not ours
     count, why = chosen(tmp_path, REAL, *flags)
     assert count == 8 // at_once and "8 cores" in why
-
-
-def test_a_tiny_model_has_one_thread(tmp_path, monkeypatch):
-    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(8))
-    assert chosen(tmp_path, TINY)[0] == 1
-    assert chosen(tmp_path, REAL)[0] == 8
+    assert chosen(tmp_path, TINY, *flags)[0] == 1
 
 
 def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
@@ -120,12 +114,6 @@ def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 
 
-def plan(recipe: str = "qwen7b", **flags: tuple[str, ...]):
-    return compose(
-        RECIPES[recipe], ALGORITHMS["real"], {f"--{name.replace('__', '.')}": v for name, v in flags.items()}
-    )
-
-
 @pytest.mark.parametrize("recipe", [*ON_GPUS, "cpu-like-gpu"])
 def test_every_recipe_for_gpus_runs_pytorchs_own_and_needs_nothing(recipe):
     assert preflight.kernels(plan(recipe)) == [
@@ -136,7 +124,7 @@ def test_every_recipe_for_gpus_runs_pytorchs_own_and_needs_nothing(recipe):
 
 
 def test_a_package_that_is_not_installed_is_told():
-    asked = plan(ds__attn_implementation=("flash_attention_3",))
+    asked = plan(user={"--ds.attn_implementation": ("flash_attention_3",)})
     assert "flash_attn_interface" in preflight.kernels(asked)[0]
     (problem,) = preflight.kernel_problems(asked)
     assert "flash_attn_interface, which is not installed" in problem and "flash_attention_torch" in problem
@@ -145,10 +133,10 @@ def test_a_package_that_is_not_installed_is_told():
 @pytest.mark.parametrize("compiler", [None, "/bin/g++"])
 def test_what_is_compiled_at_the_first_start_is_told_before(monkeypatch, compiler):
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
-    asked = plan(ds__adam_offload=())
+    asked = plan(user={"--ds.adam_offload": ()})
     assert "which g++ compiles at the first start" in preflight.kernels(asked)[1]
     assert len(preflight.kernel_problems(asked)) == (compiler is None)
 
 
 def test_another_optimizer_is_named():
-    assert preflight.kernels(plan(actor__optim=("muon",)))[1] == "optimizer: DeepSpeed's muon"
+    assert preflight.kernels(plan(user={"--actor.optim": ("muon",)}))[1] == "optimizer: DeepSpeed's muon"

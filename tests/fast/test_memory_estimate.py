@@ -4,56 +4,46 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from plans import plan
+from tiny_models import model_of
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import memory_estimate
 
 QWEN_1_5B, QWEN_7B = memory_estimate.KNOWN_CONFIGS
 GPU = 80e9
+P = 7_615_616_512
 
 
-def plan(recipe, algo="real", user=None, removed=()):
-    return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed)
+def planned(*args, **named):
+    """(the shape of the plan's model, the plan)"""
+    found = plan(*args, **named)
+    return memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]), found
 
 
-def memory(recipe, algo="real", user=None, removed=()):
-    found = plan(recipe, algo, user, removed)
-    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
+def memory(*args, **named):
+    shape, found = planned(*args, **named)
     return shape, memory_estimate.states(shape, found)
+
+
+SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", ["Qwen2", "Llama", "Qwen3"])
 def test_parameters_are_counted_as_transformers_builds_them(family, tied):
-    transformers = pytest.importorskip("transformers")
-    config = getattr(transformers, f"{family}Config")(
-        hidden_size=64,
-        intermediate_size=176,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        vocab_size=101,
-        tie_word_embeddings=tied,
-    )
-    model = getattr(transformers, f"{family}ForCausalLM")(config)
-    shape = memory_estimate.shape_of(config.to_dict())
+    model = model_of(family, **SIZES, num_hidden_layers=3, head_dim=16, tie_word_embeddings=tied)
+    shape = memory_estimate.shape_of(model.config.to_dict())
     extra = 3 * 2 * 16 if family == "Qwen3" else 0  # its norms of q and k, too few to be in the sums
     assert shape.parameters + extra == sum(p.numel() for p in model.parameters())
 
 
 def test_adapters_are_counted_as_peft_builds_them():
-    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
-    config = transformers.Qwen2Config(
-        hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=101,
-    )  # fmt: skip
-    model = transformers.Qwen2ForCausalLM(config)
+    peft, model = pytest.importorskip("peft"), model_of(**SIZES)
     adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    assert memory_estimate.shape_of(config.to_dict()).adapter_parameters(8) == trained
+    assert memory_estimate.shape_of(model.config.to_dict()).adapter_parameters(8) == trained
 
 
 def test_the_known_models_have_their_published_sizes():
@@ -61,7 +51,7 @@ def test_the_known_models_have_their_published_sizes():
         name: memory_estimate.shape_of(config).parameters for name, config in memory_estimate.KNOWN_CONFIGS.items()
     }
     assert sizes[QWEN_1_5B] == 1_777_088_000
-    assert sizes[QWEN_7B] == 7_615_616_512
+    assert sizes[QWEN_7B] == P
 
 
 @pytest.mark.parametrize("config", [{}, {"hidden_size": 8, "num_hidden_layers": 2, "num_experts": 8}])
@@ -106,10 +96,8 @@ def test_only_methods_with_a_reference_model_hold_one():
 
 
 def moments(tokens, removed=()):
-    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
     budgets = {f"--{when}.max_tokens_per_gpu": (str(tokens),) for when in ("train", "rollout")}
-    found = plan("qwen7b", user=budgets, removed=removed)
-    return memory_estimate.moments(shape, found)
+    return memory_estimate.moments(*planned("qwen7b", user=budgets, removed=removed))
 
 
 def test_with_logits_they_are_the_largest_moment_and_grow_with_the_token_budget():
@@ -135,19 +123,17 @@ def test_zero_3_gathers_no_more_than_deepspeeds_billion_parameters():
 
 
 def test_generation_holds_vllms_share_and_what_sleeps_not():
-    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
-    found = memory_estimate.generation_memory(shape, plan("qwen7b", "grpo"), GPU)
+    shape, composed = planned("qwen7b", "grpo")
+    found = memory_estimate.generation_memory(shape, composed, GPU)
     assert found["vLLM, 70% of the GPU"] == 0.7 * GPU
     assert found["resident: weights (bf16)"] == found["resident: reference model (bf16)"] == shape.parameters / 4
 
 
 def test_disk_counts_what_is_kept_and_what_is_never_rotated():
-    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
-
     def total(user):
-        return sum(memory_estimate.disk(shape, plan("qwen7b", user=user)).values())
+        return sum(memory_estimate.disk(*planned("qwen7b", user=user)).values())
 
-    checkpoint, model = 14 * shape.parameters, 2 * shape.parameters
+    checkpoint, model = 14 * P, 2 * P
     assert total({}) == 3 * checkpoint + model  # the third while it is written
     assert total({"--ckpt.save_hf": ()}) == 3 * checkpoint + 50 * model + model  # 1,000 steps, every 20
     assert total({"--ckpt.save_steps": ("-1",)}) == model
@@ -157,9 +143,8 @@ def test_disk_counts_what_is_kept_and_what_is_never_rotated():
 @pytest.mark.parametrize("recipe", [name for name, recipe in RECIPES.items() if "DeepSeek" in recipe.model])
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_gpu_recipe_is_estimated_to_fit_its_gpus(recipe, algo):
-    found, gpu_gb = plan(recipe, algo), RECIPES[recipe].gpu_gb
-    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")])
-    lines, warnings = memory_estimate.report(shape, found, gpu_gb, measured=False, host_bytes=None)
+    gpu_gb = RECIPES[recipe].gpu_gb
+    lines, warnings = memory_estimate.report(*planned(recipe, algo), gpu_gb, measured=False, host_bytes=None)
     assert warnings == []
     for part in ("activations at their largest: the head", "log-probabilities of rollouts"):
         assert any(line.endswith(part) for line in lines)
@@ -168,28 +153,21 @@ def test_every_gpu_recipe_is_estimated_to_fit_its_gpus(recipe, algo):
 
 
 def test_a_run_that_does_not_fit_is_told_what_to_do():
-    found = plan("qwen7b", user={"--actor.num_gpus_per_node": ("1",), "--actor.num_nodes": ("1",)})
-    shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[QWEN_7B])
-    _, warnings = memory_estimate.report(shape, found, 80, measured=False, host_bytes=None)
+    one_gpu = planned("qwen7b", user={"--actor.num_gpus_per_node": ("1",), "--actor.num_nodes": ("1",)})
+    _, warnings = memory_estimate.report(*one_gpu, 80, measured=False, host_bytes=None)
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)
 
 
 # What waits in a machine's own memory, by hand. PyTorch takes a power of two of bytes for each pinned block
 
-P = 7_615_616_512
 ENGINES, POLICY = "weights of sleeping vLLM engines, pinned", "the sleeping policy's Adam and gradients, pinned"
 MB = 1 << 20
 # q k v 31.5 MB, attention's output 24.5, gate and up 259, down 129.5, each of 28 times; embeddings and head 1,039.5
 ENGINE = (28 * (32 + 32 + 512 + 256) + 2 * 2048) * MB
 
 
-def composed(recipe="qwen7b", algo="real", user=None, removed=()):
-    plan = compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed)
-    return memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[plan.text("--actor.model_name_or_path")]), plan
-
-
 def waits(*args, **named) -> dict[str, float]:
-    found = memory_estimate.host_memory(*composed(*args, **named))
+    found = memory_estimate.host_memory(*planned(*args, **named))
     return {name: size for name, size in found.items() if "guess" not in name}
 
 
@@ -226,7 +204,7 @@ def test_what_is_offloaded_is_too():
 
 @pytest.mark.parametrize("host, warned", [(None, False), (2e12, False), (400e9, True)])
 def test_a_machine_with_too_little_is_warned_of(host, warned):
-    lines, warnings = memory_estimate.report(*composed(), 80, measured=True, host_bytes=host)
+    lines, warnings = memory_estimate.report(*planned(), 80, measured=True, host_bytes=host)
     assert "host memory, a machine: 431 GB" in lines
     assert any("431 GB of host memory" in warning for warning in warnings) is warned
 

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from plans import plan
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.setting import PAPER, SET, Setting
 from real_openrlhf.runs.run_folder import json_value
@@ -19,10 +19,6 @@ NAMES = """
 ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
-
-
-def plan(recipe: str, algo: str = "real", user=None, removed=(), rows=None):
-    return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
 
 
 def values(recipe: str, flag: str, algo: str = "real") -> list[float]:
@@ -268,7 +264,7 @@ def test_every_objective_is_an_algorithm_with_the_constants_that_it_reads(name):
 
 # The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes
 
-LIKE_GPU = RECIPES["cpu-like-gpu"]
+LIKE_GPU = "cpu-like-gpu"
 
 # What a GPU run uses and no CPU run can, with its reason.
 NOT_HERE = {
@@ -291,13 +287,13 @@ SIZES = {
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("recipe", ON_GPUS)
 def test_every_flag_of_a_gpu_recipe_is_tried_or_listed(recipe, algo):
-    on_gpus, here = (compose(RECIPES[name], ALGORITHMS[algo], {}).flags for name in (recipe, LIKE_GPU.name))
+    on_gpus, here = (plan(name, algo).flags for name in (recipe, LIKE_GPU))
     other = {flag for flag in on_gpus if flag not in here or here[flag].words != on_gpus[flag].words}
     assert other <= NOT_HERE.keys() | SIZES
 
 
 def test_the_list_has_nothing_that_could_be_tried():
-    here = compose(LIKE_GPU, ALGORITHMS["real"], {}).flags
+    here = plan(LIKE_GPU).flags
     for flag in NOT_HERE:
         assert any(
             flag in recipe.settings and (flag not in here or recipe.settings[flag].words != here[flag].words)

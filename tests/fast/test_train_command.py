@@ -11,12 +11,10 @@ import sys
 import time
 
 import pytest
+from plans import plan
 
 from real_openrlhf import cli, signs_of_life
 from real_openrlhf.errors import UserError
-from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import compose
-from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import forked_workers, process
@@ -33,10 +31,6 @@ def parse(*words) -> argparse.Namespace:
 
 def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
     return Place(address=address, working_dir=working_dir, gpus_here=gpus, gpu_gb=None, on_cpu=on_cpu)
-
-
-def plan(recipe="qwen7b", algo="real", user=None, removed=()):
-    return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed)
 
 
 # ------------------------------------------------------------------------------------------- the command line
@@ -126,9 +120,6 @@ def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypa
     of_the_cpu = {*CPU_ENVIRONMENT, "HF_HUB_OFFLINE"} - {*os.environ, "TORCH_EXTENSIONS_DIR"}
     assert not [name for name in of_the_cpu if name in on_gpus]
     assert place("10.0.0.1:6379").environment(plan()).get("RAY_ADDRESS") == os.environ.get("RAY_ADDRESS")
-
-
-# ------------------------------------------------------------------------------------------- single checks
 
 
 # ------------------------------------------------------------------------------------------- a run's life
@@ -286,11 +277,11 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
 
 def test_a_task_is_a_recipe_with_its_own_model_data_and_reward():
     request = command.request_of(["--recipe", "cpu-sums"])
-    plan = request.plan()
+    planned = request.plan()
     assert request.recipe.name == "cpu-sums" and request.stem.startswith("cpu-sums-real-")
-    assert plan.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
-    assert "/sums-" in plan.text("--actor.model_name_or_path") and "/sums-" in plan.text("--eval.dataset")
-    assert plan.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
+    assert planned.text("--reward.remote_url").endswith("real_openrlhf/rewards/math_reward.py")
+    assert "/sums-" in planned.text("--actor.model_name_or_path") and "/sums-" in planned.text("--eval.dataset")
+    assert planned.number("--train.num_episodes") == 1  # it knows how many prompts there are before they are made
 
 
 # A run that stands still ends, with a code, the phase, and the stacks of what hangs: real processes, real signals

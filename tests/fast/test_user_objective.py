@@ -12,7 +12,7 @@ from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
 from real_openrlhf.algorithm.lookup import absolute, find
-from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.hooks.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
@@ -118,14 +118,6 @@ def test_a_name_is_made_absolute_for_processes_in_other_folders(tmp_path, monkey
     assert absolute("mine.py:f") == f"{tmp_path}/mine.py:f"
     assert absolute("~/mine.py:f") == f"{Path.home().resolve()}/mine.py:f"
     assert absolute("real") == "real"
-
-
-def test_the_examples_weights_by_hand():
-    labels = torch.tensor([1, 1, 0, 0, -1])
-    scores = torch.tensor([0.05, 0.3, -0.2, 0.4, 9.0], dtype=torch.float64)
-    weighed = score_weights(ObjectiveSettings(HINGE, tau=0.1), scores, labels, torch.zeros_like(labels))
-    assert weighed.loss.item() == pytest.approx(0.05 + 0.5, abs=1e-15)
-    assert weighed.weights.tolist() == [-1.0, 0.0, 0.0, 1.0, 0.0]
 
 
 def test_any_trainer_takes_an_objective_by_file_or_as_it_is():

@@ -24,6 +24,8 @@ CASES = {
     "uneven groups": {**UNEVEN, "micro_batch_size": 1},
     "uneven groups, deep": {**UNEVEN, "micro_batch_size": 1, "depth": "1000"},
     "uneven groups, scored first": {**UNEVEN, "micro_batch_size": 1, "scoring": "separate"},
+    "a rank with a dummy": {"group_sizes": (4, 3), "micro_batch_size": 1, "depth": "1000"},
+    "a rank with a dummy, scored first": {"group_sizes": (4, 3), "micro_batch_size": 1, "scoring": "separate"},
     "token budget": {**UNEVEN, "max_tokens": 30},
     "token budget, waves of one": {**UNEVEN, "max_tokens": 30, "depth": "1"},
     "token budget, scored first": {**UNEVEN, "max_tokens": 30, "scoring": "separate"},
@@ -42,7 +44,8 @@ CASES = {
 
 # A layout decides which forward goes into which wave, and ZeRO-2 differs in how gradients are kept over waves.
 IN_BOTH = ("as shallow as it packs", "checkpointing, the whole step in a wave", "LoRA", "listwise, graded, left out")
-IN_ZERO_3 = (*IN_BOTH, "uneven groups, scored first", "token budget")
+DUMMIES = ("a rank with a dummy", "a rank with a dummy, scored first")
+IN_ZERO_3 = (*IN_BOTH, *DUMMIES, "uneven groups, scored first", "token budget")
 GRID = [(name, stage) for stage in (3, 2) for name in CASES]
 ALWAYS = [
     (name, stage)
@@ -73,42 +76,6 @@ def test_the_moving_average_takes_in_every_optimizer_step_once(two_ranks, random
         assert max(step["ema_error"] for step in steps) < 1e-6
 
 
-@pytest.mark.parametrize("layout", [{"depth": "1000"}, {"scoring": "separate"}])
-def test_a_rank_without_rollouts_runs_a_dummy_micro_batch(two_ranks, random_model, layout):
-    """Seven rollouts, one a micro-batch: a rank has four and the other three and a dummy, in first and later steps."""
-    case = {"group_sizes": (4, 3), "micro_batch_size": 1, **layout}
-    steps_of_ranks = two_ranks("real_steps", model=random_model, **TWO_EPOCHS, **case)
-    assert [sum(step["dummies"] for step in steps) for steps in zip(*steps_of_ranks, strict=True)] == [1, 1]
-    for step in (step for steps in steps_of_ranks for step in steps):
-        assert step["micro_batches"] == 4
-        assert step["gradient_error"] < 1e-5
-        assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
-
-
-# The last: of each group one rollout trains, and an update is one group.
-NOTHING = {
-    "all": {"kinds": ("uniform",)},
-    "some": {"kinds": ("uniform", "uniform", "mixed", "uniform")},
-    "one rank": {"kinds": ("ignored",), "group_sizes": (2,) * 4, "groups_per_step": 1, "uniform_groups": "keep"},
-}
-
-
-@pytest.mark.parametrize("zero_stage", [2, 3])
-@pytest.mark.parametrize("where, empty", [("all", 4), ("some", 2), ("one rank", 0)])
-def test_updates_that_train_nothing_take_their_optimizer_step(two_ranks, random_model, where, empty, zero_stage):
-    """On all ranks, on all in some updates, on one of two: dummies run, and the gradient is the formula's."""
-    case = {"zero_stage": zero_stage, "skip": True, **TWO_EPOCHS, **NOTHING[where]}
-    steps_of_ranks = two_ranks("real_steps", model=random_model, **case)
-    for steps in zip(*steps_of_ranks, strict=True):
-        empty -= all(step["dummies"] == step["micro_batches"] == 1 for step in steps)
-        assert any(step["dummies"] for step in steps) or where == "some"
-        for step in steps:
-            assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
-            assert step["gradient_error"] < 1e-5
-            assert step["actor_grad_norm"] == pytest.approx(step["naive_norm"], rel=1e-5)
-    assert empty == 0
-
-
 @pytest.mark.parametrize(
     "layout, checkpointing, forwards",
     [
@@ -124,13 +91,6 @@ def test_forwards_for_each_micro_batch(two_ranks, random_model, layout, checkpoi
     case = {"zero_stage": 2, "checkpointing": checkpointing}
     for steps in two_ranks("real_steps", model=random_model, **case, **layout):
         assert [step["forwards"] / step["micro_batches"] for step in steps] == forwards
-
-
-def test_a_wave_of_one_micro_batch_keeps_one_graph_and_a_deep_one_all(two_ranks, random_model):
-    """Groups of four on two ranks, two rollouts in a micro-batch: a group is a wave of depth one."""
-    for depth, expected in (("1", 1), ("1000", 2)):
-        for steps in two_ranks("real_steps", model=random_model, zero_stage=2, depth=depth):
-            assert [step["depth"] for step in steps] == [1, expected]
 
 
 def test_old_log_probabilities_of_the_first_update_are_its_own_forwards(two_ranks, random_model):

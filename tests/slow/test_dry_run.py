@@ -151,11 +151,6 @@ def test_a_users_own_objective_is_loaded_and_tried(capsys, tmp_path):
     code, printed, problems = dry_run(capsys, *words)
     assert (code, problems) == (0, [])
     assert f"--algo.real.objective: real (recipe) -> {mine}:mine" in printed
-    mine.write_text("def mine(scores, groups, settings):\n    return scores\n")
-    _, _, (problem,) = dry_run(capsys, *words)
-    assert problem.startswith(
-        f"--algo.real.objective {mine}:mine: it returns shape (11,), not one loss for each group"
-    )
     mine.unlink()
     _, _, (problem,) = dry_run(capsys, *words)
     assert f"{mine} cannot be read (No such file or directory)" in problem
@@ -229,7 +224,6 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
         ("--actor.max_norm -1", "--actor.max_norm -1: give 0 or more"),
         ("--algo.kl.init_coef -1e-3", "push the policy away"),
         ("--no-vllm.num_engines", "OpenRLHF's own checks fail on this combination (TypeError"),
-        ("--run-name a/b", "use letters, digits"),
         ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments. Give it 2 numbers."),
         ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1. Give it 2 numbers."),
         ("--recip a", "unknown flag --recip. Did you mean --recipe?"),
@@ -248,9 +242,6 @@ def test_steps_that_the_data_cannot_give_are_refused(capsys):
 
 
 def test_a_model_folder_is_read_for_the_estimate(capsys, tmp_path):
-    (tmp_path / "model").mkdir()
-    _, _, (problem,) = dry_run(capsys, "--model", str(tmp_path / "model"))
-    assert "without config.json" in problem
     from transformers import Qwen2Config
 
     Qwen2Config(num_hidden_layers=1, hidden_size=64, intermediate_size=64, vocab_size=1000).save_pretrained("model")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from openrlhf.models import Actor
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tiny_models import model_of
 
 from real_openrlhf.hooks.logit_free_head import attach
 
@@ -15,14 +15,7 @@ ACTIONS = 6
 
 def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str]]:
     """One without the flag and one with it, of one model."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=73, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=False,
-    )  # fmt: skip
-    model = Qwen2ForCausalLM(config)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, 0, 0.3)
+    model = model_of(vocab_size=73, max_position_embeddings=64, tie_word_embeddings=False)
     plain, logit_free, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
     for actor, flag in ((plain, False), (logit_free, True)):
         actor.packing_samples = packing

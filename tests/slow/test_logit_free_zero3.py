@@ -1,6 +1,7 @@
 """`--ds.logit_free` on two ZeRO-3 ranks: steps of REAL and GRPO are those with logits, in part of the memory."""
 
 import pytest
+import tiny_models
 from every import EVERY, every
 
 VOCABULARY = 152_064 if EVERY else 30_000
@@ -13,21 +14,12 @@ LAYOUT = {"group_sizes": (4, 4), "groups_per_step": 2, "micro_batch_size": 4, "e
 @pytest.fixture(scope="module")
 def model_of(tmp_path_factory):
     """model_of(vocabulary, tied) -> folder of a tiny model whose head is not small beside the rest."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
     from real_openrlhf.training.tasks import tiny_model
     from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
     def make(vocabulary: int, tied: bool) -> str:
-        torch.manual_seed(0)
-        config = Qwen2Config(
-            vocab_size=vocabulary, hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=1, max_position_embeddings=96, tie_word_embeddings=tied,
-        )  # fmt: skip
-        model = Qwen2ForCausalLM(config)
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, 0, 0.3)
+        sizes = {"hidden_size": WIDTH, "intermediate_size": 64, "max_position_embeddings": 96}
+        model = tiny_models.model_of(vocab_size=vocabulary, tie_word_embeddings=tied, **sizes)
         folder = tmp_path_factory.mktemp("model")
         model.save_pretrained(folder)
         tiny_model.make_tokenizer(ReverseTask).save_pretrained(folder)

@@ -123,14 +123,6 @@ def test_losses_and_weights_are_those_of_all_rollouts_without_what_has_no_gradie
     of()
 
 
-def test_bit_for_bit_where_the_micro_batches_are_the_same(one_rank, random_model):
-    """An update is a group, and a group a micro-batch: those of one label are all that is left out."""
-    case = {"kinds": ("mixed", "uniform"), "groups_per_step": 1, "micro_batch_size": 4, "zero_stage": 2, "epochs": 2}
-    (less,), (more,) = (one_rank("trained", model=random_model, **case, skip=skip) for skip in (True, False))
-    assert less["points"] == more["points"] and less["after"].equal(more["after"])
-    assert not less["after"].equal(less["before"])
-
-
 def test_entropy_is_the_mean_over_trained_tokens_in_every_layout_and_no_number_without_any(two_ranks, random_model):
     """Two methods that train the same rollouts log the same, of updates of unlike length; the rate is tiny."""
     methods = GROUPS["real"], GROUPS["ppo"]

@@ -1,20 +1,16 @@
 """Answers made to hang or swamp a verifier: each is answered, nothing grows, and others are served meanwhile."""
 
 import asyncio
-import importlib.util
 import logging
 import time
-from pathlib import Path
 
+import hostile_inputs
 import psutil
 import pytest
 
 from real_openrlhf.rewards.verifier import verdict as verifier
 from real_openrlhf.rewards.verifier.pool import ALGEBRA, Limits, WorkerPool
 
-SPEC = importlib.util.spec_from_file_location("hostile", Path(__file__).parents[1] / "data" / "hostile_inputs.py")
-hostile_inputs = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(hostile_inputs)
 MEMORY = 1024  # megabytes a worker may map
 RIGHT_BY_RULE = ("signs", "right to left", "dotless numerals", "10,000 boxes")  # -(-7), unseen marks, another script
 
