@@ -24,19 +24,19 @@ def _move(root: Path | None, want: str, moved: str, already: str) -> int:
     """Bring every touched file to the state `want`; those that are there already stay as they are. Returns how many
     files changed."""
     series = load_series()
-    target = find_target(root, series)
-    with locked(target.root):
-        states = file_states(target.root, series)
+    root, foreign = find_target(root, series)
+    with locked(root):
+        states = file_states(root, series)
         paths = {path for path, state in states.items() if state != want}
         if paths:
-            if target.foreign:
-                raise UserError(target.foreign)
-            refuse_unknown(target, states)
+            if foreign:
+                raise UserError(foreign)
+            refuse_unknown(root, states)
             diffs = series.diffs()
             if want == BEFORE:
                 diffs = [diff.reverse() for diff in reversed(diffs)]
-            write(target.root, proven(target.root, paths, diffs, series, want))
-    print(f"{series.name}: {moved if paths else already} in {target.root} ({_size(series)})")
+            write(root, proven(root, paths, diffs, series, want))
+    print(f"{series.name}: {moved if paths else already} in {root} ({_size(series)})")
     return len(paths)
 
 
@@ -53,17 +53,17 @@ def revert(root: Path | None = None) -> int:
 def export(folder: Path, root: Path | None = None) -> None:
     """Write a patched copy of openrlhf, and this package beside it, for Ray's working_dir on foreign clusters."""
     series = load_series()
-    target = find_target(root, series)
+    root, _ = find_target(root, series)
     folder = folder.expanduser().resolve()
     taken = [name for name in ("openrlhf", "real_openrlhf") if (folder / name).exists()]
     if taken:
         raise UserError(f"{folder / taken[0]} exists already. Delete it or name another folder.")
-    refuse_unknown(target, file_states(target.root, series))
+    refuse_unknown(root, file_states(root, series))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             half, skip = Path(scratch), shutil.ignore_patterns("__pycache__", "*.real_openrlhf-tmp")
-            shutil.copytree(target.root / "openrlhf", half / "openrlhf", ignore=skip)
+            shutil.copytree(root / "openrlhf", half / "openrlhf", ignore=skip)
             shutil.copytree(PACKAGE, half / "real_openrlhf", ignore=skip)
             shutil.copytree(series.folder, half / "real_openrlhf/patches" / series.name, dirs_exist_ok=True)
             paths = {path for path, state in file_states(half, series).items() if state == BEFORE}
@@ -78,13 +78,13 @@ def export(folder: Path, root: Path | None = None) -> None:
 def status(root: Path | None = None) -> int:
     """Print what state the files are in; 0 applied, 1 not applied, 2 unknown."""
     series = load_series()
-    target = find_target(root, series)
-    states = file_states(target.root, series)
+    root, _ = find_target(root, series)
+    states = file_states(root, series)
     word, code = _verdict(set(states.values()))
-    print(f"{series.name}: {word} in {target.root} ({_size(series)})")
+    print(f"{series.name}: {word} in {root} ({_size(series)})")
     for path, state in states.items():
         if state == UNKNOWN:
-            gone = "" if (target.root / path).exists() else " (missing)"
+            gone = "" if (root / path).exists() else " (missing)"
             print(f"  changed by something else, or by another series: {path}{gone}")
     if code == 2:
         print(f"  to start afresh: {REINSTALL}, then `real-openrlhf patch apply`")

@@ -1,7 +1,5 @@
 """Labels, and the groups of a score table with the per-group sums that formulas are made of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -87,7 +85,7 @@ class Groups:
         ranked = self.valid[first] & self.valid[second] & (self.labels[first] > self.labels[second])
         return first[ranked], second[ranked]
 
-    def ignoring(self, where: Tensor) -> Groups:
+    def ignoring(self, where: Tensor) -> "Groups":
         """The same groups with the chosen rollouts on neither side."""
         return replace(self, labels=self.labels.masked_fill(where, IGNORED))
 

@@ -1,7 +1,5 @@
 """Every number that is logged about the loss: its name, what it means, how it is computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

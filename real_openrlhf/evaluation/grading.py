@@ -4,7 +4,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tqdm import tqdm
 
@@ -12,9 +12,7 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.gym_tasks import require as require_gym
-
-if TYPE_CHECKING:
-    from real_openrlhf.rewards.verifier.verdict import Grader, Think
+from real_openrlhf.rewards.verifier.verdict import Grader, Think, verify_many
 
 VERIFIERS = ("robust", "disco", "gym")
 
@@ -22,13 +20,11 @@ Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
 
 
-def find_grader(name: str, think: "Think") -> Grade:
+def find_grader(name: str, think: Think) -> Grade:
     if name == "gym":
         require_gym()
     if name in VERIFIERS:
-        from real_openrlhf.rewards.verifier.verdict import verify_many
-
-        grader = cast("Grader", name)
+        grader = cast(Grader, name)
         return lambda pairs: verify_many(((one.response, task.label) for task, one in pairs), think, grader)
     reward = _reward_function(Path(name))
     return lambda pairs: (_rewarded(task, sample, reward) for task, sample in pairs)

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -14,23 +13,18 @@ from real_openrlhf.patch_tool.series import UNKNOWN, Series
 REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSION}`"
 
 
-@dataclass(frozen=True)
-class Target:
-    """`foreign` says why this OpenRLHF is not ours to change, and how its owner applies the series instead."""
+def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
+    """The installed one, or the one in `root`; `UserError` for another version than the series is for.
 
-    root: Path
-    foreign: str | None = None
-
-
-def find_target(root: Path | None, series: Series) -> Target:
-    """The installed one, or the one in `root`; `UserError` for another version than the series is for."""
+    With it, if this OpenRLHF is not ours to change, the reason and how its owner applies the series instead.
+    """
     if root is not None:
         root = root.expanduser().resolve()
         if not (root / "openrlhf").is_dir():
             raise UserError(f"{root} contains no folder openrlhf. Give --root the folder that contains it.")
         found = list(importlib.metadata.distributions(name="openrlhf", path=[str(root)]))
         if not found:
-            return Target(root)
+            return root, None
         distribution = found[0]
     else:
         try:
@@ -56,13 +50,13 @@ def find_target(root: Path | None, series: Series) -> Target:
             f"{root} has openrlhf {distribution.version}, the patches are for {OPENRLHF_VERSION}. "
             f"Install that: `pip install openrlhf=={OPENRLHF_VERSION}`."
         )
-    return Target(root, foreign)
+    return root, foreign
 
 
-def refuse_unknown(target: Target, states: dict[str, str]) -> None:
+def refuse_unknown(root: Path, states: dict[str, str]) -> None:
     unknown = [path for path, state in states.items() if state == UNKNOWN]
     if unknown:
         raise UserError(
-            f"changed by something else in {target.root}, or patched by another series: {', '.join(unknown)}. "
+            f"changed by something else in {root}, or patched by another series: {', '.join(unknown)}. "
             f"Nothing was written. Reinstall openrlhf ({REINSTALL}), then apply again."
         )

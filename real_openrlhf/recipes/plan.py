@@ -39,19 +39,12 @@ OPENRLHF_DEFAULTS = {
     "--ckpt.max_num": "3",
 }
 
-
-@dataclass(frozen=True)
-class Change:
-    """A flag on which the user overruled the recipe or the algorithm; None stands for OpenRLHF's default."""
-
-    flag: str
-    before: Setting | None
-    after: Setting | None
+Change = tuple[str, Setting | None, Setting | None]  # a flag, before and after; None stands for OpenRLHF's default
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The flags of one run with their origins, and what the user changed."""
+    """The flags of one run with their origins, and where the user overruled the recipe or the algorithm."""
 
     flags: dict[str, Setting]
     changes: list[Change]
@@ -126,14 +119,14 @@ def compose(
         **recipe.settings,
         **_method(algorithm, user),
     }
-    changes = []
+    changes: list[Change] = []
     for flag, words in user.items():
         before, after = flags.get(flag), Setting(tuple(words), USER)
         if before is None or before.words != after.words:
-            changes.append(Change(flag, before, after))
+            changes.append((flag, before, after))
             flags[flag] = after
     for flag in removed:
-        changes.append(Change(flag, flags.pop(flag, None), None))
+        changes.append((flag, flags.pop(flag, None), None))
     if AGENT in flags and REWARD in flags and REWARD not in user:
         flags[REWARD] = replace(flags[REWARD], note="not called: the agent rewards")
     plan = Plan(flags, changes)

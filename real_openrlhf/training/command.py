@@ -321,9 +321,8 @@ def _show(request: Request, place: Place) -> None:
         print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
     if plan.changes:
         print("changed by you:")
-        for change in plan.changes:
-            before, after = (in_words(change.flag, setting) for setting in (change.before, change.after))
-            print(f"  {change.flag}: {before} -> {after}")
+        for flag, before, after in plan.changes:
+            print(f"  {flag}: {in_words(flag, before)} -> {in_words(flag, after)}")
         print()
 
 

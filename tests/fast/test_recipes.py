@@ -160,7 +160,7 @@ def test_the_users_flags_win_and_are_listed():
     composed = plan("qwen7b", user={"--actor.adam.lr": ("3e-6",), "--ds.overlap_comm": (), "--train.seed": ("42",)})
     assert composed.text("--actor.adam.lr") == "3e-6"
     assert composed.flags["--actor.adam.lr"].origin == "user"
-    changes = {change.flag: (change.before and change.before.text, change.after.text) for change in composed.changes}
+    changes = {flag: (before and before.text, after.text) for flag, before, after in composed.changes}
     assert changes == {"--actor.adam.lr": ("1e-6", "3e-6"), "--ds.overlap_comm": (None, "")}  # 42 is the recipe's
 
 
@@ -168,7 +168,7 @@ def test_a_flag_can_be_taken_out_even_one_that_is_derived():
     composed = plan("qwen7b", removed=["--ds.packing_samples", "--train.num_episodes"], rows=1000)
     assert "--ds.packing_samples" not in composed.flags
     assert "--train.num_episodes" not in composed.flags
-    assert composed.changes[0].before == Setting((), "recipe", "no padding tokens")
+    assert composed.changes[0][1] == Setting((), "recipe", "no padding tokens")
 
 
 def test_engines_follow_the_layout_unless_named():

@@ -1,7 +1,5 @@
 """Upstream's losses over our plan: its own loop and training step, given other micro-batches."""
 
-from __future__ import annotations
-
 from copy import copy
 from types import SimpleNamespace
 from typing import Any

@@ -3,8 +3,6 @@
 Its loss is upstream's own, or one that upstream lacks (weighted_policy_loss.py).
 """
 
-from __future__ import annotations
-
 import torch
 from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ppo_utils.experience import Experience

@@ -1,7 +1,5 @@
 """An update's numbers for the log, the same for REAL's trainer and OpenRLHF's own loop."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,19 +1,12 @@
 """Is vLLM the policy that is trained? Every step tells, and one where the two are unrelated stops the run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, mismatch_metrics, rollout_gaps
-
-if TYPE_CHECKING:
-    from openrlhf.trainer.ppo_utils.experience import Experience
+from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, mismatch_metrics
 
 LOOK_AT = (
     "Look at the weight sync (with LoRA: are the adapters in it?), at whether --actor.model_name_or_path and the "
@@ -54,23 +47,3 @@ class Mismatch:
             )
             self.warn_above = 2 * mean
         return found
-
-
-def over_limit(samples: list[Experience], known: list[int], limit: float) -> Tensor:
-    """(N,) rollouts whose mean gap is above the limit; each says so in what is logged of it.
-
-    Those without old log-probabilities, which are not at the `known` positions, count as within it.
-    """
-    if any(sample.rollout_log_probs is None for sample in samples):
-        raise ValueError(
-            "--algo.real.mismatch_limit needs vLLM's log-probabilities, and the agent returned rollouts without them. "
-            "Return them as `rollout_log_probs`, or leave the limit out"
-        )
-    over = torch.zeros(len(samples), dtype=torch.bool)
-    for position in known:
-        sample = samples[position]
-        gap = rollout_gaps(sample.action_log_probs, sample.rollout_log_probs, sample.action_mask)
-        over[position] = ~(gap <= limit)
-    for sample, is_over in zip(samples, over.tolist(), strict=True):
-        sample.info["mismatch/ignored"] = torch.tensor([float(is_over)])
-    return over

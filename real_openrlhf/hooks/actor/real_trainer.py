@@ -1,7 +1,5 @@
 """The actor-side trainer. An optimizer step is one loop over its waves: forward, exchange scores, weigh, backward."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """The table of an optimizer step: each rollout's score and weight, on the host and the same on every rank."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """CISPO and REINFORCE where OpenRLHF's trainer has its own policy loss: called and answering as that is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

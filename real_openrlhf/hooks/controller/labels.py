@@ -11,6 +11,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.metrics import rollout_gaps
 from real_openrlhf.hooks.label_rules import Rollout, apply, find_rule
 
 logger = logging.getLogger(__name__)
@@ -116,3 +117,23 @@ def _label(sample: Experience, score: float, parsable: bool, real: SimpleNamespa
     if real.truncated == "ignore" and not real.labels and bool(sample.truncated[0]):
         return IGNORED
     return NEGATIVE if parsable else UNPARSABLE
+
+
+def over_limit(samples: list[Experience], known: list[int], limit: float) -> Tensor:
+    """(N,) rollouts whose mean gap is above the limit; each says so in what is logged of it.
+
+    Those without old log-probabilities, which are not at the `known` positions, count as within it.
+    """
+    if any(sample.rollout_log_probs is None for sample in samples):
+        raise ValueError(
+            "--algo.real.mismatch_limit needs vLLM's log-probabilities, and the agent returned rollouts without them. "
+            "Return them as `rollout_log_probs`, or leave the limit out"
+        )
+    over = torch.zeros(len(samples), dtype=torch.bool)
+    for position in known:
+        sample = samples[position]
+        gap = rollout_gaps(sample.action_log_probs, sample.rollout_log_probs, sample.action_mask)
+        over[position] = ~(gap <= limit)
+    for sample, is_over in zip(samples, over.tolist(), strict=True):
+        sample.info["mismatch/ignored"] = torch.tensor([float(is_over)])
+    return over
