@@ -180,13 +180,14 @@ def test_no_answer_is_run_as_a_program(tmp_path, task):
 
 @with_library
 @pytest.mark.parametrize("task", [*tasks.RUNS_ANSWERS, *tasks.MISJUDGES])
-def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, refused, task):
+def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
     witness = tmp_path / "witness"
     attack, of = f"__import__('os').system('touch {witness}')", label(task, "ABCDE")
     with pytest.raises(tasks.ScorerRaised, match="is not offered"):
         tasks.right(of, attack)
     assert graded(attack, of).reason == "scorer_raised" and not witness.exists()
-    assert f"{task} is not offered: its scorer" in refused("data", "gym", task, "--out", tmp_path / "gym")
+    assert main(["data", "gym", task, "--out", str(tmp_path / "gym")]) == 2
+    assert f"{task} is not offered: its scorer" in capsys.readouterr().err
 
 
 @with_library
@@ -290,9 +291,10 @@ def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys)
         (["chain_sum", *ONE_DIGIT, "--train", "500"], ["questions that can be used", "repeated", "--train"]),
     ],
 )
-def test_what_cannot_be_drawn_is_one_line(tmp_path, refused, words, parts):
-    said = refused("data", "gym", *words, "--out", tmp_path / "gym")
-    assert all(part in said for part in parts), said
+def test_what_cannot_be_drawn_is_one_line(tmp_path, capsys, words, parts):
+    assert main(["data", "gym", *words, "--out", str(tmp_path / "gym")]) == 2
+    said = capsys.readouterr().err
+    assert all(part in said for part in parts) and said.strip().count("\n") == 0, said
     assert not (tmp_path / "gym").exists()
 
 
@@ -311,13 +313,13 @@ def test_a_mixture_of_tasks_and_of_difficulties(tmp_path):
 
 
 @with_library
-def test_a_task_that_takes_any_text_is_refused(tmp_path, refused, monkeypatch):
+def test_a_task_that_takes_any_text_is_refused(tmp_path, capsys, monkeypatch):
     """The library's own scorer of game_of_life_halting; what draws its questions needs a package that is not here."""
     scorer = tasks.library().factory.DATASETS["game_of_life_halting"][0].score_answer
     monkeypatch.setattr(tasks.library().factory.DATASETS["gcd"][0], "score_answer", scorer)
     tasks._scorer.cache_clear()
-    said = refused("data", "gym", "gcd", "--out", tmp_path / "gym")
-    assert "50 were drawn; left out: 50 (100%) whose scorer accepts any text" in said
+    assert main(["data", "gym", "gcd", "--out", str(tmp_path / "gym")]) == 2
+    assert "50 were drawn; left out: 50 (100%) whose scorer accepts any text" in capsys.readouterr().err
     tasks._scorer.cache_clear()
 
 
