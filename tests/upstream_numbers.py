@@ -97,7 +97,9 @@ def rollouts(count: int, name: str):
                 action_log_probs=numbers(0.3) - 3,
                 base_action_log_probs=numbers(0.3) - 3,
                 rollout_log_probs=numbers(0.3) - 3,
+                values=numbers(1.0),
                 advantages=numbers(1.0),
+                kl=numbers(0.1),
                 rewards=torch.tensor([reward]),
                 scores=torch.tensor([reward]),
                 response_length=torch.tensor([length]),
@@ -199,6 +201,7 @@ def train(name: str, flags: str, model: Path) -> dict:
         if args.train.dynamic_batch_enable:
             experiences = balance_experiences(experiences, args)
         for experience in experiences:
+            experience.kl = experience.values = None
             trainer.replay_buffer.append(experience)
         status = trainer.ppo_train(args.algo.kl.init_coef)
         found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}
