@@ -11,16 +11,27 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
-from released import copy_release
+import pytest
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
 SITE = f"lib/python3.{sys.version_info.minor}/site-packages"
 UV = f"{sys.prefix}/bin/uv"
+
+
+def copy_release(root: Path) -> Path:
+    try:
+        installed = distribution("openrlhf").locate_file("openrlhf")
+    except PackageNotFoundError:
+        pytest.skip("openrlhf is not installed: bash examples/scripts/setup_env.sh cpu")
+    shutil.copytree(installed, root / "openrlhf", ignore=shutil.ignore_patterns("__pycache__"))
+    patching.revert(root)
+    return root
+
 
 # Installing a checkout needs a build backend; the real one is not in the folder of wheels.
 BACKEND = """

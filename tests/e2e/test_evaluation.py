@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from every import every
-from letters import letters
+from tiny_models import letters
 
 from real_openrlhf.runs.provenance import CODE
 

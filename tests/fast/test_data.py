@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from letters import letters
+from tiny_models import letters
 
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from letters import letters
+from tiny_models import letters
 
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import untrusted_text as untrusted
-from letters import Numbers
-from run_args import run_args
+from plans import run_args
+from tiny_models import Numbers
 
 from real_openrlhf.answers import kept, page
 from real_openrlhf.cli import main

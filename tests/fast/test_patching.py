@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from released import copy_release
+from small_world import copy_release
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.errors import UserError

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from letters import Numbers
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
+from tiny_models import Numbers
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker

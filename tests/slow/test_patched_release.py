@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from released import copy_release
+from small_world import copy_release
 
 from real_openrlhf import patching
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from invented_runs import write_run
 from packaging.requirements import Requirement
-from released import copy_release
+from small_world import copy_release
 
 from real_openrlhf import __version__, cli, patching
 
