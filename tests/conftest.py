@@ -65,6 +65,20 @@ def pytest_xdist_make_scheduler(config, log):
     return ByGroup(config, log)
 
 
+@pytest.fixture
+def refused(capsys):
+    """refused(words, ...) -> the one line with which the command refuses them, with exit code 2."""
+    from real_openrlhf.cli import main
+
+    def line(*words) -> str:
+        capsys.readouterr()
+        code, said = main(list(map(str, words))), capsys.readouterr()
+        assert (code, said.out, said.err.count("\n")) == (2, "", 1), said
+        return said.err
+
+    return line
+
+
 @pytest.fixture(scope="session")
 def start_ranks():
     """start_ranks(count, module) -> Ranks that run functions of a module in tests/; the same ones when asked again."""
@@ -78,6 +92,11 @@ def start_ranks():
     yield start
     for ranks in started.values():
         ranks.close()
+
+
+@pytest.fixture(scope="session")
+def toy_ranks(start_ranks):
+    return start_ranks(2, "toy_trainer")
 
 
 @pytest.fixture(scope="session")

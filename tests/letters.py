@@ -24,3 +24,10 @@ def letters(words: Iterable[str] = tuple(map(chr, range(32, 127)))) -> PreTraine
         extra_special_tokens=["<user>", "<bot>"],
         chat_template="{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}<bot>",
     )
+
+
+class Numbers:
+    """A tokenizer whose words are the tokens' numbers."""
+
+    def decode(self, tokens, skip_special_tokens):
+        return " ".join(map(str, tokens.tolist()))

@@ -7,15 +7,13 @@ from pathlib import Path
 from unittest import mock
 
 from deepspeed import comm
-from zero_jobs import Case, fill, points_of, policy_actor
+from zero_jobs import filled, points_of
 
 
 def trained(**case) -> dict:
     """(loss, gradient norm) of each optimizer step, and of these steps: how often the model ran forward and backward
     and its head was gathered, and by how many MB the memory of this rank rose at its peak."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     engine = policy.actor.model
     head = engine.module.get_output_embeddings()
     own_part = getattr(head, "base_layer", head).weight.ds_tensor.data_ptr()

@@ -1,10 +1,10 @@
 """Each objective's loss of one prompt, straight from its formula: loops and exponentials, no care for overflow.
 
-A function gets the scores of positives and negatives, all valid (score, label, reward), settings, and a zero tensor.
+Such a function gets the scores of positives and negatives, all valid (score, label, reward), settings, and a zero.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from torch import Tensor, exp, log
 
@@ -107,3 +107,23 @@ def naive_group_loss(
     pos = [s for s, label, _ in rows if label == 1]
     neg = [s for s, label, _ in rows if label in (0, -2)]
     return zero + NAIVE[settings.name](pos, neg, rows, settings, zero), len(rows)
+
+
+def naive_losses(settings: ObjectiveSettings, rows: Iterable[int], groups, *columns) -> tuple[list[Tensor], int]:
+    """Each prompt's loss, and how many rollouts count, of these rows of the columns: scores, labels and values."""
+    members: dict = {}
+    for row in rows:
+        members.setdefault(groups[row], []).append(row)
+    found = [naive_group_loss(settings, *([one[row] for row in own] for one in columns)) for own in members.values()]
+    return [loss for loss, _ in found], sum(counted for _, counted in found)
+
+
+def naive_score(kind: str, new: Tensor, old: Tensor, ref: Tensor | None = None) -> Tensor:
+    """A rollout's score from the log-probabilities of its action tokens."""
+    tokens = {
+        "log_ratio_old": lambda: new - old,
+        "log_ratio_ref": lambda: new - ref,
+        "log_prob": lambda: new,
+        "ratio_old": lambda: exp(new - old),
+    }[kind.removeprefix("sum_")]()
+    return tokens.sum() / (1 if kind.startswith("sum_") else max(len(tokens), 1))

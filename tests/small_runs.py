@@ -1,4 +1,4 @@
-"""Flags of runs that several tests make or kill, and the folder that a kill leaves."""
+"""Flags of runs that several tests make or kill, the folder that a kill leaves, and a file that a disk has changed."""
 
 import json
 import shutil
@@ -27,3 +27,10 @@ def as_killed(folder: Path, before: str = "") -> None:
     run_folder.write(folder, record | {"status": "running", "finished": None})
     (folder / ".finished").unlink()
     assert "died after step 4" in run_folder.read(folder)["reason"]
+
+
+def flip(path: Path) -> None:
+    """One bit of the file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)

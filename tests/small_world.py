@@ -11,8 +11,10 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import distribution, version
+from importlib.metadata import version
 from pathlib import Path
+
+from released import copy_release
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 
@@ -146,9 +148,7 @@ def make(base: Path) -> World:
     release, wheels, repository, shims = (base / name for name in ("release", "wheels", "repository", "shims"))
     for folder in (release, wheels, repository / "requirements", shims):
         folder.mkdir(parents=True)
-    skip = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(distribution("openrlhf").locate_file("openrlhf"), release / "openrlhf", ignore=skip)
-    patching.revert(release)
+    copy_release(release)
     package = {str(p.relative_to(release)): p.read_bytes() for p in release.rglob("*") if p.is_file()}
     make_wheel(wheels, "openrlhf", OPENRLHF_VERSION, package)
     make_wheel(wheels, "torch", "2.13.0+cpu", {"torch/__init__.py": b""})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
-from naive import naive_group_loss
+from naive import naive_losses, naive_score
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, weightless
@@ -214,7 +214,7 @@ class Trainer:
             scores += KNOWN_AT_OLD[self.settings.score]
         for wave in step.waves:
             self.train_wave(step, wave, scores)
-        loss = self.weigh(step, scores, torch.arange(len(scores))).loss
+        loss = step.weigh(self.settings, scores, torch.arange(len(scores))).loss
         return {"rows": rollouts, "parameters": before, "loss": loss, "gradients": self.descend()}
 
     def train_wave(self, step: RankStep, wave: RankWave, scores: torch.Tensor) -> None:
@@ -225,7 +225,7 @@ class Trainer:
             constraint = self.exchange(step, wave, passes, scores)
         weights = torch.zeros_like(scores)
         rows = torch.arange(len(scores)) if step.scores_known else wave.rows
-        weights[rows] = self.weigh(step, scores, rows).weights
+        weights[rows] = step.weigh(self.settings, scores, rows).weights
         for number, batch in enumerate(wave.micro_batches):
             one = self.forward(batch) if step.scores_known or wave.score_first else passes[number]
             self.objective(step, one, weights, constraint).backward()
@@ -246,9 +246,6 @@ class Trainer:
         shared, kl = share_scores(own, torch.searchsorted(wave.rows, rows), len(wave.rows), kl)
         scores[wave.rows] = shared
         return kl_hinge_coef(float(kl), self.case.disco_kl_coef) if step.step_wide else 0.0
-
-    def weigh(self, step: RankStep, scores: torch.Tensor, rows: torch.Tensor):
-        return step.weigh(self.settings, scores, rows)
 
     def objective(self, step: RankStep, one: Pass, weights: torch.Tensor, constraint: float) -> torch.Tensor:
         own = torch.zeros(len(one.scores), dtype=torch.float64)
@@ -317,33 +314,14 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
     settings = ObjectiveSettings(**case.settings)
     new = toy.log_probs(list(range(len(case.groups))), parameters)
     zero = sum(weight.sum() for weight in parameters) * 0
-    scores = {}
-    for row in record["rows"]:
-        kind = settings.score.removeprefix("sum_")
-        tokens = []
-        for t in case.actions(row):
-            tokens.append(
-                {
-                    "log_ratio_old": new[row, t] - toy.old[row, t],
-                    "log_ratio_ref": new[row, t] - toy.ref[row, t],
-                    "log_prob": new[row, t],
-                    "ratio_old": torch.exp(new[row, t] - toy.old[row, t]),
-                }[kind]
-            )
-        scores[row] = sum(tokens, zero) / (1 if kind != settings.score else max(len(tokens), 1))
-
-    members = {}
-    for row in record["rows"]:
-        members.setdefault(case.groups[row], []).append(row)
-    losses, valid = [], 0
-    for rows in members.values():
-        values = [case.values[row] for row in rows] if case.values else None
-        columns = [scores[row] for row in rows], [case.labels[row] for row in rows], values
-        loss, counted = naive_group_loss(settings, *columns)
-        losses.append(loss)
-        valid += counted
+    scores = {
+        row: naive_score(settings.score, *(table[row, case.actions(row)] for table in (new, toy.old, toy.ref)))
+        for row in record["rows"]
+    }
+    columns = (scores, case.labels, case.values) if case.values else (scores, case.labels)
+    losses, valid = naive_losses(settings, record["rows"], case.groups, *columns)
     by_rollout = case.settings.get("own", {}).get("reduction") == "mean"
-    loss = sum(losses, zero) / (max(valid, 1) if by_rollout else len(members))
+    loss = sum(losses, zero) / (max(valid, 1) if by_rollout else len(losses))
 
     gaps = [new[row, t] - toy.old[row, t] for row in record["rows"] for t in case.actions(row)]
     objective = loss

@@ -20,6 +20,7 @@ import types
 from pathlib import Path
 
 import torch
+from tiny_models import model_of
 
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 
@@ -211,22 +212,9 @@ def train(name: str, flags: str, model: Path) -> dict:
 
 
 def training() -> dict:
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
     with tempfile.TemporaryDirectory() as scratch:
         torch.distributed.init_process_group("gloo", f"file://{scratch}/ranks", rank=0, world_size=1)
-        torch.manual_seed(SEED)
-        model = Qwen2ForCausalLM(
-            Qwen2Config(
-                vocab_size=VOCABULARY,
-                hidden_size=16,
-                intermediate_size=32,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                num_key_value_heads=1,
-                max_position_embeddings=32,
-            )
-        )
+        model = model_of(vocab_size=VOCABULARY)
         model.save_pretrained(Path(scratch) / "model")
         found = {}
         for name, flags in RUNS.items():

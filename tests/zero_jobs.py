@@ -4,6 +4,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import deepspeed
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from host_waits import Waits, on_the_host
-from naive import naive_group_loss
+from naive import naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -324,22 +325,10 @@ class NaiveReal:
                 own[name].copy_(value)
         tokens = {position: self.log_probs(item) for position, item in items.items()}
         settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups)
-        kind = settings.score.removeprefix("sum_")
-        scores = {
-            position: {"log_prob": new, "log_ratio_old": new - before}[kind].sum()
-            / (1 if kind != settings.score else len(new))
-            for position, (new, before) in tokens.items()
-        }
-        labels, rewards, groups = labels_of(self.case), rewards_of(self.case), {}
-        for position in items:
-            groups.setdefault(groups_of(self.case)[position], []).append(position)
-        losses = [
-            naive_group_loss(
-                settings, *([column[position] for position in members] for column in (scores, labels, rewards))
-            )[0]
-            for members in groups.values()
-        ]
-        loss = sum(losses) / len(groups)
+        scores = {position: naive_score(settings.score, *pair) for position, pair in tokens.items()}
+        columns = scores, labels_of(self.case), rewards_of(self.case)
+        losses, _ = naive_losses(settings, items, groups_of(self.case), *columns)
+        loss = sum(losses) / len(losses)
         every = torch.cat([new - before for new, before in tokens.values()])
         objective = loss + self.case.kl_old_coef * (torch.exp(-every) - 1 + every).mean()
         gradients = torch.autograd.grad(objective, [own[name] for name in names], allow_unused=True)
@@ -361,20 +350,23 @@ class NaiveReal:
 # losses and gradient norms, whatever the ranks
 
 
-def curve(**case) -> list[tuple[float, float]]:
-    """(loss, gradient norm) of every optimizer step of OpenRLHF's own trainer, or of REAL's."""
+def filled(**case) -> tuple[Any, Case]:
+    """A policy actor with this rank's rollouts of the case."""
     case = Case(**case)
     policy = policy_actor(case)
     fill(policy, case)
-    return points_of(policy, case)
+    return policy, case
+
+
+def curve(**case) -> list[tuple[float, float]]:
+    """(loss, gradient norm) of every optimizer step of OpenRLHF's own trainer, or of REAL's."""
+    return points_of(*filled(**case))
 
 
 def trained(**case) -> dict:
     """`curve`, and the weights before and after it."""
-    case = Case(**case)
-    policy = policy_actor(case)
+    policy, case = filled(**case)
     before = weights_of(policy)
-    fill(policy, case)
     points = points_of(policy, case)
     return {"points": points, "before": before, "after": weights_of(policy)}
 
@@ -438,9 +430,7 @@ def fill(policy, case: Case) -> None:
 
 def prefetched(**case) -> list[float]:
     """Of each optimizer step: the share of modules that ran while ZeRO-3 knew their order, and so fetched ahead."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     known: list[list[bool]] = []
     enter, step = PartitionedParameterCoordinator.trace_prologue, policy.trainer.optimizer_step
 
@@ -460,17 +450,12 @@ def prefetched(**case) -> list[float]:
 
 def logged(**case) -> dict[str, float]:
     """What a rollout batch logs."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    fill(policy, case)
-    return policy.trainer.ppo_train(0.0)
+    return filled(**case)[0].trainer.ppo_train(0.0)
 
 
 def weighed(**case) -> dict:
     """The scores and weights that the controller can ask for after a rollout batch, once, and what was logged."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     logged = policy.trainer.ppo_train(0.0)
     tables = [table.tolist() for table in policy.call_trainer("take_tables")]
     return {"tables": tables, "logged": logged, "later": policy.call_trainer("take_tables")}
@@ -478,9 +463,7 @@ def weighed(**case) -> dict:
 
 def logged_ratios(**case) -> dict:
     """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     tokens = {0.0: 0, 1.0: 0}
     for item in policy.trainer.replay_buffer.items:
         item.action_log_probs = item.action_log_probs + dist.get_rank()
@@ -505,9 +488,7 @@ def repeated_gradient(count: int, **case) -> torch.Tensor:
 
 def gap_to_sampler(shifts: list[float], **case) -> dict:
     """What a step logs of a sampler that is off by a constant on each rank, and how it ends."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     said, items = [], policy.trainer.replay_buffer.items
     policy.trainer.mismatch.say = said.append
     for item in items:
@@ -529,9 +510,7 @@ def gap_to_sampler(shifts: list[float], **case) -> dict:
 
 def host_waits(**case) -> dict[str, int]:
     """Waits of a batch's training: in the trainer's own code, by its fetches, and inside DeepSpeed."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     trainer, strategy, engine = policy.trainer, policy.strategy, policy.actor.model
     waits, fetches, batches = Waits(), [], []
     engine_backward = engine.backward

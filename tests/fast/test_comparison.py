@@ -5,11 +5,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from invented_runs import write_lines, write_run
 
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.errors import UserError
-from real_openrlhf.report import campaign
+from real_openrlhf.report import campaign, maps
 from real_openrlhf.report.campaign import ABOUT, RUNS
 from real_openrlhf.training import command as train_command
 
@@ -67,11 +68,8 @@ def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
 
 
 def record(folder, **changes):
-    folder.mkdir(parents=True)
-    flags = {"--train.max_steps": 4, "--train.run_dir": str(folder)}
-    about = {"recipe": "cpu", "algo": "real", "seed": 1, "status": "finished", "tree": "1" * 40}
-    (folder / "run.json").write_text(json.dumps({**about, "flags": flags, **changes}))
-    return folder
+    flags = {"--train.max_steps": 4, "--train.run_dir": str(folder), **changes.pop("flags", {})}
+    return write_run(folder.parent, flags=flags, **{"name": folder.name, "tree": "1" * 40, **changes})
 
 
 def test_finished_runs_are_not_run_again(tmp_path):
@@ -91,11 +89,6 @@ def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
             command.refuse_other_flags(tmp_path / "real-s1", other)
 
 
-def logged(folder, *lines):
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return folder
-
-
 def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = []
@@ -105,7 +98,7 @@ def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_mac
         about["flags"] |= {"--actor.adam.lr": rate, "--algo.kl.estimator": "1.0", "--empty": "", "--none": None}
         (run / "run.json").write_text(json.dumps(about))
         eval_line = {"phase": "eval", "step": 0, "eval_x_pass1": 1e-300}
-        runs.append(logged(run, eval_line, {"phase": "train", "step": 1, "time": 1.5, "loss": rate / 3}))
+        runs.append(write_lines(run, [eval_line, {"phase": "train", "step": 1, "time": 1.5, "loss": rate / 3}]))
     (runs[0] / "model").mkdir()
     publish(runs, tmp_path / "shared")
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [
@@ -136,11 +129,11 @@ def logged_in(folder, name: str) -> list[dict]:
 
 def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
     line = {"phase": "train", "step": 1, "x": 0.5}
-    one, two = (logged(record(tmp_path / "runs" / name), line) for name in ("real-s1", "real-s2"))
+    one, two = (write_lines(record(tmp_path / "runs" / name), [line]) for name in ("real-s1", "real-s2"))
     publish([one], tmp_path / "shared")
     publish([one, two], tmp_path / "shared")
     before = {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
-    logged(one, line | {"x": 0.25})
+    write_lines(one, [line | {"x": 0.25}])
     for runs in ([one, two], [two]):
         with pytest.raises(UserError, match="real-s1/metrics.jsonl: published runs are never overwritten|other runs"):
             publish(runs, tmp_path / "shared")
@@ -151,13 +144,12 @@ def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
 
 
 def test_a_compact_campaign_has_what_results_and_maps_read(tmp_path):
-    from real_openrlhf.report import maps
-
     read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_pos", "real/weight_neg", "ppo_kl"]
     read += ["real/score_abs_max", "actor_grad_norm", "update/ratio_max"]
     read += [key for key, _ in maps.COLUMNS.values()]
     line = dict.fromkeys([*read, "ratio/pos/low/share", "timing/generation", "update/rollouts_crc"], 0.123456789)
-    run = logged(record(tmp_path / "runs" / "real-s1"), {"phase": "train", "step": 1, "time": 1.5, **line})
+    logged = [{"phase": "train", "step": 1, "time": 1.5, **line}]
+    run = write_lines(record(tmp_path / "runs" / "real-s1"), logged)
     publish([run], tmp_path / "shared", compact=True)
     (kept,) = logged_in(tmp_path / "shared", run.name)
     assert kept == {"phase": "train", "step": 1, **dict.fromkeys(read, 0.123456789)}

@@ -320,13 +320,11 @@ def test_the_hub_path_reads_a_data_set(tmp_path, monkeypatch):
         ("useless.jsonl", '{"problem": "p", "answer": ""}', "1 no gold answer"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, capsys, name, content, message):
+def test_bad_input_is_one_line(tmp_path, refused, name, content, message):
     if content is not None:
         (tmp_path / name).write_text(content)
     out = tmp_path / "out" / "o.jsonl"
-    assert main(["data", str(tmp_path / name), "--out", str(out)]) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error and "\n" not in error and not out.exists()
+    assert message in refused("data", tmp_path / name, "--out", out) and not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -337,15 +335,14 @@ def test_bad_input_is_one_line(tmp_path, capsys, name, content, message):
         ("x.jsonl", "out", "must end in .jsonl"),
     ],
 )
-def test_places_that_would_do_harm(tmp_path, capsys, what, out, message):
+def test_places_that_would_do_harm(tmp_path, refused, what, out, message):
     source = write_rows(tmp_path / "x.jsonl", ROWS)
     before = source.read_bytes()
-    assert main(["data", str(tmp_path / what), "--out", str(tmp_path / out)]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused("data", tmp_path / what, "--out", tmp_path / out)
     assert source.read_bytes() == before and list(tmp_path.iterdir()) == [source]
 
 
-def test_no_hub_is_one_line(tmp_path, capsys):
-    assert main(["data", "deepscaler", "--out", str(tmp_path / "o.jsonl")]) == 2
-    assert "cannot load agentica-org/DeepScaleR-Preview-Dataset from the hub" in capsys.readouterr().err
+def test_no_hub_is_one_line(tmp_path, refused):
+    said = refused("data", "deepscaler", "--out", tmp_path / "o.jsonl")
+    assert "cannot load agentica-org/DeepScaleR-Preview-Dataset from the hub" in said
     assert not list(tmp_path.iterdir())

@@ -16,11 +16,6 @@ quick = settings(
 )
 
 
-@pytest.fixture(scope="module")
-def two_ranks(start_ranks):
-    return start_ranks(2, "toy_trainer")
-
-
 @quick
 @given(lab.cases())
 def test_one_rank(case):
@@ -29,8 +24,16 @@ def test_one_rank(case):
 
 @quick
 @given(case=lab.cases())
-def test_two_ranks(two_ranks, case):
-    lab.assert_exact(case, two_ranks("train", case))
+def test_two_ranks(toy_ranks, case):
+    lab.assert_exact(case, toy_ranks("train", case))
+
+
+@quick
+@given(case=lab.cases())
+def test_two_ranks_without_rollouts_that_have_no_gradient(toy_ranks, case):
+    """In two epochs, with updates that train nothing on one rank or on all."""
+    case = replace(case, epochs=2, groups_per_step=1, kl_old_coef=0.0, disco_kl_coef=0.0, skip=True)
+    lab.assert_exact(case, toy_ranks("train", case))
 
 
 CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3), {"name": "real"}, size=1, epochs=2)
@@ -50,15 +53,15 @@ def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_firs
     assert [wave.score_first for wave in later.waves] == [score_first]
 
 
-def test_every_rank_knows_every_score(two_ranks):
+def test_every_rank_knows_every_score(toy_ranks):
     third = float(torch.tensor(1 / 3))
     for tables in ([([2], [0.25]), ([1, 0], [-0.5, 1 / 3])], [([], []), ([0, 2, 1], [1 / 3, 0.25, -0.5])]):
-        for scores, total in two_ranks("share", tables):
+        for scores, total in toy_ranks("share", tables):
             assert scores == [third, -0.5, 0.25]
             assert total == 2
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_broken_score_on_one_rank_is_known_on_both(two_ranks, bad):
-    for scores, _ in two_ranks("share", [([0], [0.1]), ([1], [bad])]):
+def test_a_broken_score_on_one_rank_is_known_on_both(toy_ranks, bad):
+    for scores, _ in toy_ranks("share", [([0], [0.1]), ([1], [bad])]):
         assert not torch.tensor(scores).isfinite().all()

@@ -141,12 +141,8 @@ def bf16_is_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_packed_padded_and_one_by_one_in_float64(name):
+def test_packed_padded_and_one_by_one(name):
     assert max(max(found) for found in errors(name, torch.float64)) < 1e-12
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_and_in_bf16(name):
     bf16_is_explained(name)
 
 

@@ -102,7 +102,7 @@ def test_shares_add_up(weights, questions, shares):
     assert gym._shares([gym.Part("gcd", {}, weight) for weight in weights], questions) == shares
 
 
-def test_without_the_package_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
+def test_without_the_package_one_line_says_what_to_install(monkeypatch, refused, tmp_path):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "reasoning_gym" else find(name))
     tasks.library.cache_clear()
@@ -110,9 +110,8 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch, capsys, 
     rows.write_text(json.dumps({"response": r"\boxed{1}", "label": label("gcd", "1")}) + "\n")
     data, grade = ["data", "gym", "gcd", "--out"], ["grade", "--grader", "gym", "--input", str(rows), "--output"]
     for words in (data, grade):
-        assert main([*words, str(tmp_path / "out")]) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1 and "reasoning_gym is not installed" in said and "setup_env.sh cpu" in said
+        said = refused(*words, tmp_path / "out")
+        assert "reasoning_gym is not installed" in said and "setup_env.sh cpu" in said
     tasks.library.cache_clear()
 
 

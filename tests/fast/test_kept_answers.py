@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import untrusted_text as untrusted
+from letters import Numbers
+from run_args import run_args
 
 from real_openrlhf.answers import kept, page
 from real_openrlhf.cli import main
@@ -17,23 +19,12 @@ from real_openrlhf.terminal import OBEYED
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
 
-class Tokenizer:
-    def decode(self, tokens, skip_special_tokens):
-        return " ".join(map(str, tokens.tolist()))
+def keeper(folder, count=2) -> GroupKeeper:
+    return GroupKeeper(with_groups(folder, count), Numbers())
 
 
-def keeper(folder, count=2, group_size=2) -> GroupKeeper:
-    return GroupKeeper(with_groups(folder, count, group_size), Tokenizer())
-
-
-def with_groups(folder, count=2, group_size=2) -> SimpleNamespace:
-    real = SimpleNamespace(label_threshold=None, uniform_groups="drop", objective="real", labels=None)
-    return SimpleNamespace(
-        algo=SimpleNamespace(real=real),
-        train=SimpleNamespace(run_dir=str(folder), keep_groups=count, hopeless_steps=20, hopeless="fail"),
-        actor=SimpleNamespace(policy_loss_type="real"),
-        rollout=SimpleNamespace(n_samples_per_prompt=group_size),
-    )
+def with_groups(folder, count=2) -> SimpleNamespace:
+    return run_args(folder, group_size=2, keep_groups=count)
 
 
 def run_log(folder) -> run_log_module.RunLog:
@@ -108,7 +99,7 @@ class Generator:
     """As OpenRLHF's samples generator: it answers in another order each time."""
 
     def __init__(self, args) -> None:
-        self.args, self.tokenizer, self.drawn = args, Tokenizer(), 0
+        self.args, self.tokenizer, self.drawn = args, Numbers(), 0
 
     def generate_eval_samples(self, **named) -> list:
         self.drawn += 1
@@ -229,16 +220,11 @@ def test_show_prints_held_out_answers_of_start_middle_and_end(run, capsys):
     assert "held out 4 " in shown(capsys, run, "--eval", "--step", 4)
 
 
-def refused(capsys, *words) -> str:
-    assert main(["show", *map(str, words)]) == 2
-    return capsys.readouterr().err
-
-
-def test_show_says_what_there_is(run, tmp_path, capsys):
-    assert "no groups of that step. Kept: groups of steps 1, 2, 3, 7;" in refused(capsys, run, "--step", 4)
-    assert "of steps 0, 3, 4, 7." in refused(capsys, run, "--step", 1, "--eval")
+def test_show_says_what_there_is(run, tmp_path, refused):
+    assert "no groups of that step. Kept: groups of steps 1, 2, 3, 7;" in refused("show", run, "--step", 4)
+    assert "of steps 0, 3, 4, 7." in refused("show", run, "--step", 1, "--eval")
     for folder in (tmp_path, tmp_path / "none"):
-        assert f"{folder} has no answers: {ROLLOUTS} is missing" in refused(capsys, folder)
+        assert f"{folder} has no answers: {ROLLOUTS} is missing" in refused("show", folder)
 
 
 WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '

@@ -47,10 +47,25 @@ def plain(model, inputs, labels):
     return torch.stack([picked, -(log_probs.exp() * log_probs).sum(-1)], -1)
 
 
-def logit_free(model, inputs, labels, rounded=False, say=lambda line: None):
-    inputs = dict(inputs)
-    head = LogitFreeHead(model, TEMPERATURE, rounded, say)
-    return head.scoring(model, labels, True)(inputs.pop("input_ids"), **inputs)["logits"]
+def through(head: LogitFreeHead):
+    """The function `solve` takes, of this head."""
+
+    def scored(model, inputs, labels):
+        inputs = dict(inputs)
+        return head.scoring(model, labels, True)(inputs.pop("input_ids"), **inputs)["logits"]
+
+    return scored
+
+
+def logit_free(model, inputs, labels, rounded=False):
+    return through(LogitFreeHead(model, TEMPERATURE, rounded, lambda line: None))(model, inputs, labels)
+
+
+def head_of(model, shares=False, head_dtype="fp32") -> LogitFreeHead:
+    actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
+    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype, share_prompts=shares)
+    attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lambda line: None))
+    return actor.logit_free
 
 
 def solve(function, model) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -134,16 +149,8 @@ def test_rounded_logits_are_the_models_own_in_bf16(name):
 @pytest.mark.parametrize("head_dtype, rounded", [(None, True), ("model", True), ("fp32", False)])
 def test_logits_are_rounded_as_the_models_unless_asked_otherwise(head_dtype, rounded):
     model = MODELS["untied"]().to(torch.bfloat16)
-    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype, share_prompts=False)
-    actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
-    attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lambda line: None))
-
-    def attached(model, inputs, labels):
-        inputs = dict(inputs)
-        return actor.logit_free.scoring(model, labels, True)(inputs.pop("input_ids"), **inputs)["logits"]
-
     expected = solve(functools.partial(logit_free, rounded=rounded), model)[0]
-    assert solve(attached, model)[0].equal(expected)
+    assert solve(through(head_of(model, head_dtype=head_dtype)), model)[0].equal(expected)
 
 
 def test_the_first_batch_is_checked_and_no_other():
@@ -221,13 +228,6 @@ SHARING = {
 }
 tokens = st.lists(st.integers(3, 5), min_size=1, max_size=6)
 groups = st.lists(st.tuples(tokens, st.lists(tokens, min_size=1, max_size=4)), min_size=1, max_size=3)
-
-
-def head_of(model, shares: bool):
-    actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
-    ds = SimpleNamespace(logit_free=True, head_dtype="fp32", share_prompts=shares)
-    attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lambda line: None))
-    return actor.logit_free
 
 
 def micro_batch(drawn, side: str) -> tuple[torch.Tensor, torch.Tensor]:

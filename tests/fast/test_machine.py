@@ -5,12 +5,11 @@ import os
 import shutil
 
 import pytest
-from plans import plan
+from plans import ON_GPUS, plan
 
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError
 from real_openrlhf.probe import ProbeFailed
-from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
 from real_openrlhf.training.tasks import smollm2
@@ -110,8 +109,6 @@ def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
 
 
 # What a dry run says of attention and optimizer, and what is missing for them
-
-ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 
 
 @pytest.mark.parametrize("recipe", [*ON_GPUS, "cpu-like-gpu"])

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from released import copy_release
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.errors import UserError
@@ -380,25 +380,16 @@ def test_a_worker_checks_the_package_that_it_imports(world, site, tmp_path):
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
     """A copy of the installed OpenRLHF, taken back to the release."""
-    try:
-        installed = distribution("openrlhf")
-    except PackageNotFoundError:
-        pytest.skip("openrlhf is not installed: bash examples/scripts/setup_env.sh cpu")
-    root = tmp_path_factory.mktemp("release")
-    shutil.copytree(
-        Path(installed.locate_file("openrlhf")), root / "openrlhf", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    patching.revert(root)
-    return installed, root
+    return copy_release(tmp_path_factory.mktemp("release"))
 
 
 def test_the_real_series_gives_what_git_gives_and_reverts(release, tmp_path):
     root = tmp_path / "ours"
-    shutil.copytree(release[1], root)
+    shutil.copytree(release, root)
     before = tree(root)
     patching.apply(root)
     theirs = tmp_path / "git"
-    shutil.copytree(release[1], theirs)
+    shutil.copytree(release, theirs)
     git(theirs, "init", "-q")
     git(theirs, "add", "-A")
     git(theirs, "commit", "-qm", "release")
@@ -417,7 +408,7 @@ def test_the_real_files_json_is_the_one_that_its_script_writes(release, tmp_path
     shutil.copytree(REPOSITORY / "real_openrlhf", tmp_path / "real_openrlhf", ignore=shutil.ignore_patterns("*.pyc"))
     shutil.copytree(series.folder, tmp_path / "patches" / series.name)
     (tmp_path / "patches" / series.name / "files.json").unlink()
-    record(release[1], tmp_path)
+    record(release, tmp_path)
     assert (tmp_path / "patches" / series.name / "files.json").read_text() == (
         series.folder / "files.json"
     ).read_text()

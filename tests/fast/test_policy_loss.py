@@ -1,10 +1,10 @@
-"""real_policy_loss for any trainer, the surrogate, and the KL terms, against formulas written out here."""
+"""real_policy_loss for any trainer, losses of weighted tokens, and the KL terms, against formulas written out here."""
 
 import math
 
 import pytest
 import torch
-from naive import naive_group_loss
+from naive import naive_losses, naive_score
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm.metrics import GROUP_METRICS, token_gradients
@@ -30,12 +30,10 @@ def batch():
 
 def paper(new, old, lengths, rewards, groups, tau=0.5, drop=True):
     """Eq. REAL, mean over prompts, in loops."""
-    settings, losses = ObjectiveSettings("real", tau, "drop" if drop else "keep"), []
-    for group in set(groups):
-        rows = [row for row, other in enumerate(groups) if other == group]
-        scores = [sum(new[r, t] - old[r, t] for t in range(lengths[r])) / lengths[r] for r in rows]
-        labels = [-1 if math.isnan(rewards[row]) else rewards[row] for row in rows]
-        losses.append(naive_group_loss(settings, scores, labels)[0])
+    scores = [naive_score("log_ratio_old", new[row, :count], old[row, :count]) for row, count in enumerate(lengths)]
+    labels = [-1 if math.isnan(reward) else reward for reward in rewards]
+    settings = ObjectiveSettings("real", tau, "drop" if drop else "keep")
+    losses, _ = naive_losses(settings, range(len(groups)), groups, scores, labels)
     return sum(losses) / len(losses)
 
 

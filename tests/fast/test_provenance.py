@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from invented_runs import write_run
 
 from real_openrlhf.comparison.publish import publish
 from real_openrlhf.errors import UserError
@@ -113,12 +114,8 @@ DIRTY = {**COMMITTED, "code_version": "1b2c3d4-dirty"}
     ],
 )
 def test_a_run_of_code_that_nobody_has_is_not_published(tmp_path, said, why):
-    runs = []
-    for name, record in (("a", COMMITTED), ("b", said)):
-        runs.append(tmp_path / "runs" / name)
-        runs[-1].mkdir(parents=True)
-        (runs[-1] / "run.json").write_text(json.dumps(record))
-        (runs[-1] / "metrics.jsonl").write_text('{"phase": "train", "step": 1, "loss": 0.5}\n')
+    records = {"a": COMMITTED, "b": {"tree": None, **said}}
+    runs = [write_run(tmp_path / "runs", name=name, **record) for name, record in records.items()]
     with pytest.raises(UserError, match=f"runs/b {why}.*Commit the changes"):
         publish(runs, tmp_path / "published")
     assert not (tmp_path / "published").exists()

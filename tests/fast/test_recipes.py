@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from plans import plan
+from plans import ON_GPUS, plan
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -16,7 +16,6 @@ NAMES = """
     real real_bce real_no_anchor real_constant real_balanced grpo dapo gspo cispo reinforce trpa disco_logl
     disco_lratio
 """.split()
-ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
 
@@ -93,10 +92,6 @@ def test_trpa_and_disco_have_the_losses_of_their_own_code():
         assert values("qwen7b", "--algo.real.tau", algo) == [tau]
         assert values("qwen7b", "--algo.real.disco_kl_coef", algo) == [1000]
         assert values("qwen7b", "--algo.real.disco_kl_delta", algo) == [1e-4]
-
-
-def test_a_reference_model_is_there_for_those_that_need_one():
-    assert {algo for algo in ALGORITHMS if plan("qwen7b", algo).needs_reference} == {"grpo", "trpa"}
 
 
 METHOD_FLAGS = (

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from small_runs import flip
 
 from real_openrlhf import whole_folders
 from real_openrlhf.errors import UserError
@@ -162,12 +163,6 @@ def test_a_published_folder_is_whole_and_its_draft_is_gone(tmp_path):
     assert whole_folders.damage(place) is None
     assert whole_folders.names(place) == ["a.bin", "deep/b.bin", "empty"]
     assert list((tmp_path / ".writing").iterdir()) == []
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 DAMAGES = {

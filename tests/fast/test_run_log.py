@@ -6,24 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from run_args import run_args
 
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter, HopelessRunError
 from real_openrlhf.hooks.controller.run_log import RunLog
 
 
-def settings(folder, group_size=4, threshold=None) -> SimpleNamespace:
-    return SimpleNamespace(
-        algo=SimpleNamespace(
-            real=SimpleNamespace(label_threshold=threshold, uniform_groups="drop", objective="real", labels=None)
-        ),
-        train=SimpleNamespace(run_dir=str(folder), hopeless_steps=20, hopeless="fail"),
-        actor=SimpleNamespace(policy_loss_type="real"),
-        rollout=SimpleNamespace(n_samples_per_prompt=group_size),
-    )
-
-
 def run_log(folder, group_size=4, threshold=None) -> RunLog:
-    return RunLog(settings(folder, group_size, threshold))
+    return RunLog(run_args(folder, group_size, real={"label_threshold": threshold}))
 
 
 class Recorder:
@@ -88,7 +78,7 @@ def test_one_flat_line_a_step_in_the_order_of_logging(tmp_path):
 
 def test_it_stands_where_tensorboard_does_and_hands_everything_on(tmp_path):
     tensorboard = Recorder()
-    log = RunLog(settings(tmp_path), tensorboard)
+    log = RunLog(run_args(tmp_path), tensorboard)
     log.log_train(1, {"policy_loss": 1.0, "generated_samples": ["text", 1.0]})
     log.log_eval(1, {"eval_pass1": 0.5})
     log.close()
@@ -136,24 +126,8 @@ def test_an_evaluation_that_is_made_again_leaves_too(tmp_path):
     assert resumed(tmp_path, 4, evaluates=True) == list(EIGHT[:5])
 
 
-def test_a_line_that_a_kill_tore_leaves_and_one_that_was_torn_before_does_not_take_others_along(tmp_path):
-    log = written(tmp_path, *EIGHT[:5])
-    with log.path.open("a") as file:
-        file.write('{"phase": "tra')
-    assert resumed(tmp_path, 4) == list(EIGHT[:5])
-    assert (tmp_path / "metrics.discarded.jsonl").read_text() == '{"phase": "tra\n'
-
-
-def test_a_line_that_lacks_only_its_end_leaves_too(tmp_path):
-    """The next one would be written behind it."""
-    with written(tmp_path, *EIGHT[:4]).path.open("a") as file:
-        file.write('{"phase": "train", "step": 4, "time": 1.0}')
-    assert resumed(tmp_path, 4) == list(EIGHT[:4])
-
-
 def test_a_hopeless_run_is_told_and_ended_and_a_resume_counts_on(tmp_path):
-    args = settings(tmp_path)
-    args.train.hopeless_steps = 4
+    args = run_args(tmp_path, hopeless_steps=4)
     bad = {"rollout/truncated_rate": 1.0}
     log = RunLog(args)
     for step in (1, 2, 3):
@@ -216,16 +190,20 @@ def test_a_reward_function_cannot_rename_a_step(tmp_path):
     assert list(line)[:3] == ["phase", "step", "time"]
 
 
-@pytest.mark.parametrize("bad", ["[1]", "7", "null", '{"step": 1}', '{"phase": "train", "step": "2"}', "[" * 100_000])
+NO_LINES = ("[1]", "7", "null", '{"step": 1}', '{"phase": "train", "step": "2"}', "[" * 100_000)
+TORN = ('{"phase": "tra', '{"phase": "train", "step": 2, "time": 1.0}')  # behind which the next one would be written
+
+
+@pytest.mark.parametrize("bad", [*(f"{one}\n" for one in NO_LINES), *TORN])
 def test_a_resume_cuts_off_what_is_no_line_of_the_log(tmp_path, bad):
     log = run_log(tmp_path)
     log.log_train(1, {"loss": 1.0})
     log.log_train(2, {"loss": 1.0})
     good = (tmp_path / "metrics.jsonl").read_text()
-    (tmp_path / "metrics.jsonl").write_text(good + bad + "\n")
+    (tmp_path / "metrics.jsonl").write_text(good + bad)
     log.resume({"global_step": 2}, evaluates=True)
     assert (tmp_path / "metrics.jsonl").read_text() == good
-    assert (tmp_path / "metrics.discarded.jsonl").read_text() == bad + "\n"
+    assert (tmp_path / "metrics.discarded.jsonl").read_text() == bad.rstrip("\n") + "\n"
 
 
 # A run that cannot learn any more: what ends it, after how many steps, and what does not
@@ -239,14 +217,8 @@ HOPELESS = {
 }
 
 
-def hope(limit=4, loss="real", uniform="drop", hopeless="fail", labels=None) -> HopelessCounter:
-    return HopelessCounter(
-        SimpleNamespace(
-            train=SimpleNamespace(hopeless_steps=limit, hopeless=hopeless),
-            actor=SimpleNamespace(policy_loss_type=loss),
-            algo=SimpleNamespace(real=SimpleNamespace(uniform_groups=uniform, objective="real", labels=labels)),
-        )
-    )
+def hope(limit=4, hopeless="fail", loss="real", **real) -> HopelessCounter:
+    return HopelessCounter(run_args(loss=loss, real=real, hopeless_steps=limit, hopeless=hopeless))
 
 
 def test_a_step_that_trained_no_token_has_no_entropy_and_is_no_dead_policy():
@@ -286,9 +258,9 @@ def test_zero_is_never():
 
 def test_uniform_groups_that_are_trained_on_are_no_reason():
     bad = [FINE | HOPELESS["no prompt has right and wrong responses"]] * 9
-    assert ends_after(hope(uniform="keep"), bad)[0] is None
+    assert ends_after(hope(uniform_groups="keep"), bad)[0] is None
     assert ends_after(hope(labels="mine.py:rule"), bad)[0] is None  # its groups are not the verifier's
-    assert ends_after(hope(uniform="keep", loss="ppo"), bad)[0] == 4  # that flag is REAL's
+    assert ends_after(hope(uniform_groups="keep", loss="ppo"), bad)[0] == 4  # that flag is REAL's
 
 
 def test_different_reasons_do_not_add_up():

@@ -160,21 +160,20 @@ def test_prepared_files_prepare_to_themselves(prepared, name, tmp_path):
         assert out.read_bytes() == (prepared / f"{name}.jsonl").read_bytes()
 
 
-def write_aime(path, count):
-    path.write_text("".join(json.dumps({"problem": f"Problem {n}?", "answer": n}) + "\n" for n in range(count)))
+def write_aime(folder, golds):
+    rows = ({"problem": f"Problem {number}?", "answer": gold} for number, gold in enumerate(golds))
+    (folder / "aime24.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_another_number_of_rows_is_refused(tmp_path, capsys):
-    write_aime(tmp_path / "aime24.jsonl", 29)
-    assert main(["data", "aime24", "--source", str(tmp_path), "--out", str(tmp_path / "o.jsonl")]) == 2
-    error = capsys.readouterr().err
-    assert "aime24 has 30 problems in the paper's tables" in error and "has 29" in error and error.count("\n") == 1
+def test_another_number_of_rows_is_refused(tmp_path, refused):
+    write_aime(tmp_path, range(29))
+    error = refused("data", "aime24", "--source", tmp_path, "--out", tmp_path / "o.jsonl")
+    assert "aime24 has 30 problems in the paper's tables" in error and "has 29" in error
     assert not (tmp_path / "o.jsonl").exists()
 
 
 def test_a_row_without_gold_is_refused(tmp_path):
-    path = tmp_path / "aime24.jsonl"
-    path.write_text("".join(json.dumps({"problem": f"{n}?", "answer": n if n < 29 else ""}) + "\n" for n in range(30)))
+    write_aime(tmp_path, [*range(29), ""])
     with pytest.raises(UserError, match="row 29 of .* lacks its problem or gold"):
         read_benchmark("aime24", tmp_path)
 
@@ -184,10 +183,9 @@ def test_a_folder_without_the_benchmark_is_named(tmp_path):
         read_benchmark("aime24", tmp_path)
 
 
-def test_the_folder_option_wants_a_folder(tmp_path, capsys):
+def test_the_folder_option_wants_a_folder(tmp_path, refused):
     (tmp_path / "file").write_text("")
-    assert main(["data", "benchmarks", "--source", str(tmp_path), "--out", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert refused("data", "benchmarks", "--source", tmp_path, "--out", tmp_path / "file")
 
 
 def test_choosing():

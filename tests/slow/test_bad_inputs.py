@@ -18,8 +18,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from real_openrlhf.cli import main
-from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.reverse_task import ReverseTask
 
 ROWS = 64
 GOOD = {"prompt": "12=", "label": "21"}
@@ -199,18 +197,8 @@ REWARDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def good_model(tmp_path_factory) -> Path:
-    """Small, whole and random."""
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = tiny_model.make_tokenizer(ReverseTask)
-    tiny_model.make_model(ReverseTask, tokenizer, seed=0).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
-def world(good_model, monkeypatch):
+def world(random_model, monkeypatch):
     """A folder with good files, open to other users as pytest's own are not; no hub, no cluster, no cache."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -219,7 +207,7 @@ def world(good_model, monkeypatch):
             monkeypatch.setenv(variable, str(folder / where))
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-        shutil.copytree(good_model, folder / "model")
+        shutil.copytree(random_model, folder / "model")
         for path in (folder, folder / "model", *(folder / "model").iterdir()):
             path.chmod(0o755)
         (folder / "rows.jsonl").write_text((json.dumps(GOOD) + "\n") * ROWS)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from every import every
+from small_runs import flip
 
 from real_openrlhf import whole_folders
 
@@ -101,14 +102,6 @@ def longest(folder, tag):
 
 def truncate(path):
     os.truncate(path, path.stat().st_size - 1)
-
-
-def flip(path):
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
-        byte = file.read(1)[0]
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
 
 
 @pytest.mark.parametrize("harm", [truncate, flip, os.remove])

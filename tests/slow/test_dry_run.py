@@ -144,18 +144,6 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
     assert len(problems) == 10
 
 
-def test_a_users_own_objective_is_loaded_and_tried(capsys, tmp_path):
-    mine = tmp_path / "mine.py"
-    words = ("--recipe", "qwen7b", "--algo", "real", "--algo.real.objective", "mine.py:mine")
-    mine.write_text("def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n")
-    code, printed, problems = dry_run(capsys, *words)
-    assert (code, problems) == (0, [])
-    assert f"--algo.real.objective: real (recipe) -> {mine}:mine" in printed
-    mine.unlink()
-    _, _, (problem,) = dry_run(capsys, *words)
-    assert f"{mine} cannot be read (No such file or directory)" in problem
-
-
 def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
     text = "def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n"
     (tmp_path / "mine.py").write_text(text)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from letters import Numbers
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 
@@ -122,11 +123,6 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
     split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
 
 
-class Tokenizer:
-    def decode(self, tokens, skip_special_tokens):
-        return " ".join(map(str, tokens.tolist()))
-
-
 def test_a_rule_of_the_users_own_labels_whole_groups(tmp_path):
     """It sees what has a verdict. Graded objectives get its labels as rewards: controls are controls there too."""
     (tmp_path / "mine.py").write_text(
@@ -143,12 +139,12 @@ def test_a_rule_of_the_users_own_labels_whole_groups(tmp_path):
         *(rollout("2+2", score=1.0, length=4) for _ in range(4)),
     ]
     changes = {"group": 4, "labels": f"{tmp_path}/mine.py:longest", "objective": "listwise"}
-    labels, values = label_rollouts(samples, arguments(**changes), Tokenizer())
+    labels, values = label_rollouts(samples, arguments(**changes), Numbers())
     assert labels.tolist() == [POSITIVE, UNPARSABLE, IGNORED, IGNORED] + [POSITIVE] * 4
     assert values.tolist() == [1, 0, 0, 0, 1, 1, 1, 1]
     (tmp_path / "mine.py").write_text("def longest(rollouts):\n    return [2] * len(rollouts)\n")
     with pytest.raises(ValueError, match=r"longest, prompt '1\+1': it returns 2. Use 1"):
-        label_rollouts(samples, arguments(**changes), Tokenizer())
+        label_rollouts(samples, arguments(**changes), Numbers())
 
 
 def test_graded_rewards_are_kept_for_an_objective_that_reads_them():
@@ -216,13 +212,19 @@ def numbers(experience: PlannedExperience) -> list[int]:
     return [int(number) for number in experience.info["number"]]
 
 
+def beside_another_sampler(*beyond: int) -> list[Experience]:
+    """Two groups whose sampler is off by 0.2, and by 0.3 for these rollouts."""
+    samples = batch_of_rollouts(8, 4)
+    for i, sample in enumerate(samples):
+        policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
+        sample.rollout_log_probs = policy + sample.action_mask * (-0.3 if i in beyond else 0.2)
+    return samples
+
+
 def test_a_rollout_that_vllm_drew_from_another_model_is_ignored_before_its_group_is_counted():
     """Prompt 0 has one rollout beyond the limit, prompt 1 all that are right; a token's log-probability is -its id."""
     args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25)
-    samples, made = batch_of_rollouts(8, 4), Maker(args)
-    for i, sample in enumerate(samples):
-        policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
-        sample.rollout_log_probs = policy + sample.action_mask * (-0.3 if i in (0, 5) else 0.2)
+    samples, made = beside_another_sampler(0, 5), Maker(args)
     samples[7].rollout_log_probs[0, -1] = math.nan  # nobody knows how far that is
     (rank,) = made.make_experience_batch(samples)
     (step,) = rank.plan.steps
@@ -442,12 +444,9 @@ def test_a_batch_without_a_gradient_is_dealt_as_dummies():
 def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_left_out():
     """So that the gap of ignored rollouts is still logged, and a sampler of other weights still stops the run."""
     args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25, skip=True)
-    samples, made = batch_of_rollouts(8, 4), Maker(args)
-    for i, sample in enumerate(samples):
-        policy = -(sample.sequences[:, 1:] * sample.action_mask).float()
-        sample.rollout_log_probs = policy + sample.action_mask * (0.2 if i != 0 else -0.3)
-        if i >= 4:
-            sample.scores = torch.ones(1)
+    samples, made = beside_another_sampler(0), Maker(args)
+    for sample in samples[4:]:
+        sample.scores = torch.ones(1)
     (rank,) = made.make_experience_batch(samples)
     assert sorted(numbers(rank)) == [0, 1, 2, 3] and rank.plan.metrics["mismatch/ignored"] == 1 / 8
     assert rank.plan.steps[0].labels.tolist() == [IGNORED, POSITIVE, NEGATIVE, POSITIVE, *[POSITIVE] * 4]

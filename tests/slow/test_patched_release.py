@@ -5,13 +5,12 @@ series was taken off (the tool proves by SHA-256 that it is the release), one th
 """
 
 import os
-import shutil
 import subprocess
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import torch
+from released import copy_release
 
 from real_openrlhf import patching
 
@@ -24,12 +23,7 @@ def folder(tmp_path_factory) -> Path:
     """A folder for each of `COPIES`, with openrlhf in that state."""
     folder = tmp_path_factory.mktemp("release")
     for copy, (bring, state, _) in COPIES.items():
-        shutil.copytree(
-            distribution("openrlhf").locate_file("openrlhf"),
-            folder / copy / "openrlhf",
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
-        bring(folder / copy)
+        bring(copy_release(folder / copy))
         assert set(patching.file_states(folder / copy, patching.load_series()).values()) == {state}
     return folder
 

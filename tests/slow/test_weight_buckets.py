@@ -1,5 +1,7 @@
 """Weights go to vLLM in buckets: the same ones, by fewer calls."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -28,17 +30,12 @@ def test_a_bucket_has_one_number_format_and_at_most_its_bytes(monkeypatch):
     weights.insert(2, ("half", torch.randn(2).half()))
     entered = []
 
-    class Gathered:
-        def __init__(self, one):
-            self.one = one
+    @contextlib.contextmanager
+    def gathered(one):
+        entered.append(one)
+        yield
 
-        def __enter__(self):
-            entered.append(self.one)
-
-        def __exit__(self, *_):
-            pass
-
-    buckets = weight_buckets.Buckets(weights, Gathered)
+    buckets = weight_buckets.Buckets(weights, gathered)
     found = [(str(parts), parts.split(flat)) for parts, flat in buckets]
     assert [[name for name, _ in one] for _, one in found] == [["a", "b"], ["half"], ["c"], ["d"]]
     assert len(buckets) == 4 and found[0][0] == "a and 1 more"

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
 from invented_runs import write_run
 from packaging.requirements import Requirement
+from released import copy_release
 
 from real_openrlhf import __version__, cli, patching
 
@@ -127,19 +128,13 @@ def test_with_its_extra_a_subcommand_works(wheel, tmp_path, answers, command):
 
 
 def test_a_wheel_patches_without_the_checkout(wheel, tmp_path):
-    try:
-        installed = distribution("openrlhf")
-    except PackageNotFoundError:
-        pytest.skip("openrlhf is not installed: bash examples/scripts/setup_env.sh cpu")
+    copy_release(tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     packed = sorted(path.name for path in (tmp_path / "real_openrlhf/patches").rglob("*") if path.is_file())
     series = patching.load_series()
     assert packed == sorted(["README.md", "files.json", *(patch.name for patch in series.patches)])
 
-    skip = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(installed.locate_file("openrlhf"), tmp_path / "openrlhf", ignore=skip)
-    patching.revert(tmp_path)
     apply = [sys.executable, "-S", "-m", "real_openrlhf.patching", "apply", "--root", "."]
     variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
     result = subprocess.run(apply, cwd=tmp_path, capture_output=True, text=True, env=variables)

@@ -22,6 +22,12 @@ STEPS = 4
 LAYOUT = {"ppo": {"epochs": 4, "groups_per_step": 4}, "real": {"epochs": 2, "groups_per_step": 2}}
 
 
+def assert_close(curve, expected, of_loss=1e-4, of_norm=1e-5, least=1e-7) -> None:
+    for (loss, norm), (expected_loss, expected_norm) in zip(curve, expected, strict=True):
+        assert loss == pytest.approx(expected_loss, rel=of_loss, abs=least)
+        assert norm == pytest.approx(expected_norm, rel=of_norm)
+
+
 CURVES = [
     (loss, stage, *format)
     for loss in LAYOUT
@@ -42,9 +48,7 @@ def test_losses_and_gradient_norms_of_four_steps(
     first, second = two_ranks("curve", **case, **LAYOUT[loss])
     assert first == second
     assert len(one) == STEPS
-    for (loss_of_one, norm_of_one), (loss_of_two, norm_of_two) in zip(one, first, strict=True):
-        assert loss_of_two == pytest.approx(loss_of_one, rel=tolerance)
-        assert norm_of_two == pytest.approx(norm_of_one, rel=tolerance)
+    assert_close(first, one, tolerance, tolerance, 1e-12)
     assert one[0] != one[-1]  # it has trained
 
 
@@ -62,10 +66,8 @@ def test_upstreams_loss_is_the_same_over_our_plan(one_rank, two_ranks, random_mo
     (one,) = one_rank("curve", **case, deal="groups")
     first, second = two_ranks("curve", **case, deal="groups")
     assert first == second and len(one) == len(first) == STEPS
-    for curve in (one, first):
-        for (loss, norm), (loss_of_upstream, norm_of_upstream) in zip(curve, upstream, strict=True):
-            assert loss == pytest.approx(loss_of_upstream, rel=1e-4, abs=1e-7)
-            assert norm == pytest.approx(norm_of_upstream, rel=1e-5)
+    assert_close(one, upstream)
+    assert_close(first, upstream)
 
 
 def test_upstreams_loss_with_a_dummy_micro_batch(one_rank, two_ranks, random_model):
@@ -75,9 +77,7 @@ def test_upstreams_loss_with_a_dummy_micro_batch(one_rank, two_ranks, random_mod
     (one,) = one_rank("curve", **case, deal="groups")
     first, second = two_ranks("curve", **case, deal="groups")
     assert first == second
-    for (loss, norm), (loss_of_one, norm_of_one) in zip(first, one, strict=True):
-        assert loss == pytest.approx(loss_of_one, rel=1e-4, abs=1e-7)
-        assert norm == pytest.approx(norm_of_one, rel=1e-5)
+    assert_close(first, one)
 
 
 GROUPS = {
@@ -113,9 +113,7 @@ def test_losses_and_weights_are_those_of_all_rollouts_without_what_has_no_gradie
         less, more = (ranks("trained", model=random_model, **case, skip=skip) for skip in (True, False))
         assert len(less[0]["points"]) == STEPS
         assert all(part["points"] == less[0]["points"] for part in less)
-        for (loss, norm), (loss_of_all, norm_of_all) in zip(less[0]["points"], more[0]["points"], strict=True):
-            assert loss == pytest.approx(loss_of_all, rel=1e-4, abs=1e-7)
-            assert norm == pytest.approx(norm_of_all, rel=1e-5)
+        assert_close(less[0]["points"], more[0]["points"])
         moved = (more[0]["after"] - more[0]["before"]).norm()
         assert (less[0]["after"] - more[0]["after"]).norm() <= 1e-3 * moved
         assert bool(moved > 0) == any(norm > 0 for _, norm in less[0]["points"])
