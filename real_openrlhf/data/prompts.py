@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 BOXED = "{} Let's think step by step and output the final answer within \\boxed{{}}."  # DeepScaleR, DisCO
 
 # Instructions that data sets bake into their prompts; each is taken off whole, never character by character.
-_PREFIXES = (
+_PREFIX = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
-    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.",
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem."
 )
 _SUFFIXES = (  # the first one also stands on a paragraph of its own in some sets
     "Let's think step by step and output the final answer within \\boxed{}.",
@@ -25,9 +25,8 @@ def bare_problem(text: str) -> str:
     """The problem without the instructions around it; not a space of it is changed otherwise."""
     if text.endswith(BOXED.format("")):
         return text.removesuffix(BOXED.format(""))
-    for instruction in _PREFIXES:
-        if text.startswith(instruction):
-            text = text.removeprefix(instruction).lstrip()
+    if text.startswith(_PREFIX):
+        text = text.removeprefix(_PREFIX).lstrip()
     for instruction in _SUFFIXES:
         if text.endswith(instruction):
             text = text.removesuffix(instruction).rstrip()

@@ -9,7 +9,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.prompts import load_tokenizer
 from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation import paired
-from real_openrlhf.evaluation.engines import EngineSettings, Request, generate, sample_seed
+from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.results import summarise, table
 from real_openrlhf.evaluation.store import SampleStore
@@ -94,12 +94,13 @@ def run(args: argparse.Namespace) -> int:
         top_p=args.top_p,
         max_new_tokens=args.max_new_tokens,
         max_model_len=context_length(model, tasks, args.max_new_tokens),
+        seed=args.seed,
         dtype=args.dtype,
         tensor_parallel=args.tensor_parallel,
     )
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     with SampleStore(args.out).opened({"model": fingerprint(model), **sampling}, prompts) as store:
-        draw(tasks, args.k, args.seed, engine, args.data_parallel, store)
+        draw(tasks, args.k, engine, args.data_parallel, store)
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
     think = args.think if args.grader in VERIFIERS else None
@@ -110,17 +111,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def draw(
-    tasks: list[Task], k: int, seed: int, engine: EngineSettings, engines: int | None, store: SampleStore
-) -> None:
+def draw(tasks: list[Task], k: int, engine: EngineSettings, engines: int | None, store: SampleStore) -> None:
     """Fill the store with what it lacks."""
     done = {(sample.id, sample.sample) for sample in store}
-    missing = [
-        Request(task.identity, sample, sample_seed(seed, task.identity, sample), task.tokens)
-        for task in tasks
-        for sample in range(k)
-        if (task.identity, sample) not in done
-    ]
+    missing = [(task, number) for task in tasks for number in range(k) if (task.identity, number) not in done]
     if missing:
         total = len(tasks) * k
         with tqdm(total=total, initial=total - len(missing), desc="sampling", unit="sample", smoothing=0) as bar:

@@ -1,4 +1,4 @@
-"""vLLM engines in processes of their own: requests go in, every finished sample comes out at once.
+"""vLLM engines in processes of their own: problems go in, every finished sample comes out at once.
 
 Nothing heavy is imported at the top: a process must choose its devices before it imports torch or vLLM.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from real_openrlhf import engine_reason
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
+from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.training.launch.place import THREADS, threads_each
 
 if TYPE_CHECKING:
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
 
     from vllm import LLM
 
-
-@dataclass(frozen=True)
-class Request:
-    identity: str
-    sample: int
-    seed: int
-    tokens: tuple[int, ...]
+Pair = tuple[Task, int]  # a problem, and the number of one of its samples
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,7 @@ class EngineSettings:
     top_p: float
     max_new_tokens: int
     max_model_len: int
+    seed: int
     dtype: str
     tensor_parallel: int
 
@@ -71,14 +67,14 @@ def engine_count(asked: int | None, gpus: int, width: int) -> int:
     return engines
 
 
-def generate(requests: list[Request], settings: EngineSettings, engines: int | None) -> Iterator[Sample]:
+def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -> Iterator[Sample]:
     """Samples in the order in which they finish."""
     devices, width = visible_devices(), settings.tensor_parallel
     engines = engine_count(engines, len(devices), width)
     quieten_tracker()
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    shares = [requests[rank::engines] for rank in range(engines)]
+    shares = [pairs[rank::engines] for rank in range(engines)]
     workers = [
         context.Process(
             target=_engine,
@@ -90,7 +86,7 @@ def generate(requests: list[Request], settings: EngineSettings, engines: int | N
     for worker in workers:
         worker.start()
     try:
-        for _ in requests:
+        for _ in pairs:
             yield _next(results, workers)
     except BaseException:  # a failure, Ctrl-C, or nobody wants more samples
         for worker in workers:
@@ -131,9 +127,7 @@ class _Stopped(BaseException):
     """The parent said so."""
 
 
-def _engine(
-    results: "Queue", requests: list[Request], settings: EngineSettings, devices: list[str], engines: int
-) -> None:
+def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devices: list[str], engines: int) -> None:
     """The whole life of one engine process. It ends in order, whatever happens, so that vLLM's processes end too."""
 
     def stop(*_: object) -> None:
@@ -156,7 +150,7 @@ def _engine(
         reason = Path(folder) / "reason"
         os.environ[engine_reason.FILE] = str(reason)
         try:
-            _run_engine(results, requests, settings, on_cpu=not devices)
+            _run_engine(results, pairs, settings, on_cpu=not devices)
         except _Stopped:
             return
         except Exception as error:
@@ -165,7 +159,7 @@ def _engine(
             results.put(reason.read_text() if reason.exists() else first_line(error))
 
 
-def _run_engine(results: "Queue", requests: list[Request], settings: EngineSettings, on_cpu: bool) -> None:
+def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, on_cpu: bool) -> None:
     from vllm import LLM
 
     llm = LLM(
@@ -180,7 +174,7 @@ def _run_engine(results: "Queue", requests: list[Request], settings: EngineSetti
     parent = multiprocessing.parent_process()
     assert parent
     try:
-        for sample in _samples(llm, requests, settings, wanted=parent.is_alive):
+        for sample in _samples(llm, pairs, settings, wanted=parent.is_alive):
             results.put(sample)
     finally:
         llm.llm_engine.engine_core.shutdown()
@@ -188,33 +182,31 @@ def _run_engine(results: "Queue", requests: list[Request], settings: EngineSetti
             results.cancel_join_thread()
 
 
-def _samples(
-    llm: "LLM", requests: list[Request], settings: EngineSettings, wanted: Callable[[], bool]
-) -> Iterator[Sample]:
+def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Callable[[], bool]) -> Iterator[Sample]:
     """Until all are drawn, or the parent was killed and nobody is left to write them down."""
     from vllm import SamplingParams, TokensPrompt
 
-    prompts = [TokensPrompt(prompt_token_ids=list(request.tokens)) for request in requests]
+    prompts = [TokensPrompt(prompt_token_ids=list(task.tokens)) for task, _ in pairs]
     sampling = [
         SamplingParams(
             temperature=settings.temperature,
             top_p=settings.top_p,
             max_tokens=settings.max_new_tokens,
-            seed=request.seed,
+            seed=sample_seed(settings.seed, task.identity, number),
             skip_special_tokens=False,  # some models close their thinking with a special token
         )
-        for request in requests
+        for task, number in pairs
     ]
-    numbers = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
-    waiting = {number.partition("-")[0]: request for number, request in zip(numbers, requests, strict=True)}
+    names = llm.enqueue(prompts, sampling, use_tqdm=False)  # "17-0f3a..": vLLM's number and a random ending
+    waiting = {name.partition("-")[0]: pair for name, pair in zip(names, pairs, strict=True)}
     while waiting and wanted():
         for output in llm.llm_engine.step():
             if output.finished:
-                request, completion = waiting.pop(output.request_id), output.outputs[0]
+                (task, number), completion = waiting.pop(output.request_id), output.outputs[0]
                 yield Sample(
-                    id=request.identity,
-                    sample=request.sample,
-                    seed=request.seed,
+                    id=task.identity,
+                    sample=number,
+                    seed=sample_seed(settings.seed, task.identity, number),
                     response=completion.text,
                     tokens=len(completion.token_ids),
                     truncated=completion.finish_reason == "length",

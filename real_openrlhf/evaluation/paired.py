@@ -14,7 +14,6 @@ from real_openrlhf.report.table_forms import Cell, Row, Table, to_markdown, word
 from real_openrlhf.report.tables import protocol
 
 LEVEL = 95  # percent of an interval
-AVERAGE = "Avg."
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def differences(a: Evaluated, b: Evaluated) -> list[Difference]:
         sums = (sum(one.problems for one in found), _mean([one.a for one in found]), _mean([one.b for one in found]))
         ends = _interval(np.mean(resampled, axis=0))
         found.append(
-            Difference(AVERAGE, *sums, *ends, sum(one.better for one in found), sum(one.worse for one in found))
+            Difference("Avg.", *sums, *ends, sum(one.better for one in found), sum(one.worse for one in found))
         )
     return found
 

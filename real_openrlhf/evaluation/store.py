@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import write_json
@@ -47,7 +46,8 @@ class SampleStore:
                     f"another evaluation is writing to {self._samples.parent}: give another --out"
                 ) from None
             self._agree(settings, prompts)
-            self._cut_torn_line(file)
+            file.seek(0)  # a kill in the middle of a write leaves a last line without its end
+            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
             self._file = file
             yield self
 
@@ -66,12 +66,6 @@ class SampleStore:
             if before["prompts"].get(name, value) != value:
                 raise UserError(f"{self._samples.parent} was sampled on another version of {name}. Give another --out")
         write_json(self._manifest, {"settings": settings, "prompts": {**before["prompts"], **prompts}})
-
-    @staticmethod
-    def _cut_torn_line(file: BinaryIO) -> None:
-        """A kill in the middle of a write leaves a last line without its end."""
-        file.seek(0)
-        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
 
     def append(self, sample: Sample) -> None:
         self._file.write(json.dumps(asdict(sample), ensure_ascii=False).encode() + b"\n")

@@ -1,6 +1,6 @@
 """How every method looks and is called, the same in each figure, table and page."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 
@@ -10,11 +10,7 @@ class Look:
     colour: str
     line: str | tuple
     marker: str
-
-
-@dataclass(frozen=True)
-class Method(Look):
-    label: str
+    label: str = ""  # the name of a method
 
 
 # Colours told apart by colour-blind readers (Okabe and Ito's palette, darkened where weak on white, and a few more);
@@ -38,12 +34,10 @@ LOOKS = {
     "maxrl": Look("#00736B", (0, (1, 2)), "."),
 }
 UNKNOWN = Look("#444444", (0, (2, 2)), "h")
-METHODS = {
-    name: Method(**vars(LOOKS.get(name, UNKNOWN)), label=algorithm.label) for name, algorithm in ALGORITHMS.items()
-}
+METHODS = {name: replace(LOOKS.get(name, UNKNOWN), label=one.label) for name, one in ALGORITHMS.items()}
 REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 
 
-def method(algo: str) -> Method:
+def method(algo: str) -> Look:
     """The look of an algorithm; one that we do not know keeps its own name in dark grey."""
-    return METHODS.get(algo) or Method(**vars(UNKNOWN), label=algo)
+    return METHODS.get(algo) or replace(UNKNOWN, label=algo)

@@ -8,7 +8,7 @@ from typing import Any
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.records import flags_of
-from real_openrlhf.report.methods import METHODS, Method, method
+from real_openrlhf.report.methods import METHODS, Look, method
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.runs.run_folder import json_value
 
@@ -40,7 +40,7 @@ class Setting:
     runs: tuple[Run, ...]
 
     @property
-    def method(self) -> Method:
+    def method(self) -> Look:
         return method(self.algo)
 
     @property

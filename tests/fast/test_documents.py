@@ -16,7 +16,6 @@ from real_openrlhf.algorithm.metrics import (
     PLAN_METRICS,
     UPDATE_METRICS,
 )
-from real_openrlhf.hooks.rollout.reward_calls import KINDS
 from real_openrlhf.rewards.verifier.verdict import FAILED_GYM
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,7 +163,7 @@ def in_code() -> set[str]:
     """Keys in the package's text, and those that the verifier makes."""
     text = "\n".join(text for path, text in files(".py").items() if "real_openrlhf" in path.parts)
     keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label|mismatch|agent)/\w+)["']""", text))
-    keys |= {f"reward/failed_{kind}" for kind in KINDS}
+    keys |= {f"reward/failed_{kind}" for kind in re.findall(r'Fault\("(\w+)"', text)}
     return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED_GYM, "prompt_not_found")}
 
 

@@ -230,9 +230,10 @@ def sampled(evaluate, tmp_path, monkeypatch):
     """An evaluation with every sample drawn: the answers come from here, everything else is real."""
     said = {"mine-0": ["</think>\\boxed{3}", "\\boxed{3.0}"], "mine-1": ["</think>\\boxed{3}", "</think> 2"]}
 
-    def answers(requests, settings, engines):
-        for one in requests:
-            yield Sample(one.identity, one.sample, one.seed, said[one.identity][one.sample], 5, False)
+    def answers(pairs, settings, engines):
+        for task, number in pairs:
+            seed = sample_seed(settings.seed, task.identity, number)
+            yield Sample(task.identity, number, seed, said[task.identity][number], 5, False)
 
     monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)  # vLLM: tests/e2e
     assert evaluate() == 0

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.metrics import group_metrics
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
+from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import RankStep
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
 
@@ -21,7 +21,7 @@ class StepTable:
         self.hinge = 0.0  # coefficient of DisCO's KL constraint
         if step.scores_known:
             self.scores += KNOWN_AT_OLD[settings.score]
-            self.weights = self.weigh(torch.arange(len(self.scores))).weights
+            self.weights = step.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
         """A wave's scores, of all that is trained of its groups; one that is not finite stops every rank here."""
@@ -34,10 +34,7 @@ class StepTable:
             )
         self.scores[rows] = scores
         whole = torch.isin(self.step.groups, self.step.groups[rows]).nonzero().squeeze(-1)
-        self.weights[whole] = self.weigh(whole).weights
-
-    def weigh(self, rows: Tensor) -> WeighedLoss:
-        return self.step.weigh(self.settings, self.scores, rows)
+        self.weights[whole] = self.step.weigh(self.settings, self.scores, whole).weights
 
     def weights_of(self, rows: Tensor) -> Tensor:
         """A micro-batch's; a dummy, which has no rows, has one rollout of weight 0."""
@@ -58,7 +55,7 @@ class StepTable:
 
     def metrics(self, score_drift: Tensor) -> dict[str, float]:
         """The metrics of the full table."""
-        weighed = self.weigh(torch.arange(len(self.scores)))
+        weighed = self.step.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
         columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
         drift = float(score_drift)
         metrics = group_metrics(*columns, truncated=self.step.truncated, trained=self.trained, score_drift=drift)

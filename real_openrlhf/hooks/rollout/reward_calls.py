@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 SECONDS = 300.0
 AT_ONCE = min(32, (os.cpu_count() or 1) + 4)  # threads, as upstream
 FAILED = "reward/failed_"  # in extra_logs, so that metrics.jsonl has the share of each kind of fault
-KINDS = ("no_reward", "no_number", "wrong_length", "not_finite", "raises", "exits", "hangs", "no_answer")
 
 
 class Fault(Exception):
