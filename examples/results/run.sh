@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale|smollm2 [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale|smollm2|smollm2-solvable [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-campaigns="map, tune-rates, tune, tune-hard, tune-sums, stale or smollm2"
+campaigns="map, tune-rates, tune, tune-hard, tune-sums, stale, smollm2 or smollm2-solvable"
 name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
@@ -78,6 +78,14 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     best+=("$real --algo.real.labels examples/labels/rules.py:random_labels")
     published "${flags[@]}" --steps 20 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-rates published --compact "${tried[@]}"
+    ;;
+smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, six times each
+    every_rollout=()
+    mkdir -p comparison
+    "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py comparison/solvable.jsonl
+    published --task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 8 \
+        --steps 24 --seeds 1 --algos 'real --actor.adam.lr 3e-5' 'grpo --actor.adam.lr 3e-5' --eval.steps 8 \
+        --data.prompt_dataset "$PWD/comparison/solvable.jsonl" --eval.dataset "$PWD/comparison/solvable.jsonl" "$@"
     ;;
 *)
     echo "no campaign $name: $campaigns" >&2

@@ -41,6 +41,12 @@ def main(runs: Path) -> None:
 
 
 def measure(folder: Path, questions: Sequence[dict]) -> list[float]:
+    probability, greedy = each(folder, questions)
+    return [float(one.mean()) for one in (probability, 1 - (1 - probability).clamp(min=0) ** 8, greedy)]
+
+
+def each(folder: Path, questions: Sequence[dict]) -> tuple[Any, Any]:
+    """Of each question the probability of its right answers, and whether the greedy answer is one of them."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -53,7 +59,7 @@ def measure(folder: Path, questions: Sequence[dict]) -> list[float]:
             for place, (chosen, is_likeliest) in enumerate(answers(model, few), start):
                 probability[place] += chosen.double().sum().exp()
                 greedy[place] += is_likeliest.all()
-    return [float(one.mean()) for one in (probability, 1 - (1 - probability).clamp(min=0) ** 8, greedy)]
+    return probability, greedy
 
 
 def tokens(tokenizer: Any, form: str, question: dict) -> tuple[list[int], list[int]]:
