@@ -79,12 +79,12 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     published "${flags[@]}" --steps 20 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-rates published --compact "${tried[@]}"
     ;;
-smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, six times each
+smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, four times each
     every_rollout=()
     mkdir -p comparison
     "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py comparison/solvable.jsonl
     published --task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 8 \
-        --steps 24 --seeds 1 --algos 'real --actor.adam.lr 3e-5' 'grpo --actor.adam.lr 3e-5' --eval.steps 8 \
+        --steps 16 --seeds 1 --algos 'real --actor.adam.lr 3e-5' 'grpo --actor.adam.lr 3e-5' --eval.steps 8 \
         --data.prompt_dataset "$PWD/comparison/solvable.jsonl" --eval.dataset "$PWD/comparison/solvable.jsonl" "$@"
     ;;
 *)

@@ -3,7 +3,8 @@
     python examples/results/smollm2/final_models.py comparison/smollm2/runs    # writes final_models.csv beside this
 
 pass@1 is the probability of the right name in a box, with or without a space before it, as the models answer: a mean
-over the held-out questions. pass@8 follows from it, question by question. Greedy takes the likeliest token each time.
+over the held-out questions. Other right answers are not counted, so it is a lower bound. pass@8 follows from it, question
+by question. Greedy takes the likeliest token each time.
 """
 
 import csv
@@ -93,7 +94,9 @@ def table(runs: Sequence[Run]) -> Table:
         for name in UNTRAINED
     ]
     for setting in comparison.settings:
-        own = [found[run.name] for run in setting.counted]
+        own = [found[run.name] for run in setting.counted if run.name in found]
+        if not own:
+            continue
         cells = [Cell(number=estimate([float(row[one]) for row in own])) for one in NUMBERS]
         rows.append(Row([words(setting.label), *cells, words(setting.seeds)]))
     notes = [
