@@ -3,8 +3,8 @@
     python examples/results/smollm2/final_models.py comparison/smollm2/runs    # writes final_models.csv beside this
 
 pass@1 is the probability of the right name in a box, with or without a space before it, as the models answer: a mean
-over the held-out questions. Other right answers are not counted, so it is a lower bound. pass@8 follows from it, question
-by question. Greedy takes the likeliest token each time.
+over the held-out questions. Other right answers are not counted, so it is a lower bound. pass@8 follows from it,
+question by question. Greedy takes the likeliest token each time.
 """
 
 import csv
