@@ -9,13 +9,16 @@ import argparse
 import importlib.util
 import logging
 import time
+import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
-from verifier_fuzz import run
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 
+BATCH = 200  # examples of a property at a time
 SHOWN = 3000  # letters of a failing input
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 
@@ -46,6 +49,29 @@ def main() -> None:
     print(f"\n{sum(tried.values()):,} executions in {minutes:.1f} minutes, {len(failures)} failures")
     for name, count in tried.items():
         print(f"{count:>9,}  {spent[name]:5.0f} s  {name}")
+
+
+def run(holds, strategies, batch: int, tried: Counter[str]) -> str | None:
+    """One batch of a property; the smallest failing example as text."""
+
+    def counted(arguments: tuple) -> None:
+        tried[holds.__name__] += 1
+        holds(*arguments)
+
+    limits = settings(
+        max_examples=BATCH,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    try:
+        limits(seed(batch)(given(st.tuples(*strategies))(counted)))()
+    except Exception as error:
+        notes = "\n".join(getattr(error, "__notes__", []))
+        return f"{notes}\n{traceback.format_exception_only(error)[-1].strip()}"
+    return None
 
 
 def loaded(name: str) -> ModuleType:

@@ -27,13 +27,14 @@ from pathlib import Path
 
 import psutil
 
+from real_openrlhf.rewards import math_reward
 from real_openrlhf.runs import run_folder
+from real_openrlhf.training.tasks.tiny_model import BOX
 
 STEPS, EVERY, PATIENCE = 6, 2, 300.0
-REWARD = Path(__file__).resolve().with_name("kill_campaign_reward.py")
 FLAGS = (
     *("--recipe", "cpu", "--seed", "1", "--max-steps", str(STEPS), "--eval.steps", "3"),
-    *("--ckpt.save_steps", str(EVERY), "--reward.remote_url", str(REWARD)),
+    *("--ckpt.save_steps", str(EVERY), "--reward.remote_url", str(Path(__file__).resolve())),
 )
 ENGINE_APART = ("--no-train.colocate_all", "--vllm.num_engines", "1")
 TWO_RANKS, ASYNCHRONOUS = ("--gpus", "2", *ENGINE_APART), ("--train.async_enable",)
@@ -46,6 +47,15 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 SIGNALS = ("SIGKILL", "SIGTERM")
 MOMENTS = ("any", "checkpoint", "sync")
+
+
+def reward_func(queries, prompts, labels):
+    """The reward of every run: the shipped one, with one prompt in ten judged by algebra, so that its workers work."""
+    (query,), (prompt,), (label,) = queries, prompts, labels
+    if not prompt.startswith("1"):
+        return math_reward.reward_func(queries, prompts, labels)
+    said = query.replace(BOX, rf"{BOX}\sqrt{{{label}}}+")
+    return math_reward.reward_func([said], prompts, [rf"{label}+\sqrt{{{label}}}"])
 
 
 def titled(*words: str) -> Callable[[str], bool]:

@@ -1,6 +1,6 @@
 r"""What must hold for any answer, and the random answers to try it on: noise, LaTeX, formulas of known value.
 
-The fast tests run each property for a second or two, benchmarks/verifier_fuzz.py for as long as it is told.
+The fast tests run each property for a second or two, benchmarks/fuzz.py for as long as it is told.
 """
 
 import math
