@@ -92,6 +92,10 @@ def runs_of(name: str) -> list[Run]:
         sys.exit(f"{name}: {skipped}")
     if name == "archive/knobs":  # these are changes to the REAL runs of `mixed` with the same seeds
         runs += [run for run in runs_of("archive/mixed") if run.algo == "real" and run.seed in (1, 2, 3)]
+    if name == "smollm2-controls":  # of REAL there, with the same seeds and rate
+        runs += [
+            run for run in runs_of("smollm2") if run.algo == "real" and "--algo.real.labels" not in run.meta["flags"]
+        ]
     return runs
 
 
@@ -106,7 +110,7 @@ def table(name: str, stem: str) -> str:
     """One of the report's tables, or that of a script beside the campaign."""
     runs = runs_of(name)
     across = ACROSS.get(name, ())
-    script = HERE / name / f"{stem}.py"
+    script = HERE / name.removesuffix("-controls") / f"{stem}.py"
     if script.is_file():
         return table_forms.to_markdown(runpy.run_path(str(script))["table"](runs))
     (comparison,) = compare(runs, across)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale|smollm2|smollm2-solvable [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-campaigns="map, tune-rates, tune, tune-hard, tune-sums, stale, smollm2 or smollm2-solvable"
+campaigns="map, tune-rates, tune, tune-hard, tune-sums, stale, smollm2, smollm2-controls or smollm2-solvable"
 name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
@@ -66,6 +66,12 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
     published --seeds 1 --steps 20 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 \
         --train.async_enable --train.hopeless fail --train.hopeless_steps 0 \
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
+    ;;
+smollm2-controls) # beside REAL of smollm2, on its seeds and at its rate: constant weights, and right answers only
+    every_rollout=()
+    right='--algo.real.labels examples/labels/rules.py:positives_only --algo.real.uniform_groups keep'
+    published --task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 2 \
+        --steps 20 --first-seed 11 --seeds 5 --algos 'real_constant --actor.adam.lr 3e-5' "real --actor.adam.lr 3e-5 $right" "$@"
     ;;
 smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15 beside random labels
     every_rollout=()
