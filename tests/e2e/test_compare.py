@@ -42,7 +42,7 @@ def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollou
 def test_an_interrupt_ends_everything_and_says_how_to_go_on(interrupted):
     assert interrupted.code == 143, interrupted.output
     assert interrupted.statuses == ["finished", "failed"]
-    assert "the same command goes on" in interrupted.output
+    assert "run the same command again for the missing runs" in interrupted.output
     assert not psutil.wait_procs(interrupted.below, timeout=60)[1]  # no Ray, no engine is left
 
 
