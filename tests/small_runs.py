@@ -1,10 +1,16 @@
-"""Flags of runs that several tests make or kill, the folder that a kill leaves, and a file that a disk has changed."""
+"""Runs of several tests: flags, plans, arguments, the folder that a kill leaves, a file that a disk has changed."""
 
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import compose
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
+
+ON_GPUS = [name for name in RECIPES if name.startswith("qwen")]
 
 # 64 rollouts a step in four updates
 SIZES = ("--rollout.batch_size", "8", "--train.batch_size", "16", "--train.micro_batch_size", "8")
@@ -17,6 +23,22 @@ LEARNING += ("--actor.adam.lr", "2e-4")
 SHORT = (*SMALL, "--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
 REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5")
 REAL += LEARNING
+
+
+def plan(recipe: str = "qwen7b", algo: str = "real", user=None, removed=(), rows=None):
+    """As `train` composes it."""
+    return compose(RECIPES[recipe], ALGORITHMS[algo], user or {}, removed, rows=rows)
+
+
+def run_args(folder: Path | str = "", group_size=4, loss="real", real=None, **train) -> SimpleNamespace:
+    """What the controller reads of its arguments."""
+    settings = {"label_threshold": None, "uniform_groups": "drop", "objective": "real", "labels": None}
+    return SimpleNamespace(
+        algo=SimpleNamespace(real=SimpleNamespace(**(settings | (real or {})))),
+        train=SimpleNamespace(**({"run_dir": str(folder), "hopeless_steps": 20, "hopeless": "fail"} | train)),
+        actor=SimpleNamespace(policy_loss_type=loss),
+        rollout=SimpleNamespace(n_samples_per_prompt=group_size),
+    )
 
 
 def as_killed(folder: Path, before: str = "") -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import untrusted_text as untrusted
-from plans import run_args
+from small_runs import run_args
 from tiny_models import Numbers
 
 from real_openrlhf.answers import kept, page

@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from plans import ON_GPUS, plan
+from small_runs import ON_GPUS, plan
 
 from real_openrlhf import nvidia
 from real_openrlhf.errors import UserError

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from plans import plan
+from small_runs import plan
 from tiny_models import model_of
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS

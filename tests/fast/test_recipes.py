@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from plans import ON_GPUS, plan
+from small_runs import ON_GPUS, plan
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.recipes.algorithms import ALGORITHMS

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from plans import run_args
+from small_runs import run_args
 
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter, HopelessRunError
 from real_openrlhf.hooks.controller.run_log import RunLog

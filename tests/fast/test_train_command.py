@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from plans import plan
+from small_runs import plan
 
 from real_openrlhf import cli, signs_of_life
 from real_openrlhf.errors import UserError
