@@ -92,10 +92,8 @@ def runs_of(name: str) -> list[Run]:
         sys.exit(f"{name}: {skipped}")
     if name == "archive/knobs":  # these are changes to the REAL runs of `mixed` with the same seeds
         runs += [run for run in runs_of("archive/mixed") if run.algo == "real" and run.seed in (1, 2, 3)]
-    if name == "smollm2-controls":  # of REAL there, with the same seeds and rate
-        runs += [
-            run for run in runs_of("smollm2") if run.algo == "real" and "--algo.real.labels" not in run.meta["flags"]
-        ]
+    if name == "smollm2-controls":  # they have the seeds and the rate of REAL there
+        runs += runs_of("smollm2")
     return runs
 
 
