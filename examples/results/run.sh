@@ -67,11 +67,12 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
         --train.async_enable --train.hopeless fail --train.hopeless_steps 0 \
         --grid actor.adam.lr 1e-4 4e-4 --grid train.async_queue_size 1 2 4 8 "$@"
     ;;
-smollm2-controls) # beside smollm2, on its seeds and at its rate: constant weights, and right answers only
+smollm2-controls) # beside smollm2, on its seeds and at its rate: right answers only, listwise targets, constant weights
     every_rollout=()
     flags=(--task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 2 --steps 20)
     right='--algo.real.labels examples/labels/rules.py:positives_only --algo.real.uniform_groups keep'
-    sweep "${flags[@]}" --first-seed 11 --seeds 3 --algos "real --actor.adam.lr 3e-5 $right" "$@"
+    sweep "${flags[@]}" --first-seed 11 --seeds 3 --algos "real --actor.adam.lr 3e-5 $right" \
+        'listwise --actor.adam.lr 3e-5' "$@"
     published "${flags[@]}" --first-seed 11 --seeds 5 --algos 'real_constant --actor.adam.lr 3e-5' "$@"
     ;;
 smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15 beside random labels
