@@ -65,12 +65,3 @@ def test_control_c_is_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr(patching, "run", interrupted)  # no key is pressed at a moment that is certain
     assert run("patch", "status") == 130
     assert capsys.readouterr().err == ""
-
-
-def test_the_public_function_is_at_the_top_and_only_on_demand():
-    import real_openrlhf
-    from real_openrlhf.algorithm.policy_loss import real_policy_loss
-
-    assert real_openrlhf.real_policy_loss is real_policy_loss
-    with pytest.raises(AttributeError, match="no_such_thing"):
-        _ = real_openrlhf.no_such_thing

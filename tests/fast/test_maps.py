@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
-from real_openrlhf.report.maps import cells, grids, heat_maps, pairs, student_quantile
+from real_openrlhf.report.maps import cells, heat_maps, pairs, student_quantile
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.table_forms import to_markdown
@@ -23,20 +23,6 @@ def runs(tmp_path):
 def comparison(root):
     (found,) = compare(read_runs([root])[0], ACROSS)
     return found
-
-
-def test_every_method_is_one_map_whose_cells_are_the_choices_of_both_flags(runs):
-    found = {setting.label: grid for setting, grid in grids(comparison(runs), ACROSS).items()}
-    assert {label: set(grid) for label, grid in found.items()} == {
-        "REAL": {("0.0001", "64"), ("0.001", "64"), ("0.001", "16")},
-        "GRPO": {("0.0001", "64"), ("0.0001", "256")},
-    }
-    cell = found["REAL"]["0.001", "64"]
-    assert (cell.final.mean, cell.final.n, cell.collapsed) == (pytest.approx(0.2), 2, 1)
-    assert cell.words == "0.20\n✕ 1 of 2"
-    assert found["REAL"]["0.0001", "64"].words == "0.85"
-    assert found["GRPO"]["0.0001", "256"].final.mean == 0.3  # what broke off is counted beside it, not in it
-    assert found["GRPO"]["0.0001", "256"].unfinished == 1
 
 
 def test_another_flag_that_varies_makes_another_map(runs):
@@ -185,21 +171,6 @@ def stories(tmp_path):
     write_story(tmp_path, 7)
     write_story(tmp_path, 8, warns_at=10)  # an alarm, and nothing happens
     return read_runs([tmp_path])[0]
-
-
-def test_the_step_of_a_collapse(stories):
-    assert [SCRIPT["Story"].of(run).collapse for run in stories] == [12] * 4 + [float("inf")] * 4
-    for rates, step in (([0.1, 0.5, 0.6, 0.0, 0.0, 0.6, 0.6, 0.6, 0.0, 0.0, 0.0], 9), ([0.5, 0.5], 2)):
-        rows = {step: {"rollout/pass_rate": rate} for step, rate in enumerate(rates, 1)}
-        assert SCRIPT["collapse_of"](rows) == step
-
-
-@pytest.mark.parametrize(
-    "threshold, ahead, false", [(2.0, [5, 4, 5, 4], 3), (3.0, [5, 4, 5, 4], 1), (9.0, [], 0), (0.5, [11] * 4, 4)]
-)
-def test_hits_steps_ahead_and_false_alarms(stories, threshold, ahead, false):
-    one = SCRIPT["predict"]([SCRIPT["Story"].of(run) for run in stories], "gradient norm", threshold)
-    assert (one.ahead, one.collapses, one.false_alarms, one.others) == (ahead, 4, false, 4)
 
 
 def test_thresholds_are_of_the_odd_seeds_and_the_table_of_the_even_ones(stories):
