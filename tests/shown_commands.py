@@ -1,4 +1,4 @@
-"""Every command that a page, a script's header or a subcommand's help shows."""
+"""Every command that a page or a script's header shows."""
 
 import ast
 import re
@@ -40,11 +40,6 @@ def of_script(path: Path) -> Iterator[str]:
     for line in header.splitlines():
         found = IN_HEADER.search(line)
         yield from [_words(found[1])] if found else of_spans(line)
-
-
-def of_help(text: str) -> Iterator[str]:
-    """A line of its own; in the description the usage and what wraps are no commands."""
-    return (_words(line) for line in text.splitlines() if re.match(rf"\s+{PROGRAM} -m ", line))
 
 
 def shown() -> dict[str, str]:

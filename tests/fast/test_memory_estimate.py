@@ -108,18 +108,6 @@ def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
     assert large[head] - small[head] == 9216 * 3584 * (28 * 2 + 18)
 
 
-def test_zero_3_gathers_no_more_than_deepspeeds_billion_parameters():
-    assert memory("qwen7b")[1]["gathered for use, at most"] == 2e9
-    assert not any("gathered" in name for name in memory("qwen1.5b")[1])
-
-
-def test_generation_holds_vllms_share_and_what_sleeps_not():
-    shape, composed = planned("qwen7b", "grpo")
-    found = memory_estimate.generation_memory(shape, composed, GPU)
-    assert found["vLLM, 70% of the GPU"] == 0.7 * GPU
-    assert found["resident: weights (bf16)"] == found["resident: reference model (bf16)"] == shape.parameters / 4
-
-
 def test_disk_counts_what_is_kept_and_what_is_never_rotated():
     def total(user):
         return sum(memory_estimate.disk(*planned("qwen7b", user=user)).values())

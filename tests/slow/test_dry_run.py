@@ -41,15 +41,6 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
     )
 
 
-CONSTRAINED = "trained like all others: --algo.real.disco_kl_coef 1000 is a constraint on every token"
-TRAINED_ALIKE = {
-    "grpo": "trained like all others: --algo.kl.init_coef 0.001 is a KL to the reference model on every token",
-    "trpa": "trained like all others: --algo.real.kl_old_coef 0.001 is a KL to the old policy on every token",
-    "disco_logl": CONSTRAINED,
-    "disco_lratio": CONSTRAINED,
-}
-
-
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
@@ -58,7 +49,6 @@ def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
     assert code == 0
     assert "nothing was started" in printed
     assert os.listdir() == []  # nothing was written either
-    assert f"all right or all wrong): {TRAINED_ALIKE.get(algo, 'left out of training')}" in printed
 
 
 POLICY_LOSSES = {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo", "cispo": "cispo", "reinforce": "reinforce"}
@@ -72,9 +62,6 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
 
     plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
     args = parse_args([*plan.argv(), "--reward.remote_url", "reward.py"])
-    assert args.rollout.batch_size * args.rollout.n_samples_per_prompt == 4 * args.train.batch_size == 1024
-    assert args.data.max_len - args.rollout.max_new_tokens == 1024
-    assert tuple(args.actor.adam.betas) == (0.9, 0.999)
     assert args.critic.model_name_or_path is None
     assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
     assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
@@ -88,6 +75,9 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
         ("real", "--actor.entropy_coef 0.01", True),
         ("real", "--actor.aux_loss_coef 0.01", True),
         ("real", "--algo.kl.init_coef 0.1 --algo.kl.use_loss", True),
+        ("grpo", "", True),
+        ("trpa", "", True),
+        ("disco_logl", "", True),
         ("disco_logl", "--algo.real.disco_kl_coef 0", False),
         ("dapo", "", False),
         ("cispo", "--algo.advantage.estimator dr_grpo", False),
@@ -227,14 +217,6 @@ def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
 def test_steps_that_the_data_cannot_give_are_refused(capsys):
     _, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", "--train.num_episodes", "1")
     assert "end after 314 steps, not after 1000" in problem  # 40,315 rows of 128 prompts
-
-
-def test_a_model_folder_is_read_for_the_estimate(capsys, tmp_path):
-    from transformers import Qwen2Config
-
-    Qwen2Config(num_hidden_layers=1, hidden_size=64, intermediate_size=64, vocab_size=1000).save_pretrained("model")
-    code, printed, _ = dry_run(capsys, "--model", str(tmp_path / "model"))
-    assert code == 0 and "memory per GPU" in printed
 
 
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
