@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 from small_runs import ON_GPUS, plan
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.setting import PAPER, SET
-from real_openrlhf.runs.run_folder import json_value
 
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
@@ -214,21 +212,6 @@ def test_the_plan_shows_every_setting_of_the_objectives_own(tmp_path):
     )
     assert shown("real", objective=(f"{tmp_path}/mine.py:two",), set=("b=y",)) == "a=1.5 b=y"
     assert shown("trpa", set=("gain=2",)) == "beta=0.1 gain=2" and shown("trpa", set=("gain",)) == "gain"
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_is_an_algorithm_with_the_constants_that_it_reads(name):
-    (algorithm,) = [
-        one for one in ALGORITHMS.values() if (own := one.settings.get("--algo.real.objective")) and own.text == name
-    ]
-    constants = {**SETTINGS, "tau": OBJECTIVES[name].tau}
-    told = {setting: algorithm.settings.get(f"--algo.real.{setting}") for setting in SETTINGS}
-    assert {setting for setting, value in told.items() if value} == set(OBJECTIVES[name].reads)
-    for setting in OBJECTIVES[name].reads:
-        assert json_value(told[setting].words) == constants[setting]
-    declared, own = OBJECTIVES[name].settings, algorithm.settings.get("--algo.real.set")
-    assert (own.words if own else ()) == tuple(f"{setting}={one.default}" for setting, one in declared.items())
-    assert algorithm.label and algorithm.about and algorithm.source
 
 
 # The recipe that tries a GPU run's paths on CPU: what it shares with GPU recipes

@@ -53,10 +53,6 @@ def test_flags_are_split_into_words_switches_and_those_taken_out():
             preflight.split_flags(stray)
 
 
-def test_abbreviations_are_not_guessed():
-    assert parse("--max", "3").openrlhf == ["--max", "3"]
-
-
 def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = "--recipe qwen7b --model /m --data dapo17k --seed 7 --max-steps 3 --gpus 4 --nodes 2".split()
@@ -195,6 +191,8 @@ def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for
     assert command._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
     (folder,) = (tmp_path / "runs").iterdir()
     first = read(folder) | {"started": "2026-01-01T00:00:00+00:00"}
+    assert first.items() >= {"name": folder.name, "algo": "real", "recipe": "cpu", "seed": 42}.items()
+    assert first["flags"].items() >= {"--actor.adam.lr": 1e-4, "--ckpt.path": str(folder / "checkpoints")}.items()
     (folder / "run.json").write_text(json.dumps(first))
     assert command._train(request_for("--resume"), place(on_cpu=True)) == 0
     assert [folder] == list((tmp_path / "runs").iterdir())

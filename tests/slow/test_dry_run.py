@@ -205,6 +205,9 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
         ("--actor.adam.betas 0.9", "--actor.adam.betas 0.9: expected 2 arguments. Give it 2 numbers."),
         ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1. Give it 2 numbers."),
         ("--recip a", "unknown flag --recip. Did you mean --recipe?"),
+        ("--algo.real.scoring often", "--algo.real.scoring often: invalid choice: 'often'. Choose one of "),
+        ("--algo.real.wave_depth 0", "give auto, or a number of micro-batches of 1 or more"),
+        ("--train.max_steps=-1", "--train.max_steps -1: "),
         ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )

@@ -1,6 +1,8 @@
 """The whole report through the command line: every file, and the page as a browser would parse it."""
 
+import contextlib
 import csv
+import io
 import json
 import re
 from argparse import Namespace
@@ -27,12 +29,10 @@ def report(tmp_path_factory):
             root / "runs", "real", seed, recipe="hard", name=f"hard-{seed}", flags={"--algo.real.tau": 0.1}
         )
     reasons = invented.break_folders(root / "runs") | {"gone": "no such folder"}
-    with pytest.MonkeyPatch.context() as patch:
-        printed = []
-        patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(map(str, words))))
-        folders = (root / "runs", root / "gone", root / "runs" / "hard-1")  # the last one for the second time
+    folders = (root / "runs", root / "gone", root / "runs" / "hard-1")  # the last one for the second time
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["report", *map(str, folders), "--out", str(root / "out")]) == 0
-    return printed, reasons, root / "out"
+    return printed.getvalue().splitlines(), reasons, root / "out"
 
 
 def test_broken_folders_are_named_in_the_output_and_on_the_page(report):
