@@ -333,3 +333,58 @@ def test_files_json_is_the_one_that_its_script_writes(release, tmp_path):
     done = finish(start(script, str(release), paths=(tmp_path,), cwd=tmp_path))
     assert done.returncode == 0, done.stderr
     assert (series / "files.json").read_text() == (SERIES.folder / "files.json").read_text()
+
+
+# What each patch says of itself, and what it may contain. `ppo` and `gspo` with it: tests/slow/test_patched_release.py
+
+by_file = pytest.mark.parametrize("patch", SERIES.patches, ids=lambda patch: patch.name[:4])
+
+
+def header(patch: Path) -> str:
+    return patch.read_text().split("\n---\n")[0]
+
+
+def changed(patch: Path, sign: str) -> list[str]:
+    """The added (+) or removed (-) lines, without the sign."""
+    diff = patch.read_text().split("\n---\n", 1)[1]
+    return [line[1:] for line in diff.splitlines() if line.startswith(sign) and not line.startswith(sign * 3)]
+
+
+def field(patch: Path, name: str) -> str:
+    """A field of the header, its continued lines included."""
+    found = re.search(rf"^{name}: (.*(?:\n(?![A-Z][\w-]+: ).+)*)", header(patch), re.MULTILINE)
+    assert found, f"{patch.name} has no {name}:"
+    return " ".join(found[1].split())
+
+
+@by_file
+def test_each_patch_says_what_is_unchanged_what_tests_it_and_when_it_can_go(patch):
+    for name in ("Unchanged", "Upstream", "Remove-When"):
+        assert field(patch, name)
+    named = re.findall(r"(?:tests|benchmarks)/[\w/]+\.py", field(patch, "Test"))
+    assert named and all((REPOSITORY / path).is_file() for path in named), named
+
+
+@by_file
+def test_no_algorithm_is_in_the_patches(patch):
+    added = changed(patch, "+")
+    assert len(added) <= 100  # a seam is small
+    ours = [line for line in added if re.search(r"(from|import) real_openrlhf", line)]
+    assert all("from real_openrlhf.hooks" in line for line in ours), ours
+    maths = re.compile(
+        r"\.(exp|log|sigmoid|softmax|logsumexp|sum|mean|std|clamp|backward|grad)\(|torch\.where|loss\s*[-+*/]?="
+    )
+    assert [line for line in added if maths.search(line)] == []
+
+
+def test_the_whole_series_stays_short():
+    assert sum(len(changed(patch, sign)) for patch in SERIES.patches for sign in "+-") <= 280
+
+
+def test_the_readme_says_what_each_patch_does_and_whether_it_could_go_upstream():
+    table = (REPOSITORY / "patches/README.md").read_text()
+    rows = re.findall(r"^\| (\d{4}) ([a-z0-9 ]+) \| \S.* \| (yes|no) \|$", table, re.MULTILINE)
+    assert [number for number, _, _ in rows] == [patch.name[:4] for patch in SERIES.patches]
+    for (_, area, upstream), patch in zip(rows, SERIES.patches, strict=True):
+        assert f"] {area}: " in field(patch, "Subject")
+        assert field(patch, "Upstream").startswith("a pull request") == (upstream == "yes")
