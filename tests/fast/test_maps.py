@@ -1,5 +1,6 @@
 """Maps over two flags, and differences by seed: cells, a figure that is read without colour, and honest bounds."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def runs(tmp_path):
 def comparison(root):
     (found,) = compare(read_runs([root])[0], ACROSS)
     return found
+
+
+def test_another_flag_that_varies_makes_another_map(runs):
+    folder = map_run(runs, "real", 1e-4, 64, 3, [0.1, 0.2])
+    record = json.loads((folder / "run.json").read_text())
+    record["flags"]["--algo.real.tau"] = 0.1
+    (folder / "run.json").write_text(json.dumps(record))
+    assert [setting.label for setting in comparison(runs).settings] == ["REAL", "REAL, τ = 0.1", "GRPO"]
 
 
 def drawn(panel):

@@ -143,6 +143,8 @@ def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path)
     invented.write_run(tmp_path, "gspo", 1)  # beside it, in the same folder of many
     found, skipped = read_runs([tmp_path])
     assert len(found) == 11 and not skipped
+    records = {run.name: run.meta for run in found}
+    assert all(records[run.name] == run.meta for run in read_runs([ten])[0])
     for table in (tables.results, tables.ratios):
         assert rows(table(comparison(tmp_path / "ten"))) == rows(table(comparison(ten)))
 
