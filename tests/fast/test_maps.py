@@ -1,8 +1,6 @@
 """Maps over two flags, and differences by seed: cells, a figure that is read without colour, and honest bounds."""
 
 import json
-import runpy
-from pathlib import Path
 
 import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
@@ -10,7 +8,6 @@ from invented_runs import map_run, map_runs, write_lines, write_run
 from real_openrlhf.report.maps import cells, heat_maps, pairs, student_quantile
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
-from real_openrlhf.report.table_forms import to_markdown
 
 ACROSS = ("--actor.adam.lr", "--train.batch_size")
 
@@ -141,39 +138,3 @@ def test_in_a_map_each_cell_with_enough_seeds_is_compared_and_the_bound_is_for_a
     bounds = [float(str(row.cells[2])) for _, rows in found.blocks for row in rows]
     assert bounds == pytest.approx([student_quantile(1 - 0.05 / 4, 2) * 0.01 / 3**0.5] * 2, abs=1e-3)
     assert [str(row.cells[3]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]
-
-
-# The script map/collapse.py: a collapse's step, hits, steps ahead and false alarms, on runs whose story is known
-
-SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples/results/map/collapse.py"))
-STEPS = 20
-
-
-def write_story(root, seed, dies_at=None, warns_at=None, noisy=False):
-    """The gradient norm leaps some steps before the pass rate falls; without a warning it stays where it was."""
-    lines = []
-    for step in range(1, STEPS + 1):
-        dead = dies_at is not None and step >= dies_at
-        norm = 9.0 if warns_at is not None and step >= warns_at else 3.0 if noisy and step == 4 else 1.0
-        row = {"actor_grad_norm": norm, "rollout/pass_rate": 0.0 if dead else 0.6, "real/weight_cv": 0.1}
-        lines.append({"phase": "train", "step": step, "real/weight_pos": 0.5, "real/weight_neg": 0.25, **row})
-    ends = {0: 0.6, STEPS: 0.6 if dies_at is None else 0.1}
-    lines += [{"phase": "eval", "step": step, "eval_x_pass1": end} for step, end in ends.items()]
-    write_lines(write_run(root, "real", seed, 2, name=f"run-s{seed}"), lines)
-
-
-@pytest.fixture
-def stories(tmp_path):
-    for seed in (1, 2, 3, 4):
-        write_story(tmp_path, seed, dies_at=12, warns_at=8 - seed % 2)
-    write_story(tmp_path, 5, noisy=True)
-    write_story(tmp_path, 6, noisy=True)
-    write_story(tmp_path, 7)
-    write_story(tmp_path, 8, warns_at=10)  # an alarm, and nothing happens
-    return read_runs([tmp_path])[0]
-
-
-def test_thresholds_are_of_the_odd_seeds_and_the_table_of_the_even_ones(stories):
-    lines = to_markdown(SCRIPT["table"](stories)).splitlines()
-    assert lines[4] == "| gradient norm | 3 | 2 of 2 | 4 | 1 of 2 |"  # the best first
-    assert not any("score deviation" in line for line in lines)  # nobody logged it

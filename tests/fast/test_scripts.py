@@ -62,6 +62,13 @@ def test_variables_are_flags_and_the_users_flags_come_last(call):
     assert called == f"real-openrlhf train {expected}"
 
 
+def test_the_pretrained_model_trains_in_any_environment_and_on_a_gpu_by_one_flag(call):
+    assert call("train_real_smollm2.sh", "--recipe", "smollm2-1gpu") == [
+        "setup_env.sh any",
+        "real-openrlhf train --recipe cpu-smollm2 --recipe smollm2-1gpu",
+    ]
+
+
 def test_slurm_steps_have_all_of_a_node(tmp_path):
     """Without a word a step has one core, and a job its partition's default memory."""
     (tmp_path / "examples/scripts").mkdir(parents=True)

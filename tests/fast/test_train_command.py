@@ -1,6 +1,5 @@
 """The command line, the checks without OpenRLHF, and a run's life with another program in the trainer's place."""
 
-import argparse
 import errno
 import json
 import os
@@ -23,12 +22,6 @@ from real_openrlhf.training.launch.process import STALLED, Watch, supervise
 from real_openrlhf.training.launch.progress import Progress
 
 
-def parse(*words) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    return parser.parse_args(words)
-
-
 def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
     return Place(address=address, working_dir=working_dir, gpus_here=gpus, gpu_gb=None, on_cpu=on_cpu)
 
@@ -37,7 +30,8 @@ def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
 
 
 def test_openrlhfs_flags_pass_through_in_order_between_ours():
-    args = parse("--actor.adam.betas", "0.9", "0.95", "--algo", "grpo", "--ds.overlap_comm", "--algo.kl.target=-1.5")
+    words = "--actor.adam.betas 0.9 0.95 --algo grpo --ds.overlap_comm --algo.kl.target=-1.5".split()
+    args = command.parse(words)
     assert args.algo == "grpo"
     assert args.openrlhf == ["--actor.adam.betas", "0.9", "0.95", "--ds.overlap_comm", "--algo.kl.target=-1.5"]
 
@@ -56,7 +50,7 @@ def test_flags_are_split_into_words_switches_and_those_taken_out():
 def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = "--recipe qwen7b --model /m --data dapo17k --seed 7 --max-steps 3 --gpus 4 --nodes 2".split()
-    request = command.Request.of(parse(*words))
+    request = command.request_of(words)
     assert request.user == {
         "--actor.model_name_or_path": ("/m",),
         "--data.prompt_dataset": (str(tmp_path / "data/dapo17k.jsonl"),),
@@ -70,7 +64,7 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
 
 def test_saying_one_thing_twice_is_refused():
     with pytest.raises(UserError, match="--seed and --train.seed say the same thing"):
-        command.Request.of(parse("--seed", "1", "--train.seed", "2"))
+        command.request_of(["--seed", "1", "--train.seed", "2"])
 
 
 # ------------------------------------------------------------------------------------------- where it runs
@@ -131,7 +125,7 @@ def request_for(tmp_path, monkeypatch):
 
     def make(*words):
         files = ["--data", "rows.jsonl", "--eval.dataset", str(tmp_path / "rows.jsonl")]
-        return command.Request.of(parse(*files, "--max-steps", "1", *words))
+        return command.request_of([*files, "--max-steps", "1", *words])
 
     return make
 
