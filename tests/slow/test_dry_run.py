@@ -156,13 +156,6 @@ def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
     assert record["objective"]["elsewhere.py"][:12] in changed and "another --run-name" in changed
 
 
-def test_upstreams_own_checks_are_heard(capsys):
-    _, _, problems = dry_run(capsys, "--recipe", "qwen7b", "--algo", "grpo", "--train.partial_rollout_enable")
-    assert problems == [
-        "OpenRLHF refuses this combination: --train.partial_rollout_enable requires --train.async_enable."
-    ]
-
-
 def test_asynchronous_engines_cannot_sleep(capsys):
     words = ("--recipe", "qwen7b", "--gpus", "4", "--train.async_enable")
     _, _, (problem,) = dry_run(capsys, *words)
@@ -178,12 +171,6 @@ def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
     parser = preflight.openrlhf_parser()
     for flag, words in OPENRLHF_DEFAULTS.items():
         assert str(parser.get_default(flag.removeprefix("--"))) == words, flag
-
-
-def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
-    for algo in ("real", "grpo"):
-        _, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", "--algo", algo, "--train.batch_size", "240")
-        assert "does not cut a rollout of 128 prompts x 8 into equal updates of whole groups. Give 256." in problem
 
 
 @pytest.mark.parametrize(
@@ -208,6 +195,13 @@ def test_an_update_that_would_drop_samples_is_refused_for_every_method(capsys):
         ("--algo.real.scoring often", "--algo.real.scoring often: invalid choice: 'often'. Choose one of "),
         ("--algo.real.wave_depth 0", "give auto, or a number of micro-batches of 1 or more"),
         ("--train.max_steps=-1", "--train.max_steps -1: "),
+        (
+            "--algo grpo --train.partial_rollout_enable",
+            "OpenRLHF refuses this combination: --train.partial_rollout_enable",
+        ),
+        ("--train.batch_size 240", "a rollout of 128 prompts x 8 into equal updates of whole groups. Give 256."),
+        ("--algo grpo --train.batch_size 240", "into equal updates of whole groups. Give 256."),
+        ("--train.num_episodes 1", "end after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
         ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )
@@ -215,11 +209,6 @@ def test_what_would_crash_later_is_one_line_now(capsys, words, expected):
     code, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", *words.split())
     assert code == 2
     assert expected in problem
-
-
-def test_steps_that_the_data_cannot_give_are_refused(capsys):
-    _, _, (problem,) = dry_run(capsys, "--recipe", "qwen7b", "--train.num_episodes", "1")
-    assert "end after 314 steps, not after 1000" in problem  # 40,315 rows of 128 prompts
 
 
 def test_an_unpatched_openrlhf_is_told_with_the_fix(tmp_path):
