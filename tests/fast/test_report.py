@@ -271,15 +271,6 @@ def test_settings_are_told_apart_by_their_knobs_and_seeds_are_not(tmp_path):
     }
 
 
-def test_clipped_updates_stand_beside_a_result_where_they_were_logged(tmp_path):
-    for seed in (1, 2, 3):
-        invented.map_run(tmp_path / "new", "real", 1e-4, 64, seed, [0.1, 0.5])  # a quarter of the updates a seed
-        invented.write_run(tmp_path / "old", "real", seed)
-    (row,) = rows(tables.results(comparison(tmp_path / "new")))
-    assert row["Clipped updates"] == "0.5"
-    assert "Clipped updates" not in tables.results(comparison(tmp_path / "old")).columns
-
-
 def test_different_tasks_never_share_a_figure(tmp_path):
     invented.write_run(tmp_path, "real", 1)
     invented.write_run(tmp_path, "real", 2, data={"train.jsonl": "another"}, name="other-data")
