@@ -42,6 +42,7 @@ def test_broken_folders_are_named_in_the_output_and_on_the_page(report):
         (line,) = [line for line in printed if f"/{name}: " in line]
         assert reason in line and f"/{name}</code>" in page
     assert f"10 runs reported, {len(reasons)} skipped" in printed
+    assert len(printed) == len(reasons) + 2  # a line each
 
 
 def test_every_figure_and_table_comes_in_all_its_forms(report):
