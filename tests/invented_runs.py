@@ -3,12 +3,12 @@
 import json
 import math
 import random
+import shutil
 import tempfile
 from pathlib import Path
 
 from real_openrlhf.comparison.publish import publish
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.report.methods import METHODS
 from real_openrlhf.runs.run_folder import json_value
 
 RATIOS = [f"ratio/{side}/{name}" for side in ("pos", "neg") for name in ("below", "low", "high", "above")]
@@ -18,32 +18,23 @@ GROUP_OBJECTIVES = [name for name, algorithm in ALGORITHMS.items() if algorithm.
 def invent(algo: str, seed: int, steps: int, eval_steps: int = 10):
     """Rows as training writes them, with invented numbers."""
     dice = random.Random(f"{algo} {seed}")
-    skill = 0.08 * (sorted(METHODS).index(algo) if algo in METHODS else 0)
     for step in range(steps + 1):
-        learned = 0.4 + (0.2 + 0.3 * skill) * (1 - math.exp(-2 * step / steps))
+        learned = 0.6 - 0.2 * math.exp(-2 * step / steps)
         if step:
             reward = learned + dice.gauss(0, 0.03)
             row = {"phase": "train", "step": step, "time": 1e9 + step, "policy_loss": dice.gauss(0, 0.1)}
-            row |= {
-                "actor_grad_norm": 1.0,
-                "actor_lr": 1e-4,
-                "entropy_loss": 1.2 - skill * step / steps + dice.gauss(0, 0.02),
-            }
-            row |= {"rollout/reward_mean": reward, "rollout/pass_rate": reward, "rollout/solve_none": 0.1}
-            row |= {"rollout/solve_all": reward**2, "rollout/ignored": 0.0, "rollout/response_length_mean": 7.5}
+            row |= {"actor_grad_norm": 1.0, "actor_lr": 1e-4, "rollout/ignored": 0.0, "rollout/solve_none": 0.1}
+            row |= {"entropy_loss": 1.2 + dice.gauss(0, 0.02)}
+            row |= {"rollout/reward_mean": reward, "rollout/pass_rate": reward, "rollout/solve_all": reward**2}
             for name in RATIOS:
                 share = 95.0 if "high" in name else 5 / 3
                 row |= {f"{name}/share": share + dice.random() / 100, f"{name}/grad": 1.0 + dice.gauss(0, 0.01)}
             if algo in GROUP_OBJECTIVES:
-                drift = 0.001 * step
-                row |= {"real/loss": 1.0, "real/score_pos": drift, "real/score_neg": -drift, "real/score_std": 0.02}
-                for side, sign in (("pos", 1), ("neg", -1)):
-                    row |= {f"real/score_{side}_std": 0.02, f"real/score_{side}_min": sign * drift - 0.05}
-                    row |= {
-                        f"real/score_{side}_max": sign * drift + 0.05,
-                        f"real/weight_{side}": 0.4 + dice.gauss(0, 0.01),
-                    }
-                row |= {"real/weight_abs_max": 1.1, "real/weight_bound": 0.55, "real/weight_cv": 0.01 * dice.random()}
+                row |= {"real/weight_bound": 0.55, "real/weight_cv": 0.01 * dice.random()}
+                for side, drift in (("pos", 0.001 * step), ("neg", -0.001 * step)):
+                    scores = {"": drift, "_std": 0.02, "_min": drift - 0.05, "_max": drift + 0.05}
+                    row |= {f"real/score_{side}{name}": value for name, value in scores.items()}
+                    row |= {f"real/weight_{side}": 0.4 + dice.gauss(0, 0.01)}
             yield row
         if step % eval_steps == 0 or step == steps:
             yield {"phase": "eval", "step": step, "time": 1e9 + step, "eval_sums_pass1": learned + dice.gauss(0, 0.01)}
@@ -74,103 +65,71 @@ def write_run(root: Path, algo: str = "real", seed: int = 1, steps: int = 20, fl
 
 def write_events(folder: Path, algo: str, seed: int, steps: int = 20) -> Path:
     """What stock OpenRLHF's TensorBoard logger writes; it knows none of our own metrics."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from torch.utils.tensorboard import SummaryWriter
 
-    writer = EventFileWriter(str(folder))
+    ours = ("real/", "ratio/", "rollout/solve", "rollout/pass")
+    writer = SummaryWriter(folder)
     for row in invent(algo, seed, steps):
         for key, number in row.items():
-            if key not in ("phase", "step", "time") and not key.startswith(
-                ("real/", "ratio/", "rollout/solve", "rollout/pass")
-            ):
-                value = Summary.Value(tag=f"{row['phase']}/{key}", simple_value=number)
-                writer.add_event(Event(step=row["step"], wall_time=row["time"], summary=Summary(value=[value])))
+            if key not in ("phase", "step", "time") and not key.startswith(ours):
+                writer.add_scalar(f"{row['phase']}/{key}", number, row["step"])
     writer.close()
     return folder
 
 
 def write_evaluation(folder: Path, changed: dict | None = None, /, **scores: tuple[float, float]) -> Path:
     """pass@1 and its standard error by benchmark, as `real-openrlhf eval` leaves them."""
-    settings = {
-        "k": 16,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "max_new_tokens": 8192,
-        "grader": "robust",
-        **(changed or {}),
-    }
-    results = {
-        "settings": settings,
-        "benchmarks": {name: {"pass@1": mean, "standard_error": se} for name, (mean, se) in scores.items()},
-    }
+    settings = {"k": 16, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 8192, "grader": "robust"}
+    benchmarks = {name: {"pass@1": mean, "standard_error": se} for name, (mean, se) in scores.items()}
+    results = {"settings": settings | (changed or {}), "benchmarks": benchmarks}
     (folder / "eval").mkdir()
     (folder / "eval" / "results.json").write_text(json.dumps(results))
     return folder
 
 
-def write_campaign(folder: Path, *seeds: int) -> Path:
-    """Runs of REAL as `compare --publish` leaves them."""
-    with tempfile.TemporaryDirectory() as place:
-        publish([write_run(Path(place), "real", seed) for seed in seeds], folder)
-    return folder
+# Broken files of a run or of a published campaign: (file, content, a word of the reason that must be named)
+BROKEN = {
+    "no-lines": ("metrics.jsonl", "", "empty"),
+    "list": ("metrics.jsonl", "[1]\n", "no phase"),
+    "other-log": ("metrics.jsonl", '{"loss": 1}\n', "no phase"),
+    "no-numbers": ("metrics.jsonl", '{"phase": "train", "step": 1}\n', "nothing was logged"),
+    "garbled": ("metrics.jsonl", 'garbage\n{"phase": "train", "step": 1, "x": 1}\n', "line 1 is not JSON"),
+    "cut": ("metrics.jsonl", '{"phase": "train", "step": 1, "x": 1}\n{"phase": "tr', "line 2 is cut off"),
+    "binary": ("metrics.jsonl", b"\xff\xfe\x00\x80", "cannot be read"),
+    "half-json": ("run.json", '{"algo": "re', "run.json is broken"),
+    "not-ours": ("run.json", '{"project": "other"}', "names no algo"),
+    "half-eval": ("eval/results.json", '{"settings": {"k": 1', "results.json is broken"),
+    "other-campaign": ("campaign.json", '{"format": 9}', "not of format 1"),
+    "short-rows": ("runs.csv", "name,algo\nreal-s1\n", "runs.csv has a row"),
+    "torn-csv": ("runs.csv", "name,algo\nreal-s9,re\ral\n", "runs.csv is broken"),
+    "no-columns": ("runs.csv", "algo\nreal\n", "has no name"),
+    "no-parquet": ("metrics.parquet", "PAR1, or so it says PAR1", "metrics.parquet is broken"),
+}
+OF_A_CAMPAIGN = ("campaign.json", "runs.csv", "metrics.parquet")
 
 
 def break_folders(root: Path) -> dict[str, str]:
     """Every way in which a folder is no run, and a word of the reason that must be named."""
-    whole = write_run(root, "real", 9, name="cut")
-    text = (whole / "metrics.jsonl").read_text()
-    (whole / "metrics.jsonl").write_text(text[: -len(text.splitlines()[-1]) // 2])
+    with tempfile.TemporaryDirectory() as place:
+        publish([write_run(Path(place))], root / "published")
+    for name, (file, content, _) in BROKEN.items():
+        if file in OF_A_CAMPAIGN:
+            folder = shutil.copytree(root / "published", root / name)
+        else:
+            folder = write_run(root, name=name)
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    shutil.rmtree(root / "published")
+    (write_run(root, name="never-logged") / "metrics.jsonl").unlink()
+    for folder, file in (("foreign", "config.json"), ("bad-events", "events.out.tfevents.1.host")):
+        (root / folder).mkdir()
+        (root / folder / file).write_text("no events at all, but bytes enough for a header")
     (root / "empty").mkdir()
-    (root / "foreign").mkdir()
-    (root / "foreign" / "config.json").write_text("{}")
-    for name, content in {
-        "no-lines": "",
-        "list": "[1]\n",
-        "other-log": '{"loss": 1}\n',
-        "no-numbers": '{"phase": "train", "step": 1}\n',
-    }.items():
-        (write_run(root, "real", 9, name=name) / "metrics.jsonl").write_text(content)
-    broken = write_run(root, "real", 9, name="garbled") / "metrics.jsonl"
-    broken.write_text("garbage\n" + broken.read_text())
-    (write_run(root, "real", 9, name="binary") / "metrics.jsonl").write_bytes(b"\xff\xfe\x00\x80")
-    (write_run(root, "real", 9, name="half-json") / "run.json").write_text('{"algo": "re')
-    (write_run(root, "real", 9, name="not-ours") / "run.json").write_text('{"project": "other"}')
-    (write_run(root, "real", 9, name="never-logged") / "metrics.jsonl").unlink()
-    half = write_evaluation(write_run(root, "real", 9, name="half-eval"), aime24=(0.5, 0.1)) / "eval" / "results.json"
-    half.write_text(half.read_text()[:20])
-    events = root / "bad-events"
-    events.mkdir()
-    (events / "events.out.tfevents.1.host").write_bytes(b"no events at all, but bytes enough for a header")
-    for name, file, content in (
-        ("other-campaign", "campaign.json", '{"format": 9}'),
-        ("short-rows", "runs.csv", "name,algo\nreal-s1\n"),
-        ("no-parquet", "metrics.parquet", "PAR1, or so it says PAR1"),
-        ("torn-csv", "runs.csv", "name,algo\nreal-s9,re\ral\n"),
-        ("no-columns", "runs.csv", "algo\nreal\n"),
-    ):
-        write_campaign(root / name, 9)
-        (root / name / file).write_text(content)
-    return {
-        "other-campaign": "not of format 1",
-        "short-rows": "runs.csv has a row",
-        "no-parquet": "metrics.parquet is broken",
-        "no-columns": "has no name",
-        "torn-csv": "runs.csv is broken",
-        "cut": "line 23 is cut off",
-        "empty": "empty folder",
-        "foreign": "not a run",
-        "no-lines": "empty",
-        "list": "no phase",
-        "other-log": "no phase",
-        "no-numbers": "nothing was logged",
-        "garbled": "line 1 is not JSON",
-        "binary": "cannot be read",
-        "half-json": "run.json is broken",
-        "not-ours": "names no algo",
+    return {name: reason for name, (_, _, reason) in BROKEN.items()} | {
         "never-logged": "logged nothing",
-        "half-eval": "results.json is broken",
+        "foreign": "not a run",
         "bad-events": "not an OpenRLHF log",
+        "empty": "empty folder",
     }
 
 

@@ -1,15 +1,12 @@
 """What each folder may import, and how long a module may be; read from the text, so that nothing need be installed."""
 
 import ast
-import collections
 import graphlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from real_openrlhf.cli import COMMANDS
 
 PACKAGE = Path(__file__).resolve().parents[2] / "real_openrlhf"
 OURS = PACKAGE.name
@@ -39,9 +36,7 @@ STANDARD_LIBRARY_ONLY = (
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.
 ASKS_OPENRLHF = {"training.checks.preflight", "training.launch.shared_ray"}
-STANDALONE_COMMANDS = {"real_openrlhf.doctor", "real_openrlhf.patching"}
-
-MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 14
+MODULE_LINES, FUNCTION_LINES = 400, 60
 
 
 def module_name(path: Path) -> str:
@@ -93,10 +88,6 @@ def is_ours(target: str) -> bool:
     return target.partition(".")[0] == OURS
 
 
-def test_every_room_has_its_rule():
-    assert {room(name) for name in TREES} == set(ROOMS)
-
-
 @pytest.mark.parametrize("name", TREES)
 def test_a_module_keeps_the_rule_of_its_room(name):
     allowed_packages, allowed_rooms = ROOMS[room(name)]
@@ -126,11 +117,6 @@ def test_no_import_cycle():
     graphlib.TopologicalSorter({one: others - {one, TOP} for one, others in rooms.items() if one != TOP}).prepare()
 
 
-def test_no_folder_is_crowded():
-    crowds = collections.Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-    assert {folder.name: count for folder, count in crowds.items() if count > FOLDER_MODULES} == {}
-
-
 def test_modules_are_short():
     assert [name for name, text in TEXTS.items() if len(text.splitlines()) > MODULE_LINES] == []
 
@@ -143,13 +129,3 @@ def test_functions_are_short():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     assert [name for name, lines in functions if lines > FUNCTION_LINES] == []
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_subcommand_lives_in_the_command_module_of_its_area(command):
-    module, _ = COMMANDS[command]
-    assert module in STANDALONE_COMMANDS or module.split(".")[2:] == ["command"]
-    functions = {
-        node.name for node in TREES[module.removeprefix(f"{OURS}.")].body if isinstance(node, ast.FunctionDef)
-    }
-    assert {"configure", "run"} <= functions

@@ -1,16 +1,13 @@
 """Maps over two flags, and differences by seed: cells, a figure that is read without colour, and honest bounds."""
 
 import json
-import runpy
-from pathlib import Path
 
 import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
-from real_openrlhf.report.maps import cells, grids, heat_maps, pairs, student_quantile
+from real_openrlhf.report.maps import cells, heat_maps, pairs, student_quantile
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
-from real_openrlhf.report.table_forms import to_markdown
 
 ACROSS = ("--actor.adam.lr", "--train.batch_size")
 
@@ -23,20 +20,6 @@ def runs(tmp_path):
 def comparison(root):
     (found,) = compare(read_runs([root])[0], ACROSS)
     return found
-
-
-def test_every_method_is_one_map_whose_cells_are_the_choices_of_both_flags(runs):
-    found = {setting.label: grid for setting, grid in grids(comparison(runs), ACROSS).items()}
-    assert {label: set(grid) for label, grid in found.items()} == {
-        "REAL": {("0.0001", "64"), ("0.001", "64"), ("0.001", "16")},
-        "GRPO": {("0.0001", "64"), ("0.0001", "256")},
-    }
-    cell = found["REAL"]["0.001", "64"]
-    assert (cell.final.mean, cell.final.n, cell.collapsed) == (pytest.approx(0.2), 2, 1)
-    assert cell.words == "0.20\n✕ 1 of 2"
-    assert found["REAL"]["0.0001", "64"].words == "0.85"
-    assert found["GRPO"]["0.0001", "256"].final.mean == 0.3  # what broke off is counted beside it, not in it
-    assert found["GRPO"]["0.0001", "256"].unfinished == 1
 
 
 def test_another_flag_that_varies_makes_another_map(runs):
@@ -155,54 +138,3 @@ def test_in_a_map_each_cell_with_enough_seeds_is_compared_and_the_bound_is_for_a
     bounds = [float(str(row.cells[2])) for _, rows in found.blocks for row in rows]
     assert bounds == pytest.approx([student_quantile(1 - 0.05 / 4, 2) * 0.01 / 3**0.5] * 2, abs=1e-3)
     assert [str(row.cells[3]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]
-
-
-# The script map/collapse.py: a collapse's step, hits, steps ahead and false alarms, on runs whose story is known
-
-SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples/results/map/collapse.py"))
-STEPS = 20
-
-
-def write_story(root, seed, dies_at=None, warns_at=None, noisy=False):
-    """The gradient norm leaps some steps before the pass rate falls; without a warning it stays where it was."""
-    lines = []
-    for step in range(1, STEPS + 1):
-        dead = dies_at is not None and step >= dies_at
-        norm = 9.0 if warns_at is not None and step >= warns_at else 3.0 if noisy and step == 4 else 1.0
-        row = {"actor_grad_norm": norm, "rollout/pass_rate": 0.0 if dead else 0.6, "real/weight_cv": 0.1}
-        lines.append({"phase": "train", "step": step, "real/weight_pos": 0.5, "real/weight_neg": 0.25, **row})
-    ends = {0: 0.6, STEPS: 0.6 if dies_at is None else 0.1}
-    lines += [{"phase": "eval", "step": step, "eval_x_pass1": end} for step, end in ends.items()]
-    write_lines(write_run(root, "real", seed, 2, name=f"run-s{seed}"), lines)
-
-
-@pytest.fixture
-def stories(tmp_path):
-    for seed in (1, 2, 3, 4):
-        write_story(tmp_path, seed, dies_at=12, warns_at=8 - seed % 2)
-    write_story(tmp_path, 5, noisy=True)
-    write_story(tmp_path, 6, noisy=True)
-    write_story(tmp_path, 7)
-    write_story(tmp_path, 8, warns_at=10)  # an alarm, and nothing happens
-    return read_runs([tmp_path])[0]
-
-
-def test_the_step_of_a_collapse(stories):
-    assert [SCRIPT["Story"].of(run).collapse for run in stories] == [12] * 4 + [float("inf")] * 4
-    for rates, step in (([0.1, 0.5, 0.6, 0.0, 0.0, 0.6, 0.6, 0.6, 0.0, 0.0, 0.0], 9), ([0.5, 0.5], 2)):
-        rows = {step: {"rollout/pass_rate": rate} for step, rate in enumerate(rates, 1)}
-        assert SCRIPT["collapse_of"](rows) == step
-
-
-@pytest.mark.parametrize(
-    "threshold, ahead, false", [(2.0, [5, 4, 5, 4], 3), (3.0, [5, 4, 5, 4], 1), (9.0, [], 0), (0.5, [11] * 4, 4)]
-)
-def test_hits_steps_ahead_and_false_alarms(stories, threshold, ahead, false):
-    one = SCRIPT["predict"]([SCRIPT["Story"].of(run) for run in stories], "gradient norm", threshold)
-    assert (one.ahead, one.collapses, one.false_alarms, one.others) == (ahead, 4, false, 4)
-
-
-def test_thresholds_are_of_the_odd_seeds_and_the_table_of_the_even_ones(stories):
-    lines = to_markdown(SCRIPT["table"](stories)).splitlines()
-    assert lines[4] == "| gradient norm | 3 | 2 of 2 | 4 | 1 of 2 |"  # the best first
-    assert not any("score deviation" in line for line in lines)  # nobody logged it

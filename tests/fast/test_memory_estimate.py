@@ -11,7 +11,6 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import memory_estimate
 
-QWEN_1_5B, QWEN_7B = memory_estimate.KNOWN_CONFIGS
 GPU = 80e9
 P = 7_615_616_512
 
@@ -47,11 +46,8 @@ def test_adapters_are_counted_as_peft_builds_them():
 
 
 def test_the_known_models_have_their_published_sizes():
-    sizes = {
-        name: memory_estimate.shape_of(config).parameters for name, config in memory_estimate.KNOWN_CONFIGS.items()
-    }
-    assert sizes[QWEN_1_5B] == 1_777_088_000
-    assert sizes[QWEN_7B] == P
+    shapes = map(memory_estimate.shape_of, memory_estimate.KNOWN_CONFIGS.values())
+    assert [shape.parameters for shape in shapes] == [1_777_088_000, P]
 
 
 @pytest.mark.parametrize("config", [{}, {"hidden_size": 8, "num_hidden_layers": 2, "num_experts": 8}])
@@ -85,12 +81,7 @@ def test_offloading_and_adapters_take_the_optimizer_off_the_gpu():
 
 def test_only_methods_with_a_reference_model_hold_one():
     name = "reference model (bf16)"
-    assert [name in memory("qwen7b", algo)[1] for algo in ("real", "grpo", "dapo", "trpa")] == [
-        False,
-        True,
-        False,
-        True,
-    ]
+    assert {algo for algo in ALGORITHMS if name in memory("qwen7b", algo)[1]} == {"grpo", "trpa"}
     assert name not in memory("qwen7b", "grpo", {"--ref.offload": ()})[1]
     assert name in memory("qwen7b-lora", "grpo", {"--ref.offload": ()})[1]  # ZeRO-2, where it does nothing
 
@@ -115,18 +106,6 @@ def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
     # by hand: each of 28 layers' input, 18 bytes a number of the last one's output; 12 a logit of 2**26; bf16 gradient
     assert small[head] == 9216 * 3584 * (28 * 2 + 18) + 12 * 2**26 + 2 * 152064 * 3584
     assert large[head] - small[head] == 9216 * 3584 * (28 * 2 + 18)
-
-
-def test_zero_3_gathers_no_more_than_deepspeeds_billion_parameters():
-    assert memory("qwen7b")[1]["gathered for use, at most"] == 2e9
-    assert not any("gathered" in name for name in memory("qwen1.5b")[1])
-
-
-def test_generation_holds_vllms_share_and_what_sleeps_not():
-    shape, composed = planned("qwen7b", "grpo")
-    found = memory_estimate.generation_memory(shape, composed, GPU)
-    assert found["vLLM, 70% of the GPU"] == 0.7 * GPU
-    assert found["resident: weights (bf16)"] == found["resident: reference model (bf16)"] == shape.parameters / 4
 
 
 def test_disk_counts_what_is_kept_and_what_is_never_rotated():
@@ -169,11 +148,6 @@ ENGINE = (28 * (32 + 32 + 512 + 256) + 2 * 2048) * MB
 def waits(*args, **named) -> dict[str, float]:
     found = memory_estimate.host_memory(*planned(*args, **named))
     return {name: size for name, size in found.items() if "guess" not in name}
-
-
-@pytest.mark.parametrize("size, taken", [(1, 1), (4096, 4096), (4097, 8192), (2**31, 2**31), (2**31 + 1, 2**32)])
-def test_a_pinned_block_is_a_power_of_two(size, taken):
-    assert memory_estimate.pinned(size) == taken
 
 
 def test_what_sleeps_is_on_the_host():
@@ -229,12 +203,9 @@ def args(monkeypatch) -> SimpleNamespace:
     )
 
 
-def test_vllm_takes_its_share_where_it_stays_on_the_policys_gpu(args):
-    assert kept_graphs.sampler_bytes(args) == 0.7 * TOTAL
-
-
 @pytest.mark.parametrize("flag", ["vllm.enable_sleep", "train.async_enable"])
-def test_vllm_takes_nothing_where_it_sleeps_or_has_gpus_of_its_own(args, flag):
+def test_vllm_takes_its_share_unless_it_sleeps_or_has_gpus_of_its_own(args, flag):
+    assert kept_graphs.sampler_bytes(args) == 0.7 * TOTAL
     group, name = flag.split(".")
     setattr(getattr(args, group), name, True)
     assert kept_graphs.sampler_bytes(args) == 0

@@ -1,8 +1,9 @@
-"""The patch tool, held against git: git makes the patches and says what the files must be afterwards."""
+"""The patch tool on the real release and series, held against git: git says what the files must be afterwards."""
 
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,26 +21,8 @@ from real_openrlhf.patch_tool import series as patch_series
 from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
-SERIES = f"openrlhf-{OPENRLHF_VERSION}"
-NUMBERED = "".join(f"line {number}\n" for number in range(1, 41))
-RELEASE = {
-    "openrlhf/__init__.py": "",
-    "openrlhf/loss.py": NUMBERED,
-    "openrlhf/other.py": "untouched\n",
-    "openrlhf/trainer/actor.py": NUMBERED + "last line without an end",
-    "openrlhf/trainer/short.py": "only\nhere\n",
-}
-# One entry per patch: several hunks, one file in two patches, a file that becomes empty, both kinds of last line.
-COMMITS = [
-    {
-        "openrlhf/loss.py": NUMBERED.replace("line 3\n", "line three\n").replace("line 30\n", "line 30\nmore\n"),
-        "openrlhf/trainer/actor.py": "first\n" + NUMBERED + "last line with an end\n",
-    },
-    {
-        "openrlhf/loss.py": "import this\n" + NUMBERED.replace("line 3\n", "line three!\n").replace("line 40\n", ""),
-        "openrlhf/trainer/short.py": "",
-    },
-]
+SERIES = patching.load_series()
+TOUCHED = list(SERIES.fingerprints)
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -64,73 +47,53 @@ def git(folder: Path, *words: str) -> bytes:
     return result.stdout
 
 
-def make_site(root: Path, version: str = OPENRLHF_VERSION, direct_url: dict | None = None) -> Path:
-    write(root, RELEASE)
-    info = root / f"openrlhf-{version}.dist-info"
-    write(
-        info,
-        {
-            "METADATA": f"Metadata-Version: 2.1\nName: openrlhf\nVersion: {version}\n",
-            "direct_url.json": json.dumps(direct_url or {}),
-        },
-    )
-    return root
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """A copy of the installed OpenRLHF, taken back to the release."""
+    return copy_release(tmp_path_factory.mktemp("release"))
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A copy of the tool beside a series that git made, and the package that git has after the series."""
-    base = tmp_path_factory.mktemp("world")
-    upstream = base / "upstream"
-    write(upstream, RELEASE)
-    git(upstream, "init", "-q")
-    git(upstream, "add", "-A")
-    git(upstream, "commit", "-qm", "release")
-    git(upstream, "tag", "release")
-    for number, changes in enumerate(COMMITS):
-        write(upstream, changes)
-        git(upstream, "add", "-A")
-        git(upstream, "commit", "-qm", f"change {number}\n\n@@ -1,1 +1,1 @@ in a header is no hunk")
-    git(upstream, "format-patch", "-q", "--zero-commit", "--full-index", "-o", f"../patches/{SERIES}", "release")
-    ours = REPOSITORY / "real_openrlhf"
-    names = ["__init__.py", "cli.py", "errors.py", "patching.py", "terminal.py"]
-    for path in [*(ours / name for name in names), *ours.glob("patch_tool/*.py")]:
-        write(base, {str(path.relative_to(REPOSITORY)): path.read_text()})
-    record(make_site(base / "pristine"), base)
-    return base, package(upstream)
+def patched(release, tmp_path_factory):
+    """The package that git has after the series."""
+    root = shutil.copytree(release, tmp_path_factory.mktemp("git") / "openrlhf")
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "release")
+    git(root, "am", "-q", *map(str, SERIES.patches))
+    assert git(root, "status", "--porcelain") == b""
+    return package(root)
 
 
 @pytest.fixture
-def site(world, tmp_path, monkeypatch):
-    """A fresh site-packages with the release, and the imported tool pointed at the series of `world`."""
-    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (world[0] / "nowhere", world[0] / "patches"))
-    return make_site(tmp_path / "site")
+def make_site(release, tmp_path):
+    """make_site(name) -> a fresh site-packages with the release."""
+
+    def make(name: str, version: str = OPENRLHF_VERSION, direct_url: dict | None = None) -> Path:
+        root = shutil.copytree(release, tmp_path / name)
+        about = f"Metadata-Version: 2.1\nName: openrlhf\nVersion: {version}\n"
+        files = {"METADATA": about, "direct_url.json": json.dumps(direct_url or {})}
+        write(root / f"openrlhf-{version}.dist-info", files)
+        return root
+
+    return make
 
 
 @pytest.fixture
-def patched(world):
-    return world[1]
+def site(make_site):
+    return make_site("site")
 
 
-def start(base: Path, *words: str, cwd: Path | None = None, shadow: str = "") -> subprocess.Popen:
-    """Python with the tool of `base`; -S hides site-packages, so that only the standard library can be imported."""
-    environment = {**os.environ, "PYTHONPATH": f"{shadow}:{base}", "PYTHONDONTWRITEBYTECODE": "1"}
+def start(*words: str, paths: tuple[Path, ...] = (REPOSITORY,), cwd: Path = REPOSITORY) -> subprocess.Popen:
+    """Python with these packages; -S hides site-packages, so that only the standard library is there besides."""
+    environment = {**os.environ, "PYTHONPATH": ":".join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-S", *words], env=environment, cwd=cwd or base, **pipes)
+    return subprocess.Popen([sys.executable, "-S", *words], env=environment, cwd=cwd, **pipes)
 
 
 def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
     out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def tool(base: Path, *words, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    return finish(start(base, "-m", "real_openrlhf.patching", *map(str, words), cwd=cwd))
-
-
-def record(release: Path, base: Path) -> None:
-    done = finish(start(base, str(REPOSITORY / "requirements/record_patches.py"), str(release)))
-    assert done.returncode == 0, done.stderr
 
 
 # The applier
@@ -166,7 +129,6 @@ def test_a_diff_never_fits_at_another_place():
         "diff --git a/setup.py b/setup.py\n@@ -1 +1 @@\n-a\n+b\n",
         "diff --git a/openrlhf/../x b/openrlhf/../x\n@@ -1 +1 @@\n-a\n+b\n",
         "diff --git a/openrlhf/x b/openrlhf/x\nBinary files differ\n",
-        "diff --git a/openrlhf/x b/openrlhf/x\nold mode 100644\nnew mode 100755\n",
         "diff --git a/openrlhf/x b/openrlhf/x\nnew file mode 100644\n@@ -0,0 +1 @@\n+a\n",
         "diff --git a/openrlhf/x b/openrlhf/x\ndeleted file mode 100644\n@@ -1 +0,0 @@\n-a\n",
         "diff --git a/openrlhf/x b/openrlhf/x\n@@ -1,2 +1 @@\n-a\n",
@@ -184,48 +146,31 @@ def test_a_patch_that_the_applier_does_not_understand_is_refused(text):
 
 
 def test_apply_gives_what_git_gives_and_revert_is_byte_identical(site, patched):
-    release = tree(site)
-    assert patching.status(site) == 1
-    patching.apply(site)
+    before = tree(site)
+    assert patching.revert(site) == 0 and patching.status(site) == 1
+    assert patching.apply(site) == len(TOUCHED)
     assert package(site) == patched
-    assert patching.status(site) == 0
-    patching.revert(site)
-    assert tree(site) == release
-    assert patching.status(site) == 1
+    assert patching.apply(site) == 0 and patching.status(site) == 0
+    assert patching.revert(site) == len(TOUCHED)
+    assert tree(site) == before
 
 
-def test_applying_twice_and_reverting_twice_change_nothing(site):
-    assert patching.revert(site) == 0
-    assert patching.apply(site) == 3
-    stamps = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
-    assert patching.apply(site) == 0
-    assert {path: path.stat().st_mtime_ns for path in site.rglob("*")} == stamps
-
-
-def test_an_edited_file_is_named_and_nothing_is_touched(site, capsys):
-    (site / "openrlhf/trainer/actor.py").write_text("mine\n")
-    edited = tree(site)
+@pytest.mark.parametrize("harm, said", [(lambda file: file.write_text("mine\n"), ""), (Path.unlink, " (missing)")])
+def test_an_edited_or_missing_file_is_named_and_nothing_is_touched(site, capsys, harm, said):
+    harm(site / TOUCHED[1])
+    before = tree(site)
     for move in (patching.apply, patching.revert):
-        with pytest.raises(UserError, match=r"openrlhf/trainer/actor\.py\. Nothing was written\. Reinstall"):
+        with pytest.raises(UserError, match=rf"{TOUCHED[1]}\. Nothing was written\. Reinstall"):
             move(site)
-    with pytest.raises(UserError, match="openrlhf/trainer/actor.py"):
+    with pytest.raises(UserError, match=TOUCHED[1]):
         patching.export(site.parent / "out", site)
     assert patching.status(site) == 2
-    assert "openrlhf/trainer/actor.py" in capsys.readouterr().out
-    assert tree(site) == edited
-    assert not (site.parent / "out").exists()
+    assert f"{TOUCHED[1]}{said}\n" in capsys.readouterr().out
+    assert tree(site) == before and not (site.parent / "out").exists()
 
 
-def test_a_missing_file_is_named(site, capsys):
-    (site / "openrlhf/loss.py").unlink()
-    with pytest.raises(UserError, match="another series: openrlhf/loss.py"):
-        patching.apply(site)
-    assert patching.status(site) == 2
-    assert "openrlhf/loss.py (missing)" in capsys.readouterr().out
-
-
-def test_another_version_is_refused(site, tmp_path):
-    other = make_site(tmp_path / "other", version="0.12.0")
+def test_another_version_is_refused(site, make_site):
+    other = make_site("other", version="0.12.0")
     for move in (patching.apply, patching.revert, patching.status):
         with pytest.raises(UserError, match=rf"has openrlhf 0\.12\.0, the patches are for {OPENRLHF_VERSION}\. "):
             move(other)
@@ -233,20 +178,21 @@ def test_another_version_is_refused(site, tmp_path):
 
 
 def test_a_file_keeps_its_mode_and_loses_its_stale_bytecode(site):
-    (site / "openrlhf/loss.py").chmod(0o600)
-    write(site, {"openrlhf/__pycache__/loss.cpython-311.pyc": "", "openrlhf/__pycache__/other.cpython-311.pyc": ""})
+    file = site / TOUCHED[0]
+    file.chmod(0o600)
+    write(file.parent / "__pycache__", {f"{file.stem}.cpython-311.pyc": "", "other.cpython-311.pyc": ""})
     patching.apply(site)
-    assert (site / "openrlhf/loss.py").stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in site.glob("openrlhf/__pycache__/*")] == ["other.cpython-311.pyc"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(file.parent / "__pycache__") == ["other.cpython-311.pyc"]
 
 
 # Failures half-way
 
 
-@pytest.mark.parametrize("call", range(3))
+@pytest.mark.parametrize("call", [0, 1, len(TOUCHED) - 1])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["disk", "key"])
 def test_a_failure_while_replacing_puts_every_file_back(site, monkeypatch, call, error):
-    release, replace, calls = tree(site), os.replace, []
+    before, replace, calls = tree(site), os.replace, []
 
     def failing(source, destination):
         calls.append(destination)
@@ -259,44 +205,44 @@ def test_a_failure_while_replacing_puts_every_file_back(site, monkeypatch, call,
     with pytest.raises(expected[0], match=expected[1]):
         patching.apply(site)
     assert len(calls) > call
-    assert tree(site) == release
+    assert tree(site) == before
 
 
 @pytest.mark.parametrize("move", [patching.apply, patching.revert])
 def test_a_run_that_was_killed_between_two_files_is_finished_by_the_next(site, patched, capsys, move):
-    release = package(site)
-    write(site, {path: patched[path].decode() for path in ("openrlhf/loss.py", "openrlhf/trainer/short.py")})
-    write(site, {"openrlhf/trainer/.actor.py.real_openrlhf-tmp": "half a fi"})
+    before, torn = package(site), Path(TOUCHED[2])
+    write(site, {path: patched[path].decode() for path in TOUCHED[:2]})
+    write(site, {f"{torn.parent}/.{torn.name}.real_openrlhf-tmp": "half a fi"})
     assert patching.status(site) == 1
     assert "partly applied" in capsys.readouterr().out
     move(site)
     assert {path: content for path, content in package(site).items() if not path.endswith("-tmp")} == (
-        patched if move is patching.apply else release
+        patched if move is patching.apply else before
     )
 
 
-def test_patches_that_do_not_give_the_recorded_files_are_refused(site, world, tmp_path, monkeypatch):
-    shutil.copytree(world[0] / "patches", tmp_path / "patches")
-    for patch in (tmp_path / "patches" / SERIES).glob("0002*"):
-        patch.write_text(patch.read_text().replace("three!", "four"))
-    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path / "patches",))
-    release = tree(site)
-    with pytest.raises(UserError, match="openrlhf/loss.py gives another file than files.json says"):
+def test_patches_that_do_not_give_the_recorded_files_are_refused(site, tmp_path, monkeypatch):
+    patch = shutil.copytree(SERIES.folder, tmp_path / "patches" / SERIES.name) / SERIES.patches[-1].name
+    patch.write_text(re.sub(r"\n\+(?!\+)", "\n+#", patch.read_text(), count=1))
+    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path / "nowhere", tmp_path / "patches"))
+    before = tree(site)
+    with pytest.raises(UserError, match=r"openrlhf/\S+ gives another file than files.json says"):
         patching.apply(site)
-    assert tree(site) == release
+    assert tree(site) == before
 
 
-def test_two_processes_take_turns(world, site, patched):
+def test_two_processes_take_turns(site, patched):
+    before = tree(site)
     folder = os.open(site / "openrlhf", os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
-    runs = [start(world[0], "-m", "real_openrlhf.patching", "apply", "--root", str(site)) for _ in range(2)]
+    runs = [start("-m", "real_openrlhf.patching", "apply", "--root", str(site)) for _ in range(2)]
     for run in runs:
         with pytest.raises(subprocess.TimeoutExpired):
             run.wait(timeout=0.4)
-    assert package(site).keys() == {*RELEASE, "openrlhf/trainer"}
+    assert tree(site) == before
     os.close(folder)
     said = sorted(run.communicate(timeout=20)[0].split(" in ")[0] for run in runs)
-    assert said == [f"{SERIES}: applied", f"{SERIES}: was applied already"]
+    assert said == [f"{SERIES.name}: applied", f"{SERIES.name}: was applied already"]
     assert package(site) == patched
 
 
@@ -310,32 +256,36 @@ def test_without_root_the_installed_distribution_is_found_without_an_import(site
     assert package(site) == {**patched, "openrlhf/__init__.py": b"raise ImportError('imported')\n"}
 
 
-def test_an_editable_install_is_left_to_git(site, tmp_path, monkeypatch):
-    checkout = tmp_path / "a checkout"
-    write(checkout, RELEASE)
+def test_an_editable_install_is_left_to_git(release, make_site, tmp_path, monkeypatch):
+    checkout = shutil.copytree(release, tmp_path / "a checkout")
     origin = {"url": checkout.as_uri(), "dir_info": {"editable": True}}
-    editable = make_site(tmp_path / "editable", direct_url=origin)
+    editable = make_site("editable", direct_url=origin)
     shutil.rmtree(editable / "openrlhf")
     monkeypatch.syspath_prepend(editable)
     present = tree(checkout)
     assert patching.status() == 1
-    with pytest.raises(UserError, match=rf"editable install of .*a checkout\. Use git there: `git am .*/{SERIES}/\*"):
+    with pytest.raises(
+        UserError, match=rf"editable install of .*a checkout\. Use git there: `git am .*/{SERIES.name}/\*"
+    ):
         patching.apply()
     assert tree(checkout) == present
 
 
-def test_an_install_from_version_control_is_left_to_git(site, tmp_path):
+def test_an_install_from_version_control_is_left_to_git(site, make_site):
     origin = {"url": "https://example.org/OpenRLHF.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}}
-    clone = make_site(tmp_path / "clone", direct_url=origin)
-    with pytest.raises(UserError, match=rf"installed from https://example.org/OpenRLHF.git.*git am .*/{SERIES}/\*"):
+    clone = make_site("clone", direct_url=origin)
+    with pytest.raises(
+        UserError, match=rf"installed from https://example.org/OpenRLHF.git.*git am .*/{SERIES.name}/\*"
+    ):
         patching.apply(clone)
     assert package(clone) == package(site)
 
 
-def test_no_openrlhf_at_all(world, tmp_path):
-    nothing = tool(world[0], "status")
+def test_no_openrlhf_at_all(tmp_path):
+    command = "-m", "real_openrlhf.patching"
+    nothing = finish(start(*command, "status"))
     assert nothing.returncode == 2 and "openrlhf is not installed for" in nothing.stderr
-    wrong = tool(world[0], "apply", "--root", tmp_path)
+    wrong = finish(start(*command, "apply", "--root", str(tmp_path)))
     assert wrong.returncode == 2 and "contains no folder openrlhf" in wrong.stderr
     assert nothing.stderr.count("\n") == wrong.stderr.count("\n") == 1
 
@@ -344,71 +294,97 @@ def test_no_openrlhf_at_all(world, tmp_path):
 
 
 @pytest.mark.parametrize("first", [patching.revert, patching.apply])
-def test_export_writes_a_patched_copy_that_stands_alone(world, site, tmp_path, patched, first):
+def test_export_writes_a_patched_copy_that_stands_alone(site, tmp_path, patched, first):
     first(site)
     present = tree(site)
     patching.export(tmp_path / "out", site)
     assert tree(site) == present
     assert package(tmp_path / "out") == patched
     assert sorted(os.listdir(tmp_path / "out")) == ["openrlhf", "real_openrlhf"]
-    alone = tool(tmp_path / "out", "status", "--root", ".")
+    words = ("-m", "real_openrlhf.patching", "status", "--root", ".")
+    alone = finish(start(*words, paths=(tmp_path / "out",), cwd=tmp_path / "out"))
     assert (alone.returncode, alone.stderr) == (0, "")
     with pytest.raises(UserError, match="out/openrlhf exists already"):
         patching.export(tmp_path / "out", site)
 
 
-def check_in_worker(world, *packages: Path) -> subprocess.CompletedProcess:
+def check_in_worker(*packages: Path) -> subprocess.CompletedProcess:
     program = "from real_openrlhf.patching import assert_applied; assert_applied()"
-    return finish(start(world[0], "-c", program, shadow=":".join(map(str, packages))))
+    return finish(start("-c", program, paths=(*packages, REPOSITORY)))
 
 
-def test_a_worker_checks_the_package_that_it_imports(world, site, tmp_path):
+def test_a_worker_checks_the_package_that_it_imports(site, make_site):
     """A job's working_dir with a stock openrlhf wins over the patched one that is installed."""
     patching.apply(site)
-    assert check_in_worker(world, site).returncode == 0
-    stock = make_site(tmp_path / "working_dir")
-    shadowed = check_in_worker(world, stock, site)
+    assert check_in_worker(site).returncode == 0
+    stock = make_site("working_dir")
+    shadowed = check_in_worker(stock, site)
     assert shadowed.returncode == 1
     assert f"{stock}/openrlhf on node {os.uname().nodename}" in shadowed.stderr
     assert f"-m real_openrlhf.patching apply --root {stock}`" in shadowed.stderr
-    assert "cannot be imported" in check_in_worker(world).stderr
+    assert "cannot be imported" in check_in_worker().stderr
 
 
-# The real series
-
-
-@pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    """A copy of the installed OpenRLHF, taken back to the release."""
-    return copy_release(tmp_path_factory.mktemp("release"))
-
-
-def test_the_real_series_gives_what_git_gives_and_reverts(release, tmp_path):
-    root = tmp_path / "ours"
-    shutil.copytree(release, root)
-    before = tree(root)
-    patching.apply(root)
-    theirs = tmp_path / "git"
-    shutil.copytree(release, theirs)
-    git(theirs, "init", "-q")
-    git(theirs, "add", "-A")
-    git(theirs, "commit", "-qm", "release")
-    git(theirs, "am", "-q", *map(str, patching.load_series().patches))
-    assert git(theirs, "status", "--porcelain") == b""
-    assert package(root) == package(theirs)
-    for path, content in package(root).items():
-        if path.endswith(".py"):
-            compile(content, path, "exec")
-    patching.revert(root)
-    assert tree(root) == before
-
-
-def test_the_real_files_json_is_the_one_that_its_script_writes(release, tmp_path):
-    series = patching.load_series()
+def test_files_json_is_the_one_that_its_script_writes(release, tmp_path):
     shutil.copytree(REPOSITORY / "real_openrlhf", tmp_path / "real_openrlhf", ignore=shutil.ignore_patterns("*.pyc"))
-    shutil.copytree(series.folder, tmp_path / "patches" / series.name)
-    (tmp_path / "patches" / series.name / "files.json").unlink()
-    record(release, tmp_path)
-    assert (tmp_path / "patches" / series.name / "files.json").read_text() == (
-        series.folder / "files.json"
-    ).read_text()
+    series = shutil.copytree(SERIES.folder, tmp_path / "patches" / SERIES.name)
+    (series / "files.json").unlink()
+    script = str(REPOSITORY / "requirements/record_patches.py")
+    done = finish(start(script, str(release), paths=(tmp_path,), cwd=tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (series / "files.json").read_text() == (SERIES.folder / "files.json").read_text()
+
+
+# What each patch says of itself, and what it may contain. `ppo` and `gspo` with it: tests/slow/test_patched_release.py
+
+by_file = pytest.mark.parametrize("patch", SERIES.patches, ids=lambda patch: patch.name[:4])
+
+
+def header(patch: Path) -> str:
+    return patch.read_text().split("\n---\n")[0]
+
+
+def changed(patch: Path, sign: str) -> list[str]:
+    """The added (+) or removed (-) lines, without the sign."""
+    diff = patch.read_text().split("\n---\n", 1)[1]
+    return [line[1:] for line in diff.splitlines() if line.startswith(sign) and not line.startswith(sign * 3)]
+
+
+def field(patch: Path, name: str) -> str:
+    """A field of the header, its continued lines included."""
+    found = re.search(rf"^{name}: (.*(?:\n(?![A-Z][\w-]+: ).+)*)", header(patch), re.MULTILINE)
+    assert found, f"{patch.name} has no {name}:"
+    return " ".join(found[1].split())
+
+
+@by_file
+def test_each_patch_says_what_is_unchanged_what_tests_it_and_when_it_can_go(patch):
+    for name in ("Unchanged", "Upstream", "Remove-When"):
+        assert field(patch, name)
+    named = re.findall(r"(?:tests|benchmarks)/[\w/]+\.py", field(patch, "Test"))
+    assert named and all((REPOSITORY / path).is_file() for path in named), named
+
+
+@by_file
+def test_no_algorithm_is_in_the_patches(patch):
+    added = changed(patch, "+")
+    assert len(added) <= 100  # a seam is small
+    ours = [line for line in added if re.search(r"(from|import) real_openrlhf", line)]
+    assert all("from real_openrlhf.hooks" in line for line in ours), ours
+    maths = re.compile(
+        r"\.(exp|log|sigmoid|softmax|logsumexp|sum|mean|std|clamp|backward|grad)\(|torch\.where|loss\s*[-+*/]?="
+    )
+    assert [line for line in added if maths.search(line)] == []
+
+
+def test_the_whole_series_stays_short():
+    assert sum(len(changed(patch, sign)) for patch in SERIES.patches for sign in "+-") <= 280
+
+
+def test_the_readme_says_what_each_patch_does_and_whether_it_could_go_upstream():
+    table = (REPOSITORY / "patches/README.md").read_text()
+    rows = re.findall(r"^\| (\d{4}) ([a-z0-9 ]+) \| \S.* \| (yes|no) \|$", table, re.MULTILINE)
+    assert [number for number, _, _ in rows] == [patch.name[:4] for patch in SERIES.patches]
+    for (_, area, upstream), patch in zip(rows, SERIES.patches, strict=True):
+        assert f"] {area}: " in field(patch, "Subject")
+        assert field(patch, "Upstream").startswith("a pull request") == (upstream == "yes")

@@ -3,6 +3,7 @@
 import json
 import math
 from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -14,16 +15,6 @@ from real_openrlhf.hooks.controller.run_log import RunLog
 
 def run_log(folder, group_size=4, threshold=None) -> RunLog:
     return RunLog(run_args(folder, group_size, real={"label_threshold": threshold}))
-
-
-class Recorder:
-    """Any logger: what it was asked, in order."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple] = []
-
-    def __getattr__(self, name: str):
-        return lambda *words: self.calls.append((name, *words))
 
 
 def sampled(*scores: float | None, prompt: str = "1 + 1 =") -> list:
@@ -77,15 +68,15 @@ def test_one_flat_line_a_step_in_the_order_of_logging(tmp_path):
 
 
 def test_it_stands_where_tensorboard_does_and_hands_everything_on(tmp_path):
-    tensorboard = Recorder()
+    tensorboard = Mock()
     log = RunLog(run_args(tmp_path), tensorboard)
     log.log_train(1, {"policy_loss": 1.0, "generated_samples": ["text", 1.0]})
     log.log_eval(1, {"eval_pass1": 0.5})
     log.close()
-    assert tensorboard.calls == [
-        ("log_train", 1, {"policy_loss": 1.0, "generated_samples": ["text", 1.0]}),
-        ("log_eval", 1, {"eval_pass1": 0.5}),
-        ("close",),
+    assert tensorboard.mock_calls == [
+        call.log_train(1, {"policy_loss": 1.0, "generated_samples": ["text", 1.0]}),
+        call.log_eval(1, {"eval_pass1": 0.5}),
+        call.close(),
     ]
     assert len(lines(tmp_path)) == 2
     run_log(tmp_path).close()  # without TensorBoard nothing is left open

@@ -16,26 +16,28 @@ from real_openrlhf.errors import UserError
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples/scripts"
 
 
+def program(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def call(tmp_path):
     """call(script, words..., VARIABLE=value) -> what was called, one line each."""
     shutil.copytree(SCRIPTS, tmp_path / "examples/scripts")
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho real-openrlhf $* >>'{tmp_path}/called'\n")
-    program.chmod(0o755)
+    program(tmp_path / "program", f"echo real-openrlhf $* >>'{tmp_path}/called'")
     (tmp_path / "examples/scripts/setup_env.sh").write_text(
         f"echo setup_env.sh $* >>'{tmp_path}/called'\n"
-        f"mkdir -p '{tmp_path}/.venv/bin' && cp '{program}' '{tmp_path}/.venv/bin/real-openrlhf'\n"
+        f"mkdir -p '{tmp_path}/.venv/bin' && cp '{tmp_path}/program' '{tmp_path}/.venv/bin/real-openrlhf'\n"
     )
     (tmp_path / "bin").mkdir()
-    for name in ("bash", "dirname", "mkdir", "cp"):
-        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
 
     def run(script: str, *words: str, installed: bool = False, **variables: str) -> list[str]:
         if installed:
-            shutil.copy(program, tmp_path / "bin/real-openrlhf")
+            shutil.copy(tmp_path / "program", tmp_path / "bin/real-openrlhf")
         command = ["bash", tmp_path / "examples/scripts" / script, *words]
-        environment = {"PATH": str(tmp_path / "bin"), "HOME": os.environ["HOME"], **variables}
+        environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": os.environ["HOME"], **variables}
         subprocess.run(command, env=environment, check=True, capture_output=True)
         return (tmp_path / "called").read_text().splitlines()
 
@@ -78,11 +80,8 @@ def test_slurm_steps_have_all_of_a_node(tmp_path):
         "python": "exit 0",
         "real-openrlhf": f"sleep 1; echo $* >'{tmp_path}/trained'",
     }
-    (tmp_path / ".venv/bin").mkdir(parents=True)
     for name, answer in answers.items():
-        program = tmp_path / ".venv/bin" / name
-        program.write_text(f"#!/bin/sh\n{answer}\n")
-        program.chmod(0o755)
+        program(tmp_path / ".venv/bin" / name, answer)
     slurm = {
         "SUBMIT_DIR": str(tmp_path),
         "JOB_NODELIST": "a,b",

@@ -1,6 +1,5 @@
 """The command line, the checks without OpenRLHF, and a run's life with another program in the trainer's place."""
 
-import argparse
 import errno
 import json
 import os
@@ -23,12 +22,6 @@ from real_openrlhf.training.launch.process import STALLED, Watch, supervise
 from real_openrlhf.training.launch.progress import Progress
 
 
-def parse(*words) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    return parser.parse_args(words)
-
-
 def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
     return Place(address=address, working_dir=working_dir, gpus_here=gpus, gpu_gb=None, on_cpu=on_cpu)
 
@@ -37,7 +30,8 @@ def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
 
 
 def test_openrlhfs_flags_pass_through_in_order_between_ours():
-    args = parse("--actor.adam.betas", "0.9", "0.95", "--algo", "grpo", "--ds.overlap_comm", "--algo.kl.target=-1.5")
+    words = "--actor.adam.betas 0.9 0.95 --algo grpo --ds.overlap_comm --algo.kl.target=-1.5".split()
+    args = command.parse(words)
     assert args.algo == "grpo"
     assert args.openrlhf == ["--actor.adam.betas", "0.9", "0.95", "--ds.overlap_comm", "--algo.kl.target=-1.5"]
 
@@ -53,14 +47,10 @@ def test_flags_are_split_into_words_switches_and_those_taken_out():
             preflight.split_flags(stray)
 
 
-def test_abbreviations_are_not_guessed():
-    assert parse("--max", "3").openrlhf == ["--max", "3"]
-
-
 def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = "--recipe qwen7b --model /m --data dapo17k --seed 7 --max-steps 3 --gpus 4 --nodes 2".split()
-    request = command.Request.of(parse(*words))
+    request = command.request_of(words)
     assert request.user == {
         "--actor.model_name_or_path": ("/m",),
         "--data.prompt_dataset": (str(tmp_path / "data/dapo17k.jsonl"),),
@@ -74,7 +64,7 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
 
 def test_saying_one_thing_twice_is_refused():
     with pytest.raises(UserError, match="--seed and --train.seed say the same thing"):
-        command.Request.of(parse("--seed", "1", "--train.seed", "2"))
+        command.request_of(["--seed", "1", "--train.seed", "2"])
 
 
 # ------------------------------------------------------------------------------------------- where it runs
@@ -135,7 +125,7 @@ def request_for(tmp_path, monkeypatch):
 
     def make(*words):
         files = ["--data", "rows.jsonl", "--eval.dataset", str(tmp_path / "rows.jsonl")]
-        return command.Request.of(parse(*files, "--max-steps", "1", *words))
+        return command.request_of([*files, "--max-steps", "1", *words])
 
     return make
 
@@ -195,6 +185,8 @@ def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for
     assert command._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
     (folder,) = (tmp_path / "runs").iterdir()
     first = read(folder) | {"started": "2026-01-01T00:00:00+00:00"}
+    assert first.items() >= {"name": folder.name, "algo": "real", "recipe": "cpu", "seed": 42}.items()
+    assert first["flags"].items() >= {"--actor.adam.lr": 1e-4, "--ckpt.path": str(folder / "checkpoints")}.items()
     (folder / "run.json").write_text(json.dumps(first))
     assert command._train(request_for("--resume"), place(on_cpu=True)) == 0
     assert [folder] == list((tmp_path / "runs").iterdir())

@@ -147,7 +147,6 @@ MODELS = [
          "model/config.json: Permission denied", nobody=True),
     Case("weights cut off", _cut(WEIGHTS, -1000), "or it is cut off ("),
     Case("a header cut off", _cut(WEIGHTS, 100), "is not a safetensors file, or it is cut off"),
-    Case("a header longer than the file", _file(WEIGHTS, b"\xff" * 64), "is not a safetensors file"),
     Case("offsets that are none", _file(WEIGHTS, struct.pack("<Q", 8) + b'{"a": 1}'), "is not a safetensors file"),
     Case("a missing shard", _sharded(weight_map={"a": "model-1.safetensors", "b": "model-2.safetensors"}),
          "model-2.safetensors, which model.safetensors.index.json names, is missing"),
@@ -177,8 +176,6 @@ FOLDERS = [
     Case("a record that is a list", _run("[]"), "run.json lacks recipe", RESUMED),
     Case("a record with a list for a seed", _run(seed=[1]), "run.json lacks seed", RESUMED),
     Case("a record of another method", _run(algo="grpo"), "is a run of cpu-grpo-s42, not of", RESUMED),
-    Case("an objective that is gone", _run(objective={"mine.py": "0" * 64}), "began with another objective",
-         RESUMED),
 ]  # fmt: skip
 
 
@@ -260,4 +257,5 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
     said = capsys.readouterr().out
+    assert "memory per GPU" in said  # of the model in the folder
     assert "rows.jsonl: 1 of 65 rows have no label" in said and "rows.jsonl: 1 of 65 rows repeat a prompt" in said

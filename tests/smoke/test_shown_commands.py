@@ -3,27 +3,71 @@
 The hub is off, so that a machine with a network and one without see the same.
 """
 
+import ast
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import shown_commands
 
-from real_openrlhf import cli
 from real_openrlhf.data.benchmarks import BENCHMARKS
 
 BIN = Path(sys.prefix) / "bin"
-COMMANDS = shown_commands.shown()
 SECONDS = 300
 FIRST_HOUR = re.compile("NAME|comparison|runs/")  # one builds on the other
 ON_A_COPY = re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh")
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("*.md", "docs/*.md", "patches/*.md", "examples/*.md", "examples/*/*.md")
+SCRIPTS = ("examples/*/*.sh", "examples/*/*.sbatch", "examples/*/*.py", "benchmarks/*.sh", "benchmarks/*.py")
+SCRIPTS += ("docs/*.py", "requirements/*.py", "tests/run.sh")
+PROGRAM = r"(?:[A-Z_]+=\S+ )*(?:bash|python|real-openrlhf|sbatch|pip|ray|pytest|\.ci/\w+)"
+COMMAND = re.compile(rf"{PROGRAM} \S|\.ci/\w+$")  # a program with words of its own; one alone is a name
+START = rf"(?:{PROGRAM} (?:-m )?\S*[/.]\S*|(?:real-openrlhf|sbatch) \S+ |eval \"\S+ \S+)"
+IN_HEADER = re.compile(rf"(?:^\s*|: )({START}.*?)(?:,\s|\s{{2,}}|$)")
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def _words(line: str) -> str:
+    return " ".join(re.sub(r"\s#.*", "", line).split())
+
+
+def of_page(text: str) -> Iterator[str]:
+    for language, block in FENCED.findall(text):
+        if language in ("", "bash"):
+            yield from filter(None, map(_words, block.replace("\\\n", " ").splitlines()))
+    yield from of_spans(FENCED.sub("", text))
+
+
+def of_spans(text: str) -> Iterator[str]:
+    return (span for span in re.findall(r"`([^`\n]+)`", text) if COMMAND.match(span))
+
+
+def of_script(path: Path) -> Iterator[str]:
+    text = path.read_text()
+    if path.suffix == ".py":
+        header = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        header = "\n".join(re.findall(r"^# ?(.*)$", text.partition("\nset -")[0], re.MULTILINE))
+    for line in header.splitlines():
+        found = IN_HEADER.search(line)
+        yield from [_words(found[1])] if found else of_spans(line)
+
+
+def commands_shown() -> dict[str, str]:
+    """{command: where it stands first}"""
+    found: dict[str, str] = {}
+    for patterns, commands in ((PAGES, lambda path: of_page(path.read_text())), (SCRIPTS, of_script)):
+        for path in sorted({path for pattern in patterns for path in ROOT.glob(pattern)}):
+            for command in commands(path):
+                found.setdefault(command, path.relative_to(ROOT).as_posix())
+    return found
 
 
 @dataclass(frozen=True)
@@ -50,7 +94,8 @@ def entries(text: str) -> dict[str, Run]:
     return runs | {shown: runs[other] for shown, other in same.items()}
 
 
-ENTRIES = entries((shown_commands.ROOT / "tests/data/shown_commands.txt").read_text())
+COMMANDS = commands_shown()
+ENTRIES = entries((ROOT / "tests/data/shown_commands.txt").read_text())
 
 
 def test_every_command_that_is_shown_has_an_entry():
@@ -69,7 +114,7 @@ def folder(tmp_path_factory) -> Path:
     from pyarrow import parquet
 
     folder = tmp_path_factory.mktemp("smoke")
-    (folder / "examples").symlink_to(shown_commands.ROOT / "examples")
+    (folder / "examples").symlink_to(ROOT / "examples")
     answers = [{"response": rf"\boxed{{{number}}}", "label": "2"} for number in (1, 2)]
     (folder / "in.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     sums = [{"prompt": f"{number}=", "label": str(number)[::-1], "id": str(number)} for number in (1234, 5678)]
@@ -89,11 +134,11 @@ def folder(tmp_path_factory) -> Path:
 
 def in_a_bare_shell(command: str, folder: Path) -> subprocess.CompletedProcess:
     ours = re.match(r"real-openrlhf|less", command)
-    place = folder if ours else shown_commands.ROOT
+    place = folder if ours else ROOT
     activate = "" if "examples/scripts/" in command else f"source '{BIN}/activate' && "
     words = ["HOME=" + os.environ["HOME"], "PATH=/usr/bin:/bin", f"OUT={folder}", "HF_HUB_OFFLINE=1"]
     words += [f"GIT_{who}_{what}=smoke" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
-    words += [f"REAL_VENV={sys.prefix}"] if BIN.parent != shown_commands.ROOT / ".venv" else []
+    words += [f"REAL_VENV={sys.prefix}"] if BIN.parent != ROOT / ".venv" else []
     words = ["env", "-i", *words, "bash", "-c", activate + command]
     return subprocess.run(words, cwd=place, capture_output=True, text=True, errors="replace", timeout=SECONDS)
 
@@ -134,24 +179,3 @@ def test_a_shown_command_runs(command, result, folder):
         assert (folder / left).stat().st_size > 0, f"{left} is missing\n{said}"
     if "--json" in command:
         assert json.loads(done.stdout)["ok"], said
-
-
-@pytest.mark.parametrize("command", ["bash examples/scripts/train_real_cpu.sh"])
-def test_the_first_run_is_recorded_whole(command, result, folder):
-    result(command)
-    record = json.loads((folder / "runs/NAME/run.json").read_text())
-    assert (record["name"], record["algo"], record["recipe"], record["seed"]) == ("NAME", "real", "cpu", 42)
-    assert (record["status"], record["reason"]) == ("finished", None) and record["started"] <= record["finished"]
-    assert record["flags"]["--actor.adam.lr"] == 1e-4 and record["flags"]["--train.colocate_all"] is True
-    assert record["flags"]["--ckpt.path"] == str(folder / "runs/NAME/checkpoints")
-    assert record["command"][1:5] == ["train", "--recipe", "cpu", "--max-steps"]
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_each_subcommand_runs_beyond_its_help(name):
-    scripts = {
-        "train": "bash examples/scripts/train_real_cpu.sh --",
-        "compare": "bash examples/scripts/compare_cpu.sh --",
-    }
-    begin = scripts.get(name, f"real-openrlhf {name} ")
-    assert any(run.words.startswith(begin) and "--help" not in run.words for run in ENTRIES.values())
