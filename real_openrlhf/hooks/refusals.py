@@ -27,7 +27,7 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
     if ds.head_dtype and not ds.logit_free:
         yield f"--ds.head_dtype {ds.head_dtype} is read by --ds.logit_free only. Add it, or leave this out"
     if ds.share_prompts and (ds.packing_samples or not ds.logit_free):
-        yield "--ds.share_prompts needs --ds.logit_free, and does not go with --ds.packing_samples"
+        yield "--ds.share_prompts needs --ds.logit_free, and no --ds.packing_samples. Add the one, leave the other out"
     if ds.share_prompts and args.data.max_images_per_prompt > 0:
         yield "--ds.share_prompts does not go with images. Leave it or --data.max_images_per_prompt out"
     if ds.share_prompts and args.actor.aux_loss_coef > 1e-8:  # upstream's own bound

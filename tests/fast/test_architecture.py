@@ -1,6 +1,7 @@
 """What each folder may import, and how long a module may be; read from the text, so that nothing need be installed."""
 
 import ast
+import collections
 import graphlib
 import sys
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ STANDARD_LIBRARY_ONLY = (
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.
 ASKS_OPENRLHF = {"training.checks.preflight", "training.launch.shared_ray"}
-MODULE_LINES, FUNCTION_LINES = 400, 60
+MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 14
 
 
 def module_name(path: Path) -> str:
@@ -115,6 +116,11 @@ def test_no_import_cycle():
     for name in TREES:
         rooms.setdefault(room(name), set()).update(room(other) for other in modules(name, anywhere=True))
     graphlib.TopologicalSorter({one: others - {one, TOP} for one, others in rooms.items() if one != TOP}).prepare()
+
+
+def test_no_folder_is_crowded():
+    crowds = collections.Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    assert {folder.name: count for folder, count in crowds.items() if count > FOLDER_MODULES} == {}
 
 
 def test_modules_are_short():

@@ -27,6 +27,18 @@ def run(*argv: str) -> int:
     return cli.main(list(argv))
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_subcommand_has_help_for_each_of_its_options(name, capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(name, "--help")
+    assert exit.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    options = [line for line in lines if line.startswith("  -") and not line.startswith("  -h")]
+    for line in options:
+        described = "  " in line.strip() or lines[lines.index(line) + 1].startswith("        ")
+        assert described, line
+
+
 @pytest.mark.parametrize("argv", [(), ("trian",), ("patch", "--no-such-flag")])
 def test_what_cannot_be_parsed_exits_2_with_the_usage(argv, capsys):
     with pytest.raises(SystemExit) as exit:

@@ -63,12 +63,25 @@ def test_every_relative_link_and_image_leads_somewhere(page):
         assert not anchor or anchor in anchors(path), target
 
 
+def test_the_index_names_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index, page.name
+
+
 # The README; its commands run in tests/smoke
 
 
 def test_the_readme_shows_the_objective_that_is_there():
     shown = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
     assert shown in (ROOT / "examples/objectives/hinge.py").read_text()
+
+
+def test_the_first_screen_has_one_command_and_the_page_the_second():
+    page = (ROOT / "README.md").read_text()
+    screen = "\n".join(page.splitlines()[:30])
+    assert "```bash\nbash examples/scripts/train_real_cpu.sh\n```" in screen
+    assert "```bash\nbash tests/run.sh\n```" in page
 
 
 # Flags

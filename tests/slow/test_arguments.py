@@ -224,4 +224,4 @@ def test_settings_of_some_objectives_have_their_flags_and_defaults():
     "flags", ["", "--ds.logit_free --ds.packing_samples --ds.attn_implementation flash_attention_2"]
 )
 def test_prompts_are_shared_without_logits_and_without_packing_only(flags):
-    assert "needs --ds.logit_free, and does not go with --ds.packing" in refusals(f"{SHARED} {flags}")[0]
+    assert "Add the one, leave the other out" in refusals(f"{SHARED} {flags}")[0]
