@@ -154,25 +154,18 @@ def lognormal(count: int, seed: int) -> list[int]:
 
 
 # Micro-batches a rank against packing without waves, ten steps of 32 groups of 8.
-@pytest.mark.parametrize(
-    ("depth", "budget", "most"),
-    [(1, 9216, 1.09), (2, 9216, 1.07), (4, 9216, 1.03), (1, 18432, 1.08), (4, 18432, 1.02), (2, 36864, 1.01)],
-)
+@pytest.mark.parametrize(("depth", "budget", "most"), [(1, 9216, 1.09), (4, 18432, 1.02), (2, 36864, 1.01)])
 def test_waves_cost_few_micro_batches_more(depth, budget, most):
     needed = plain = 0
     step = [list(range(8 * group, 8 * group + 8)) for group in range(32)]
     for seed in range(10):
-        layout = Layout(lognormal(256, seed), 8, Limit(max_tokens=budget))
-        needed += sum(wave.depth for wave in layout.waves(step, depth))
-        plain += layout.one_wave(step).depth
-    assert needed <= most * plain
-
-
-def test_packing_without_waves_is_close_to_the_tokens():
-    step = [list(range(8 * group, 8 * group + 8)) for group in range(32)]
-    for seed in range(10):
         lengths = lognormal(256, seed)
-        assert Layout(lengths, 8, Limit(max_tokens=18432)).one_wave(step).depth <= -(-sum(lengths) // (8 * 18432)) + 1
+        layout = Layout(lengths, 8, Limit(max_tokens=budget))
+        needed += sum(wave.depth for wave in layout.waves(step, depth))
+        whole = layout.one_wave(step).depth
+        plain += whole
+        assert budget == 9216 or whole <= -(-sum(lengths) // (8 * budget)) + 1  # the longest response is 9216
+    assert needed <= most * plain
 
 
 def test_ranks_are_balanced_in_every_wave_that_is_not_tight():
