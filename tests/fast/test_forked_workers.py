@@ -117,20 +117,6 @@ def test_what_a_child_spawns_is_forked_too(start, tmp_path):
     assert process.communicate()[0] == "True __mp_main__\n" and process.returncode == 0
 
 
-@pytest.mark.parametrize("wanted", ["ignore::UserWarning:__main__", "error", ""])
-def test_a_child_warns_as_its_environment_says(python, wanted):
-    words = ("-c", "import warnings; warnings.warn('a', ResourceWarning); warnings.warn('b'); print('c')")
-    environment = {**GIVEN, "PYTHONWARNINGS": wanted}
-    child, plain = (
-        subprocess.run([one, *words], env=environment, capture_output=True, text=True)
-        for one in (python, sys.executable)
-    )
-    assert child.stdout == plain.stdout
-    assert [f"Warning: {word}" in child.stderr for word in "ab"] == [
-        f"Warning: {word}" in plain.stderr for word in "ab"
-    ]
-
-
 def test_a_file_that_was_left_open_for_it_has_its_number(start, python, tmp_path):
     reading, writing = os.pipe()
     words = [python, "-c", f"import os; os.write({writing}, b'here')"]
