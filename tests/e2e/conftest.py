@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from small_runs import LEARNING, REAL
+from small_runs import REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command
@@ -227,67 +227,6 @@ def train_alone(runs):
         return run.ended(code)
 
     return start
-
-
-@dataclass
-class Comparison:
-    """What `real-openrlhf compare` has said and left when it ended."""
-
-    out: Path
-    code: int
-    output: str
-    below: list[psutil.Process]  # what it had started, a moment before its end
-
-    ALGOS = ("real", "grpo")
-
-    def __post_init__(self) -> None:
-        self.statuses = [status(self.run(algo)) for algo in self.ALGOS]
-        self.written = {algo: (self.run(algo) / "run.json").stat().st_mtime for algo in self.ALGOS}
-
-    def run(self, algo: str) -> Path:
-        return self.out / "runs" / f"{algo}-s1"
-
-
-def status(folder: Path) -> str | None:
-    path = folder / "run.json"
-    return json.loads(path.read_text())["status"] if path.exists() else None
-
-
-def start_comparison(out: Path, python: str = sys.executable, environment: dict | None = None) -> subprocess.Popen:
-    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, "--algos", *Comparison.ALGOS]
-    command = [python, "-m", "real_openrlhf.cli", *words]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-@pytest.fixture(scope="session")
-def compared(tmp_path_factory, forked) -> Comparison:
-    return to_the_end(tmp_path_factory.mktemp("comparison"), *forked)
-
-
-def to_the_end(out: Path, *python) -> Comparison:
-    child = start_comparison(out, *python)
-    output, _ = child.communicate(timeout=SECONDS)
-    return Comparison(out, child.returncode, output, [])
-
-
-@pytest.fixture(scope="session")
-def interrupted(tmp_path_factory) -> Comparison:
-    """SIGTERM while the second of two runs starts."""
-    out = tmp_path_factory.mktemp("interrupted")
-    child = start_comparison(out)
-    while status(out / "runs" / f"{Comparison.ALGOS[-1]}-s1") is None and child.poll() is None:
-        time.sleep(1)
-    time.sleep(3)
-    below = psutil.Process(child.pid).children(recursive=True)
-    child.terminate()
-    output, _ = child.communicate(timeout=120)
-    return Comparison(out, child.returncode, output, below)
-
-
-@pytest.fixture(scope="session")
-def continued(interrupted, forked) -> Comparison:
-    """The same command again."""
-    return to_the_end(interrupted.out, *forked)
 
 
 def kill_trainer(child: subprocess.Popen, run: Run, step: int) -> None:

@@ -98,13 +98,6 @@ def samples_so_far(folder, out):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def processes_of(session):
-    listed = subprocess.run(
-        ["ps", "-o", "pid=,stat=,args=", "-s", str(session)], capture_output=True, text=True
-    ).stdout
-    return listed.splitlines()
-
-
 def test_every_number_follows_from_the_samples(folder, through):
     samples = [json.loads(line) for line in through[0]]
     assert len(samples) == len({(one["id"], one["sample"]) for one in samples}) == 12 * K
@@ -143,7 +136,7 @@ def run_until(folder, out, count):
 
 def wait_until_nobody_is_left(session):
     deadline = time.monotonic() + 240
-    while left := processes_of(session):
+    while left := subprocess.run(["ps", "-o", "args=", "-s", str(session)], capture_output=True, text=True).stdout:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
 

@@ -27,18 +27,6 @@ if sys.argv[1] == "stay":
 sys.exit(int(sys.argv[1]))
 """
 GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/elsewhere"}
-SPAWNS = """
-import multiprocessing as mp, os, sys
-def job(pipe):
-    pipe.send(("colorsys" in sys.modules, __name__))
-if __name__ == "__main__":
-    here, there = mp.Pipe()
-    process = mp.get_context("spawn").Process(target=job, args=(there,))
-    process.start()
-    print(*here.recv())
-    process.join()
-    sys.exit(process.exitcode)
-"""
 
 
 @pytest.fixture
@@ -109,12 +97,6 @@ def test_a_child_is_what_python_would_have_been_and_the_exit_code_is_its(start, 
         assert child[name] == expected[name], name
     assert child["environment"].keys() - expected["environment"] <= {forked_workers.PYTHON, "PWD", "LC_CTYPE"}
     assert expected["environment"].items() <= child["environment"].items()
-
-
-def test_what_a_child_spawns_is_forked_too(start, tmp_path):
-    (tmp_path / "spawns.py").write_text(SPAWNS)
-    process = start("x", str(tmp_path / "spawns.py"))
-    assert process.communicate()[0] == "True __mp_main__\n" and process.returncode == 0
 
 
 def test_a_file_that_was_left_open_for_it_has_its_number(start, python, tmp_path):

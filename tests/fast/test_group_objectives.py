@@ -55,15 +55,10 @@ def test_a_group_of_equal_rewards_has_loss_0_and_stays_in_the_denominator(unifor
     assert found.weights.tolist() == pytest.approx([*(alone.weights / 2).tolist(), 0, 0, 0], abs=1e-15)
 
 
-def test_values_decide_what_is_uniform_where_rewards_are_graded():
-    labels, values = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0.1, 0.4, 0.2, 1.0, 1.0])
-    groups = torch.tensor([0, 0, 0, 1, 1])
-    assert (
-        make_groups(ObjectiveSettings("listwise"), labels, groups, values).valid.tolist() == [True] * 3 + [False] * 2
-    )
-    assert not make_groups(ObjectiveSettings("real"), labels, groups, values).valid.any()
+def test_an_objective_of_one_side_learns_from_any_group_and_a_graded_one_needs_rewards():
+    labels, groups = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 0, 1, 1])
     alone = ObjectiveSettings(Objective(lambda s, g, c: -g.mean(s, g.positive), two_sides=False))
-    assert make_groups(alone, labels, groups, values).valid.all()  # it has something to learn from any group
+    assert make_groups(alone, labels, groups).valid.all()
     with pytest.raises(ValueError, match="is an objective of graded rewards and got none"):
         make_groups(ObjectiveSettings("listwise"), labels, groups)
 
