@@ -155,6 +155,14 @@ def test_the_calls_that_cuda_gets(kernel, name):
     assert {scale for _, _, scale in kernel} == {8**-0.5}
 
 
+def test_padding_is_told_by_the_mask_alone():
+    """Positions that go on over it do not matter: they are relative."""
+    model, (_, tokens, mask) = model_of("qwen2", torch.float64), batch()
+    found = model(tokens, attention_mask=mask.long(), use_cache=False).logits[mask]
+    *_, expected = three_ways(model)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)  # angles are in fp32
+
+
 @pytest.mark.parametrize("reentrant", [None, False, True])
 def test_bounds_are_found_once_a_forward(monkeypatch, reentrant):
     """Recomputation of a layer uses them too."""
