@@ -79,30 +79,17 @@ class Run:
         return self
 
 
-def ray_actors(process: psutil.Process) -> set[str]:
-    """`ray::PolicyModelActor.fit` -> PolicyModelActor, of all processes below this one."""
-    titles = set()
-    for child in process.children(recursive=True):
-        try:
-            title = child.cmdline()[:1] or [""]
-        except psutil.Error:
-            continue
-        if title[0].startswith("ray::"):
-            titles.add(title[0].removeprefix("ray::").split(".")[0].split(":")[0])
-    return titles
-
-
-def open_to_others(process: psutil.Process) -> set[str]:
-    """What listens elsewhere than on the loopback, of all processes below this one."""
-    found = set()
+def look(process: psutil.Process, actors: set[str], listening: set[str]) -> None:
+    """`ray::PolicyModelActor.fit` is a PolicyModelActor; and what listens elsewhere than on the loopback."""
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.Error):
+            words = child.cmdline()
+            if words and words[0].startswith("ray::"):
+                actors.add(words[0].removeprefix("ray::").split(".")[0].split(":")[0])
             for connection in child.net_connections("inet"):
-                if connection.status == "LISTEN" and not connection.laddr.ip.removeprefix("::ffff:").startswith(
-                    "127."
-                ):
-                    found.add(f"{connection.laddr.ip} {' '.join(child.cmdline())[:80]}")
-    return found
+                address = connection.laddr.ip
+                if connection.status == "LISTEN" and not address.removeprefix("::ffff:").startswith("127."):
+                    listening.add(f"{address} {' '.join(words)[:80]}")
 
 
 @contextlib.contextmanager
@@ -115,8 +102,7 @@ def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[tuple[set
     def watch() -> None:
         for _ in range(SECONDS // LOOK_SECONDS):
             try:
-                actors.update(ray_actors(root))
-                listening.update(open_to_others(root))
+                look(root, actors, listening)
             except psutil.Error:
                 return
             if ended.wait(LOOK_SECONDS):

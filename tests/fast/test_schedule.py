@@ -118,26 +118,11 @@ def test_a_whole_step_and_torn_groups_obey_the_limits_too(case):
 
 
 def test_waves_by_hand():
-    lengths = [5, 3, 7, 2, 6, 4]
-    layout = Layout(lengths, 2, Limit(max_tokens=10))
-    (wave,) = layout.waves([[0, 1], [3, 5]], 1)
-    assert wave.ranks == [[[0, 3]], [[5, 1]]]
-    # two groups that share no wave of depth 1: each has its own, and both one of depth 2
-    assert [wave.positions for wave in layout.waves([[0, 2], [4, 5]], 1)] == [[0, 2], [4, 5]]
-    (deep,) = layout.waves([[0, 2], [4, 5]], 2)
-    assert deep.depth == 2
-    # a group that alone needs more is as deep as it must
-    (alone,) = Layout([9] * 5, 1, Limit(max_tokens=10)).waves([[0, 1, 2, 3, 4]], 1)
-    assert alone.ranks == [[[0], [1], [2], [3], [4]]]
-    # two halves of a budget share a micro-batch, and what ranks do side by side is about as long
-    assert Layout([5, 5], 1, Limit(max_tokens=10)).one_wave([[0, 1]]).ranks == [[[0, 1]]]
+    # what ranks do side by side is about as long
     assert {held[0][0] for held in Layout([1, 9, 8, 2], 2, Limit(size=1)).one_wave([[0, 1, 2, 3]]).ranks} == {1, 2}
     # a group that one rank holds is as deep as it must, and the others share a wave all the same
     held = Layout([1] * 4, 2, Limit(size=1), owner=[0, 0, 0, 1]).waves([[0, 1], [2], [3]], 1)
     assert [wave.ranks for wave in held] == [[[[0], [1]], [[], []]], [[[2]], [[3]]]]
-    # a rank with nothing left runs a dummy
-    (short,) = Layout([1], 3, Limit(size=4)).waves([[0]], 1)
-    assert sorted(short.ranks) == [[[]], [[]], [[0]]]
 
 
 def test_groups_of_as_many_rollouts_as_ranks_are_waves_of_one_micro_batch():
