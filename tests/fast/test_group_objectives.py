@@ -91,6 +91,11 @@ def test_any_trainer_takes_graded_rewards_and_lengths():
     expected = -(means * torch.tensor(rewards) / lengths**2)[:3].sum() / 2  # the second group has one reward left
     assert loss.item() == pytest.approx(expected.item(), abs=1e-14)
     assert metrics["real/ignored"] == 2 / 6
+    own_score, other = (
+        real_policy_loss(new, old, mask, rewards, [0] * 6, objective="listwise", own=own)[0].item()
+        for own in ({}, {"score": "log_ratio_old"})
+    )
+    assert own_score != other
     with pytest.raises(ValueError, match="reward of sample 0 is infinite"):
         real_policy_loss(new, old, mask, [math.inf, *rewards[1:]], [0] * 6, objective="listwise")
 
