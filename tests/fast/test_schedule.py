@@ -118,7 +118,8 @@ def test_a_whole_step_and_torn_groups_obey_the_limits_too(case):
 
 
 def test_waves_by_hand():
-    # what ranks do side by side is about as long
+    # two halves of a budget share a micro-batch, and what ranks do side by side is about as long
+    assert Layout([5, 5], 1, Limit(max_tokens=10)).one_wave([[0, 1]]).ranks == [[[0, 1]]]
     assert {held[0][0] for held in Layout([1, 9, 8, 2], 2, Limit(size=1)).one_wave([[0, 1, 2, 3]]).ranks} == {1, 2}
     # a group that one rank holds is as deep as it must, and the others share a wave all the same
     held = Layout([1] * 4, 2, Limit(size=1), owner=[0, 0, 0, 1]).waves([[0, 1], [2], [3]], 1)
