@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from every import every
 from small_runs import REAL, SHORT, as_killed
 
@@ -22,18 +21,6 @@ def test_the_run_says_that_it_was_killed_and_where_it_goes_on(killed, real):
     assert "failed (killed by SIGKILL)" in killed.output and "--resume" in killed.output
     assert "goes on after step 5, from global_step5" in real.output
     assert json.loads((real.folder / "resumes.jsonl").read_text().splitlines()[0])["step"] == 5
-
-
-@every
-@pytest.mark.parametrize("algo", ["trpa", "dapo", "grpo"])
-def test_other_losses_too(train, algo):
-    words = ("--algo", algo, "--seed", "1", *SHORT)
-    run = train(f"{algo}-again", *words)
-    numbers, evaluations = run.numbers(), run.numbers("eval")
-    as_killed(run.folder, before="global_step4")
-    resumed = train(f"{algo}-again", *words, "--resume")
-    assert resumed.numbers() == numbers and resumed.numbers("eval") == evaluations
-    assert "goes on after step 2" in resumed.output
 
 
 @every  # of the engines alone: tests/slow/test_checkpoints.py

@@ -32,11 +32,6 @@ TEMPLATES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_hub(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 

@@ -298,8 +298,7 @@ def test_another_model_does_not_continue(sampled, evaluate, model, capsys):
         (["--seed", "43"], "was sampled with seed = 42, now it is 43"),
     ],
 )
-def test_a_mistake_is_one_line(sampled, evaluate, capsys, monkeypatch, options, message):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_a_mistake_is_one_line(sampled, evaluate, capsys, options, message):
     capsys.readouterr()
     assert evaluate(*options) == 2
     error = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]

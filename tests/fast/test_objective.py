@@ -17,14 +17,12 @@ score = st.floats(-5, 5)
 sides = st.integers(1, 63)
 
 
-def weigh(scores, labels, groups=None, **options):
+def weigh(scores, labels, groups=None, num_groups=None, **options):
     """One group unless told otherwise, in float64."""
     scores = torch.as_tensor(scores, dtype=torch.float64)
     labels = torch.as_tensor(labels)
     groups = torch.zeros_like(labels) if groups is None else torch.as_tensor(groups)
-    counts = {name: options.pop(name) for name in ("num_groups", "num_rollouts", "values") if name in options}
-    counts.setdefault("values", labels == POSITIVE)
-    return score_weights(ObjectiveSettings(**options), scores, labels, groups, **counts)
+    return score_weights(ObjectiveSettings(**options), scores, labels, groups, num_groups, values=labels == POSITIVE)
 
 
 @quick
