@@ -6,7 +6,6 @@ starting them takes longer than most of these runs. `train_alone` is the command
 
 import contextlib
 import functools
-import importlib.util
 import io
 import json
 import math
@@ -27,21 +26,11 @@ from real_openrlhf.training import command
 from real_openrlhf.training.launch import shared_ray
 
 HERE = Path(__file__).parent
-STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
 REFUSED = 2  # the exit code of flags that are wrong
 LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
 # The verifier fails on these, and failing_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}
-
-
-def pytest_collection_modifyitems(items):
-    missing = [name for name in STACK if not importlib.util.find_spec(name)]
-    if missing:
-        why = f"{', '.join(missing)} not installed: `bash tests/run.sh e2e` makes the environment"
-        for item in items:
-            if HERE in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=why))
 
 
 @dataclass

@@ -16,10 +16,6 @@ from real_openrlhf.rewards import gym_tasks as tasks
 from real_openrlhf.rewards.verifier import verdict
 from real_openrlhf.rewards.verifier.verdict import verify
 
-with_library = pytest.mark.skipif(
-    importlib.util.find_spec("reasoning_gym") is None,
-    reason="reasoning_gym is not installed: bash examples/scripts/setup_env.sh cpu",
-)
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
 SUMS = {"name": "chain_sum", "set": {"max_terms": 2}}
 
@@ -101,7 +97,6 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch, refused,
 # Answers that are programs
 
 
-@with_library
 def test_no_offered_scorer_runs_an_answer_or_a_label(tmp_path):
     """In this process, with a question of each task: a scorer that evaluated a text would leave a file."""
     witness, ran = tmp_path / "witness", []
@@ -120,7 +115,6 @@ def test_no_offered_scorer_runs_an_answer_or_a_label(tmp_path):
     assert ran == []
 
 
-@with_library
 @pytest.mark.parametrize("task", [*tasks.RUNS_ANSWERS, *tasks.MISJUDGES])
 def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
     witness = tmp_path / "witness"
@@ -132,7 +126,6 @@ def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
     assert f"{task} is not offered: its scorer" in capsys.readouterr().err
 
 
-@with_library
 def test_the_attack_works_on_the_librarys_own_scorer(tmp_path):
     """Or the test above could not fail."""
     witness = tmp_path / "witness"
@@ -144,7 +137,6 @@ def test_the_attack_works_on_the_librarys_own_scorer(tmp_path):
 # Verdicts by the library's scorers, in the workers
 
 
-@with_library
 def test_only_exact_answers_are_right():
     sums = label("chain_sum", "1", settings={"max_terms": 2})
     assert tasks.dataset("chain_sum", {}).score_answer("17", {"answer": "1"}) == 0.5  # what the library says
@@ -156,7 +148,6 @@ def test_only_exact_answers_are_right():
     assert graded("999", days).score == 0.0
 
 
-@with_library
 def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     factors = label("prime_factorization", "2 × 3")
     assert graded("3 × 2", factors) == (1.0, "exact")
@@ -167,7 +158,6 @@ def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     assert graded("2 × 3 × 1", factors).score == 0.0
 
 
-@with_library
 def test_the_reward_file_as_openrlhf_loads_it():
     path = Path(real_openrlhf.rewards.__file__).parent / "gym_reward.py"
     module = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("reward_func", path))
@@ -193,7 +183,6 @@ def rows_of(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@with_library
 def test_no_question_is_in_both_files(tmp_path):
     words = ["data", "gym", "chain_sum", "--train", "100", "--test", "20", "--seed", "3", *ONE_DIGIT]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
@@ -212,7 +201,6 @@ def test_no_question_is_in_both_files(tmp_path):
     assert (tmp_path / "c/test.jsonl").read_bytes() == (tmp_path / "a/test.jsonl").read_bytes()
 
 
-@with_library
 @pytest.mark.parametrize(
     "words, parts",
     [
@@ -236,7 +224,6 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path, capsys, words, parts):
     assert not (tmp_path / "gym").exists()
 
 
-@with_library
 def test_a_mixture_of_tasks_and_of_difficulties(tmp_path):
     path = tmp_path / "mixture.json"
     harder = {"name": "gcd", "set": {"max_value": 5000}}
@@ -250,7 +237,6 @@ def test_a_mixture_of_tasks_and_of_difficulties(tmp_path):
     assert settings == {"chain_sum": {"max_terms": 2}, "gcd": {}, "gcd-2": {"max_value": 5000}}
 
 
-@with_library
 def test_a_task_that_takes_any_text_is_refused(tmp_path, capsys, monkeypatch):
     """The library's own scorer of game_of_life_halting; what draws its questions needs a package that is not here."""
     scorer = tasks.library().factory.DATASETS["game_of_life_halting"][0].score_answer

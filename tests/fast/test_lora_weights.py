@@ -1,11 +1,11 @@
 """What vLLM is given of a LoRA policy, against PEFT's own merge."""
 
+import peft
 import pytest
 import torch
 from tiny_models import model_of
 
-peft = pytest.importorskip("peft")
-MergedWeights = pytest.importorskip("real_openrlhf.hooks.lora_weights").MergedWeights
+from real_openrlhf.hooks.lora_weights import MergedWeights
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])

@@ -3,6 +3,7 @@
 import zipfile
 from pathlib import Path
 
+import gguf
 import pytest
 from every import every
 
@@ -10,7 +11,6 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.training.tasks import smollm2
 
 pytestmark = every
-gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
 
 TEXTS = [
     "What is 12 + 345?",
