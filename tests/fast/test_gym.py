@@ -167,13 +167,10 @@ def test_the_reward_file_as_openrlhf_loads_it():
     def reward(said: str, of: str) -> dict:
         return module.reward_func([prompt + said], [prompt], [of])
 
-    answers = [reward(said, label("chain_sum", "7")) for said in (r"\boxed{7}", r"\boxed{8}", "7", r"\boxed{}")]
+    assert [reward(said, label("chain_sum", "7"))["scores"] for said in (r"\boxed{7}", r"\boxed{8}", "7")] == [1, 0, 0]
     raised = reward(r"\boxed{two}", label("prime_factorization", "2"))
     assert math.isnan(raised["scores"]) and raised["rewards"] == 0.0
     assert raised["extra_logs"]["verifier/ignored_scorer_raised"] == 1.0
-    assert [one["scores"] for one in answers] == [1.0, 0.0, 0.0, 0.0]
-    assert [one["extra_logs"]["verifier/no_answer"] for one in answers] == [0.0, 0.0, 1.0, 1.0]
-    assert len({tuple(one["extra_logs"]) for one in [*answers, raised]}) == 1
 
 
 # The command
