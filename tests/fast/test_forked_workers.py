@@ -26,6 +26,15 @@ if sys.argv[1] == "stay":
     time.sleep(60)
 sys.exit(int(sys.argv[1]))
 """
+SPAWNS = """
+import multiprocessing, sys
+def job():
+    print("colorsys" in sys.modules, flush=True)
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=job)
+    process.start()
+    process.join()
+"""
 GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/elsewhere"}
 
 
@@ -97,6 +106,11 @@ def test_a_child_is_what_python_would_have_been_and_the_exit_code_is_its(start, 
         assert child[name] == expected[name], name
     assert child["environment"].keys() - expected["environment"] <= {forked_workers.PYTHON, "PWD", "LC_CTYPE"}
     assert expected["environment"].items() <= child["environment"].items()
+
+
+def test_what_a_child_spawns_is_forked_too(start, tmp_path):
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    assert start("x", str(tmp_path / "spawns.py")).communicate()[0] == "True\n"
 
 
 def test_a_file_that_was_left_open_for_it_has_its_number(start, python, tmp_path):
