@@ -6,7 +6,6 @@ starting them takes longer than most of these runs. `train_alone` is the command
 
 import contextlib
 import functools
-import importlib.util
 import io
 import json
 import math
@@ -20,28 +19,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from small_runs import LEARNING, REAL
+from small_runs import REAL
 
 from real_openrlhf.errors import exit_code
 from real_openrlhf.training import command
 from real_openrlhf.training.launch import shared_ray
 
 HERE = Path(__file__).parent
-STACK = ("openrlhf", "vllm", "ray", "deepspeed")
 SECONDS = 600  # after which a run has failed
 REFUSED = 2  # the exit code of flags that are wrong
 LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
 # The verifier fails on these, and failing_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}
-
-
-def pytest_collection_modifyitems(items):
-    missing = [name for name in STACK if not importlib.util.find_spec(name)]
-    if missing:
-        why = f"{', '.join(missing)} not installed: `bash tests/run.sh e2e` makes the environment"
-        for item in items:
-            if HERE in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=why))
 
 
 @dataclass
@@ -79,30 +68,17 @@ class Run:
         return self
 
 
-def ray_actors(process: psutil.Process) -> set[str]:
-    """`ray::PolicyModelActor.fit` -> PolicyModelActor, of all processes below this one."""
-    titles = set()
-    for child in process.children(recursive=True):
-        try:
-            title = child.cmdline()[:1] or [""]
-        except psutil.Error:
-            continue
-        if title[0].startswith("ray::"):
-            titles.add(title[0].removeprefix("ray::").split(".")[0].split(":")[0])
-    return titles
-
-
-def open_to_others(process: psutil.Process) -> set[str]:
-    """What listens elsewhere than on the loopback, of all processes below this one."""
-    found = set()
+def look(process: psutil.Process, actors: set[str], listening: set[str]) -> None:
+    """`ray::PolicyModelActor.fit` is a PolicyModelActor; and what listens elsewhere than on the loopback."""
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.Error):
+            words = child.cmdline()
+            if words and words[0].startswith("ray::"):
+                actors.add(words[0].removeprefix("ray::").split(".")[0].split(":")[0])
             for connection in child.net_connections("inet"):
-                if connection.status == "LISTEN" and not connection.laddr.ip.removeprefix("::ffff:").startswith(
-                    "127."
-                ):
-                    found.add(f"{connection.laddr.ip} {' '.join(child.cmdline())[:80]}")
-    return found
+                address = connection.laddr.ip
+                if connection.status == "LISTEN" and not address.removeprefix("::ffff:").startswith("127."):
+                    listening.add(f"{address} {' '.join(words)[:80]}")
 
 
 @contextlib.contextmanager
@@ -115,8 +91,7 @@ def watched(child: subprocess.Popen, root: psutil.Process) -> Iterator[tuple[set
     def watch() -> None:
         for _ in range(SECONDS // LOOK_SECONDS):
             try:
-                actors.update(ray_actors(root))
-                listening.update(open_to_others(root))
+                look(root, actors, listening)
             except psutil.Error:
                 return
             if ended.wait(LOOK_SECONDS):
@@ -227,67 +202,6 @@ def train_alone(runs):
         return run.ended(code)
 
     return start
-
-
-@dataclass
-class Comparison:
-    """What `real-openrlhf compare` has said and left when it ended."""
-
-    out: Path
-    code: int
-    output: str
-    below: list[psutil.Process]  # what it had started, a moment before its end
-
-    ALGOS = ("real", "grpo")
-
-    def __post_init__(self) -> None:
-        self.statuses = [status(self.run(algo)) for algo in self.ALGOS]
-        self.written = {algo: (self.run(algo) / "run.json").stat().st_mtime for algo in self.ALGOS}
-
-    def run(self, algo: str) -> Path:
-        return self.out / "runs" / f"{algo}-s1"
-
-
-def status(folder: Path) -> str | None:
-    path = folder / "run.json"
-    return json.loads(path.read_text())["status"] if path.exists() else None
-
-
-def start_comparison(out: Path, python: str = sys.executable, environment: dict | None = None) -> subprocess.Popen:
-    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, "--algos", *Comparison.ALGOS]
-    command = [python, "-m", "real_openrlhf.cli", *words]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-@pytest.fixture(scope="session")
-def compared(tmp_path_factory, forked) -> Comparison:
-    return to_the_end(tmp_path_factory.mktemp("comparison"), *forked)
-
-
-def to_the_end(out: Path, *python) -> Comparison:
-    child = start_comparison(out, *python)
-    output, _ = child.communicate(timeout=SECONDS)
-    return Comparison(out, child.returncode, output, [])
-
-
-@pytest.fixture(scope="session")
-def interrupted(tmp_path_factory) -> Comparison:
-    """SIGTERM while the second of two runs starts."""
-    out = tmp_path_factory.mktemp("interrupted")
-    child = start_comparison(out)
-    while status(out / "runs" / f"{Comparison.ALGOS[-1]}-s1") is None and child.poll() is None:
-        time.sleep(1)
-    time.sleep(3)
-    below = psutil.Process(child.pid).children(recursive=True)
-    child.terminate()
-    output, _ = child.communicate(timeout=120)
-    return Comparison(out, child.returncode, output, below)
-
-
-@pytest.fixture(scope="session")
-def continued(interrupted, forked) -> Comparison:
-    """The same command again."""
-    return to_the_end(interrupted.out, *forked)
 
 
 def kill_trainer(child: subprocess.Popen, run: Run, step: int) -> None:

@@ -1,11 +1,49 @@
 """Algorithms side by side: one Ray and one engine for all runs, the report at the end, and interrupts."""
 
 import json
+import subprocess
+import sys
+import time
 
 import psutil
+import pytest
 from every import every
+from small_runs import LEARNING
 
 TIMES = ("time", "timing/")
+ALGOS = ("real", "grpo")
+
+
+def start(out, python=sys.executable, environment=None) -> subprocess.Popen:
+    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, "--algos", *ALGOS]
+    command = [python, "-m", "real_openrlhf.cli", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(out, python, environment) -> str:
+    """To its end, with both runs finished: what it said."""
+    child = start(out, python, environment)
+    output, _ = child.communicate(timeout=600)
+    assert child.returncode == 0, output
+    assert [status(run_of(out, algo)) for algo in ALGOS] == ["finished"] * 2
+    return output
+
+
+def run_of(out, algo):
+    return out / "runs" / f"{algo}-s1"
+
+
+def status(folder) -> str | None:
+    path = folder / "run.json"
+    return json.loads(path.read_text())["status"] if path.exists() else None
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory, forked):
+    """The folder of a comparison that went through."""
+    out = tmp_path_factory.mktemp("comparison")
+    finish(out, *forked)
+    return out
 
 
 def metrics(folder):
@@ -16,21 +54,19 @@ def metrics(folder):
 
 
 def test_all_runs_and_their_report(compared):
-    assert compared.code == 0, compared.output
-    assert compared.statuses == ["finished"] * 2
-    page = (compared.out / "report" / "index.html").read_text()
+    page = (compared / "report" / "index.html").read_text()
     assert all(label in page for label in ("REAL", "GRPO"))
 
 
 def test_a_run_in_a_session_is_the_run_that_it_is_alone(compared, real):
     """The same seed gives the same numbers, bit for bit, whatever the engine has served before."""
-    together = metrics(compared.run("real"))
+    together = metrics(run_of(compared, "real"))
     assert len(together) == 3
     assert together == metrics(real.folder)[:3]
 
 
 def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollouts(compared):
-    real, grpo = (metrics(compared.run(algo))[1:] for algo in ("real", "grpo"))
+    real, grpo = (metrics(run_of(compared, algo))[1:] for algo in ("real", "grpo"))
     for name in ("rollout/prompts_crc", "update/rollouts_crc"):
         assert [line[name] for line in real] == [line[name] for line in grpo]
     assert real[0]["rollout/pass_rate"] == grpo[0]["rollout/pass_rate"]
@@ -39,16 +75,21 @@ def test_one_seed_gives_two_algorithms_the_same_prompts_updates_and_first_rollou
 
 
 @every
-def test_an_interrupt_ends_everything_and_says_how_to_go_on(interrupted):
-    assert interrupted.code == 143, interrupted.output
-    assert interrupted.statuses == ["finished", "failed"]
-    assert "run the same command again for the missing runs" in interrupted.output
-    assert not psutil.wait_procs(interrupted.below, timeout=60)[1]  # no Ray, no engine is left
+def test_an_interrupt_ends_everything_and_the_same_command_goes_on(tmp_path, forked):
+    """SIGTERM while the second of two runs starts."""
+    first, second = (run_of(tmp_path, algo) for algo in ALGOS)
+    child = start(tmp_path)
+    while status(second) is None and child.poll() is None:
+        time.sleep(1)
+    time.sleep(3)
+    below = psutil.Process(child.pid).children(recursive=True)
+    child.terminate()
+    output, _ = child.communicate(timeout=120)
+    assert child.returncode == 143, output
+    assert (status(first), status(second)) == ("finished", "failed")
+    assert "run the same command again for the missing runs" in output
+    assert not psutil.wait_procs(below, timeout=60)[1]  # no Ray, no engine is left
 
-
-@every
-def test_the_same_command_goes_on(interrupted, continued):
-    assert continued.code == 0, continued.output
-    assert "2 runs of 2 steps, 1 already finished" in continued.output
-    assert continued.written["real"] == interrupted.written["real"]  # what was finished was not touched
-    assert continued.statuses == ["finished"] * 2
+    written = (first / "run.json").stat().st_mtime
+    assert "2 runs of 2 steps, 1 already finished" in finish(tmp_path, *forked)
+    assert (first / "run.json").stat().st_mtime == written  # what was finished was not touched

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from every import every
-from tiny_models import letters
+from tiny_models import letters, model_of
 
 from real_openrlhf.runs.provenance import CODE
 
@@ -23,28 +23,13 @@ BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A small random model whose every sixth word is a boxed digit, and twelve problems with digits as golds."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
+    """A small random model that says boxed digits among other words, and twelve problems with digits as golds."""
     folder = tmp_path_factory.mktemp("evaluation")
     tokenizer = letters(["</think>", *(f"x\\boxed{{{digit}}}" for digit in range(6)), *"abcdefghij 0123456789+?"])
     tokenizer.save_pretrained(folder / "model")
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=8192,
-        tie_word_embeddings=False,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        initializer_range=0.3,
-    )
-    Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder / "model")
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_key_value_heads": 2, "max_position_embeddings": 8192}
+    words = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "tie_word_embeddings": False}
+    model_of(**sizes, **words).bfloat16().save_pretrained(folder / "model")
     problems = (
         {"prompt": [{"role": "user", "content": f"{n}+{n}?"}], "label": json.dumps([str(n % 6)]), "id": f"sums-{n}"}
         for n in range(12)
@@ -98,13 +83,6 @@ def samples_so_far(folder, out):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def processes_of(session):
-    listed = subprocess.run(
-        ["ps", "-o", "pid=,stat=,args=", "-s", str(session)], capture_output=True, text=True
-    ).stdout
-    return listed.splitlines()
-
-
 def test_every_number_follows_from_the_samples(folder, through):
     samples = [json.loads(line) for line in through[0]]
     assert len(samples) == len({(one["id"], one["sample"]) for one in samples}) == 12 * K
@@ -143,7 +121,7 @@ def run_until(folder, out, count):
 
 def wait_until_nobody_is_left(session):
     deadline = time.monotonic() + 240
-    while left := processes_of(session):
+    while left := subprocess.run(["ps", "-o", "args=", "-s", str(session)], capture_output=True, text=True).stdout:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
 

@@ -52,25 +52,14 @@ def test_a_run_leaves_its_folder(real):
 def test_a_run_that_was_killed_keeps_two_groups_of_each_step_with_their_weights(real):
     groups = [group for group in kept.read(real.folder) if group.phase == "train"]
     assert Counter(group.step for group in groups) == dict.fromkeys(range(1, 11), 2)
-    moved = 0
-    for line in real.lines("train"):
-        own = [group for group in groups if group.step == line["step"]]
-        assert any(0 < group.right < group.of for group in own) == (line["real/mixed_groups"] > 0)
-        for group in own:
-            assert len(group.rollouts) == group.of == 8
-            for rollout in group.rollouts:
-                assert abs(rollout.weight) <= line["real/weight_abs_max"] * (1 + 1e-9)
-                assert (rollout.weight > 0) == (rollout.verdict == "right" and group.right < group.of)
-                assert rollout.numbers["score"] is not None or not rollout.weight
-                assert ("\\boxed{" + group.gold in rollout.answer) >= (rollout.verdict == "right")
-                moved += bool(rollout.numbers["score"])
-    assert moved > 8  # scores of later updates
-
-
-def test_each_evaluation_keeps_the_same_questions(real):
-    groups = kept.read(real.folder)
-    asked = [[group.prompt for group in groups if (group.phase, group.step) == ("eval", step)] for step in (0, 5, 10)]
-    assert asked[0] == asked[1] == asked[2] and len({*asked[0]}) == 4
+    bounds = dict(enumerate(real.values("real/weight_abs_max"), start=1))
+    for group in groups:
+        assert len(group.rollouts) == group.of == 8
+        for rollout in group.rollouts:
+            assert abs(rollout.weight) <= bounds[group.step] * (1 + 1e-9)
+            assert (rollout.weight > 0) == (rollout.verdict == "right" and group.right < group.of)
+            assert ("\\boxed{" + group.gold in rollout.answer) >= (rollout.verdict == "right")
+    assert sum(bool(one.numbers["score"]) for group in groups for one in group.rollouts) > 8  # of later updates
 
 
 def test_resume_continues_where_the_run_ended(real, train):
@@ -80,20 +69,16 @@ def test_resume_continues_where_the_run_ended(real, train):
     assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with
 
 
-def test_trpa_trains_with_a_reference_on_the_prompts_and_first_rollouts_of_real(train, real):
+def test_trpa_trains_with_a_reference(train):
     run = train("trpa", "--algo", "trpa", *FIRST_STEPS, "--max-steps", "3")
     assert run.finite and len(run.lines("train")) == 3
     assert "ReferenceModelActor" in run.actors
-    assert run.values("rollout/prompts_crc") == real.values("rollout/prompts_crc")[:3]
     assert len(set(run.values("rollout/prompts_crc"))) == 3  # other prompts in every step
-    assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]
 
 
-def test_cispo_trains_on_the_prompts_updates_and_first_rollouts_of_real(train, real):
+def test_cispo_trains_on_the_first_rollouts_of_real(train, real):
     run = train("cispo", "--algo", "cispo", *FIRST_STEPS, "--max-steps", "2")
     assert run.finite
-    for name in ("rollout/prompts_crc", "update/rollouts_crc"):
-        assert run.values(name) == real.values(name)[:2]
     assert run.values("rollout/pass_rate")[0] == real.values("rollout/pass_rate")[0]
     for other in (run, real):
         assert all(ratio >= 1 for ratio in other.values("update/ratio_max"))

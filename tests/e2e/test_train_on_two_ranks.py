@@ -39,16 +39,6 @@ def test_vllm_draws_from_the_packed_policy(grpo):
     assert 0 < min(grpo.values("mismatch/mean")) and max(grpo.values("mismatch/mean")) < 1 / 16
 
 
-def test_table_1_of_a_grpo_run(grpo):
-    for line in grpo.lines("train"):
-        for side in ("pos", "neg"):
-            assert sum(
-                line[f"ratio/{side}/{name}/share"] for name in ("below", "low", "high", "above")
-            ) == pytest.approx(100)
-        assert line["ratio/pos/above/grad"] == 0  # clipped
-        assert line["ratio/neg/below/grad"] == 0
-
-
 def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alone):
     """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
     words = (
@@ -64,14 +54,6 @@ def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alo
     run = train_alone("apart", *SMALL, *words, "--train.async_enable")
     assert run.finite and len(run.lines("train")) == 2
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
-
-
-@every
-def test_dapo_asynchronously(train_on_two):
-    words = (*SMALL, "--algo", "dapo", "--max-steps", "4", "--train.async_enable", "--eval.steps", "2")
-    run = train_on_two("dapo", *words)
-    assert run.finite and [line["step"] for line in run.lines("train")] == [1, 2, 3, 4]
-    assert {line["step"] for line in run.lines("eval")} >= {0, 4}
 
 
 @every  # in one epoch: test_resume_on_two_ranks.py

@@ -32,11 +32,6 @@ TEMPLATES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_hub(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -189,6 +184,7 @@ ROWS = [
     {"problem": "Half of one?", "answer": "\\frac{1}{2}"},
     {"problem": "No gold here", "answer": None},
     {"problem": "Two golds?", "answer": ["3", "4"]},
+    {"problem": "Bad gold?", "answer": "\\frac{1}{"},
 ]
 
 
@@ -222,18 +218,19 @@ def test_a_file_becomes_openrlhf_rows(tmp_path, capsys):
             (4, "Two golds?", '["3", "4"]'),
         ]
     ]
-    assert [(row["row"], row["reason"]) for row in lines(out.with_suffix(".dropped.jsonl"))] == [(3, "no gold answer")]
+    dropped = [(row["row"], row["reason"]) for row in lines(out.with_suffix(".dropped.jsonl"))]
+    assert dropped == [(3, "no gold answer"), (5, cleaning.UNVERIFIED)]
     manifest = json.loads(out.with_suffix(".manifest.json").read_text())
     assert manifest["rows"] == {
-        "read": 5,
+        "read": 6,
         "kept": 3,
         "written": 3,
-        "dropped": {"no gold answer": 1, "same problem text as an earlier row": 1},
+        "dropped": {"no gold answer": 1, "same problem text as an earlier row": 1, cleaning.UNVERIFIED: 1},
     }
     assert manifest["source"]["files"] == {str(source): hashlib.sha256(source.read_bytes()).hexdigest()}
     assert manifest["sha256"]["train.jsonl"] == hashlib.sha256(out.read_bytes()).hexdigest()
     printed = capsys.readouterr().out
-    assert "5 rows read, 3 kept" in printed and "contamination was not checked" in printed
+    assert "6 rows read, 3 kept" in printed and "contamination was not checked" in printed
 
 
 def test_json_jsonl_and_a_folder_give_the_same(tmp_path):
@@ -249,19 +246,6 @@ def test_json_jsonl_and_a_folder_give_the_same(tmp_path):
     assert len(set(written)) == 1
 
 
-def test_a_gold_that_does_not_verify_is_listed(tmp_path):
-    source = write_rows(tmp_path / "x.jsonl", [*ROWS, {"problem": "Bad gold?", "answer": "\\frac{1}{"}])
-    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl")]) == 0
-    dropped = lines(tmp_path / "o.dropped.jsonl")
-    assert dropped[-1]["problem"] == "Bad gold?" and dropped[-1]["reason"] == cleaning.UNVERIFIED
-
-
-@pytest.fixture
-def tokenizer_folder(tmp_path):
-    letters().save_pretrained(tmp_path / "tokenizer")
-    return tmp_path / "tokenizer"
-
-
 def test_prompts_as_token_ids_have_one_bos():
     tokenizer, prompt = letters(), [{"role": "user", "content": "ab"}]
     a_and_b = tokenizer.convert_tokens_to_ids(["a", "b"])
@@ -271,10 +255,11 @@ def test_prompts_as_token_ids_have_one_bos():
     assert token_ids(tokenizer, prompt) == [1, *a_and_b]
 
 
-def test_long_prompts_are_dropped_not_cut(tmp_path, tokenizer_folder):
+def test_long_prompts_are_dropped_not_cut(tmp_path):
+    letters().save_pretrained(tmp_path / "tokenizer")
     source = write_rows(tmp_path / "x.jsonl", [{"problem": "p" * n, "answer": "1"} for n in (10, 20, 21, 40)])
     limit = 20 + len(BOXED.format("")) + len(["<bos>", "<user>", "<bot>"])
-    options = ["--tokenizer", str(tokenizer_folder), "--max-prompt-tokens", str(limit)]
+    options = ["--tokenizer", str(tmp_path / "tokenizer"), "--max-prompt-tokens", str(limit)]
     assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), *options]) == 0
     assert [row["prompt"][0]["content"].count("pppp") for row in lines(tmp_path / "o.jsonl")] == [2, 5]
     assert [row["detail"] for row in lines(tmp_path / "o.dropped.jsonl")] == [

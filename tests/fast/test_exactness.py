@@ -53,14 +53,6 @@ def test_a_wave_is_scored_first_if_its_graphs_do_not_fit(kept_tokens, score_firs
     assert [wave.score_first for wave in later.waves] == [score_first]
 
 
-def test_every_rank_knows_every_score(toy_ranks):
-    third = float(torch.tensor(1 / 3))
-    for tables in ([([2], [0.25]), ([1, 0], [-0.5, 1 / 3])], [([], []), ([0, 2, 1], [1 / 3, 0.25, -0.5])]):
-        for scores, total in toy_ranks("share", tables):
-            assert scores == [third, -0.5, 0.25]
-            assert total == 2
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_a_broken_score_on_one_rank_is_known_on_both(toy_ranks, bad):
     for scores, _ in toy_ranks("share", [([0], [0.1]), ([1], [bad])]):

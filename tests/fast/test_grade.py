@@ -52,7 +52,6 @@ def test_thinking_and_grader_options(tmp_path):
         (["{"], "line 1 is no JSON object"),
         (["[1]"], "line 1 is no JSON object"),
         ([ROWS[0], {"response": "x"}], "line 2 is no JSON object with `response`, a text, and `label`"),
-        ([{"label": "x"}], "line 1 is no JSON object"),
         ([{"response": 7, "label": "7"}], "line 1 is no JSON object"),
     ],
 )

@@ -1,13 +1,9 @@
 """Tasks of reasoning-gym: data without overlap, exact rewards, and no scorer that runs a model's text."""
 
-import ast
 import contextlib
 import importlib.util
 import json
 import math
-import re
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +16,6 @@ from real_openrlhf.rewards import gym_tasks as tasks
 from real_openrlhf.rewards.verifier import verdict
 from real_openrlhf.rewards.verifier.verdict import verify
 
-with_library = pytest.mark.skipif(
-    importlib.util.find_spec("reasoning_gym") is None,
-    reason="reasoning_gym is not installed: bash examples/scripts/setup_env.sh cpu",
-)
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
 SUMS = {"name": "chain_sum", "set": {"max_terms": 2}}
 
@@ -74,12 +66,6 @@ def test_a_label_of_another_kind_is_no_verdict(bad):
     assert graded("17", bad).reason == "no_gold"
 
 
-@pytest.mark.parametrize("words, part", [(["max_terms"], "KEY=VALUE"), (["x.json", "a=1"], "Write the settings")])
-def test_settings_that_cannot_be_read(words, part):
-    with pytest.raises(UserError, match=part):
-        gym._mixture(Path(words[0]), words[1:]) if words[1:] else gym._single("gcd", words)
-
-
 @pytest.mark.parametrize(
     "text, part",
     [("{", "is no mixture"), ("[]", "is no mixture"), ('{"tasks": []}', "at least one task"),
@@ -95,13 +81,6 @@ def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
         gym._mixture(path, [])
 
 
-@pytest.mark.parametrize(
-    "weights, questions, shares", [([1, 1, 1], 10, [3, 4, 3]), ([3, 1], 100, [75, 25]), ([1], 7, [7])]
-)
-def test_shares_add_up(weights, questions, shares):
-    assert gym._shares([gym.Part("gcd", {}, weight) for weight in weights], questions) == shares
-
-
 def test_without_the_package_one_line_says_what_to_install(monkeypatch, refused, tmp_path):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "reasoning_gym" else find(name))
@@ -115,70 +94,27 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch, refused,
     tasks.library.cache_clear()
 
 
-# What the library's source says
-
-EVALUATES = {"eval", "exec", "parse_expr", "sympify", "compile", "__import__", "S", "lambdify", "system"}
+# Answers that are programs
 
 
-def calls(path: Path) -> set[str]:
-    """Names of what a module calls that may run a text."""
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    return {name for node in nodes if (name := ast.unparse(node.func).rpartition(".")[2]) in EVALUATES
-            and ast.unparse(node.func) not in ("re.compile", "Compiler.compile")}  # fmt: skip
+def test_no_offered_scorer_runs_an_answer_or_a_label(tmp_path):
+    """In this process, with a question of each task: a scorer that evaluated a text would leave a file."""
+    witness, ran = tmp_path / "witness", []
+    attack = f"__import__('os').system('touch {witness}')"
+    for task in tasks.offered():
+        row = next(gym._draw(gym.Part(task, {}), 1, 0, set()))
+        content = json.loads(row["label"])
+        metadata = {key: attack if isinstance(value, str) else value for key, value in content["metadata"].items()}
+        own, poisoned = row["label"], label(task, attack, metadata)
+        for of, answer in ((own, attack), (own, f"[{attack}]"), (poisoned, "[1]")):
+            with contextlib.suppress(tasks.ScorerRaised):
+                assert not tasks.right(of, answer) or of is poisoned
+        if witness.exists():
+            ran.append(task)
+            witness.unlink()
+    assert ran == []
 
 
-def modules(folder: Path) -> Iterator[tuple[str, Path]]:
-    some = re.compile(rf"\b({'|'.join(EVALUATES)})\(")  # parsing them all takes seconds
-    for path in sorted(folder.rglob("*.py")):
-        name = path.relative_to(folder).as_posix()
-        if "/contrib/bfit/" not in name and some.search(path.read_text()) and calls(path):
-            yield name, path
-
-
-# These evaluate while they draw a question, from texts of their own, and not in a scorer.
-DRAWS_ONLY = {
-    "arithmetic/basic_arithmetic.py",
-    "arithmetic/gsm_symbolic/generators_00_49.py",
-    "arithmetic/gsm_symbolic/generators_50_99.py",
-    "code/codeio.py",
-    "logic/propositional_logic.py",
-}
-
-
-@with_library
-def test_every_module_that_evaluates_is_known():
-    """A new release may bring others. propositional_logic has a parser of its own with sympy's name."""
-    folder = Path(importlib.util.find_spec("reasoning_gym").origin).parent
-    found = {name for name, _ in modules(folder)}
-    ours = {name for name in found - DRAWS_ONLY if Path(name).stem in {*tasks.BY_TARGET, *tasks.RUNS_ANSWERS}}
-    assert found - DRAWS_ONLY == ours and DRAWS_ONLY <= found
-    for name, path in modules(folder):  # the scorer itself of those that only draw
-        if name in DRAWS_ONLY and "generators" not in name and name != "logic/propositional_logic.py":
-            tree = ast.parse(path.read_text())
-            scorers = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and "score" in one.name]
-            assert not re.search(r"\b(eval|exec|parse_expr)\(", "".join(map(ast.unparse, scorers))), name
-
-
-OTHERS = (
-    "chain_sum complex_arithmetic decimal_arithmetic graph_color polynomial_equations propositional_logic word_ladder"
-)
-ATTACKED = [*tasks.BY_TARGET, *OTHERS.split()]
-
-
-@with_library
-@pytest.mark.parametrize("task", ATTACKED)
-def test_no_answer_is_run_as_a_program(tmp_path, task):
-    """With the library's own entries, in this process, where a scorer that evaluated the answer would leave a file."""
-    witness = tmp_path / "witness"
-    row = next(gym._draw(gym.Part(task, {}), 1, 0, set()))
-    for attack in (f"__import__('os').system('touch {witness}')", f"[__import__('os').system('touch {witness}')]"):
-        assert graded(attack, row["label"]).score != 1.0
-        with contextlib.suppress(tasks.ScorerRaised):
-            assert not tasks.right(row["label"], attack)
-    assert not witness.exists()
-
-
-@with_library
 @pytest.mark.parametrize("task", [*tasks.RUNS_ANSWERS, *tasks.MISJUDGES])
 def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
     witness = tmp_path / "witness"
@@ -190,7 +126,6 @@ def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
     assert f"{task} is not offered: its scorer" in capsys.readouterr().err
 
 
-@with_library
 def test_the_attack_works_on_the_librarys_own_scorer(tmp_path):
     """Or the test above could not fail."""
     witness = tmp_path / "witness"
@@ -202,7 +137,6 @@ def test_the_attack_works_on_the_librarys_own_scorer(tmp_path):
 # Verdicts by the library's scorers, in the workers
 
 
-@with_library
 def test_only_exact_answers_are_right():
     sums = label("chain_sum", "1", settings={"max_terms": 2})
     assert tasks.dataset("chain_sum", {}).score_answer("17", {"answer": "1"}) == 0.5  # what the library says
@@ -214,7 +148,6 @@ def test_only_exact_answers_are_right():
     assert graded("999", days).score == 0.0
 
 
-@with_library
 def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     factors = label("prime_factorization", "2 × 3")
     assert graded("3 × 2", factors) == (1.0, "exact")
@@ -225,26 +158,19 @@ def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     assert graded("2 × 3 × 1", factors).score == 0.0
 
 
-@with_library
 def test_the_reward_file_as_openrlhf_loads_it():
     path = Path(real_openrlhf.rewards.__file__).parent / "gym_reward.py"
     module = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("reward_func", path))
     spec.loader.exec_module(module)
     prompt = "What is 3+4? Give the final answer in \\boxed{}."
-    answers: list = []
-    threading.Thread(target=lambda: answers.extend(
-        module.reward_func([prompt + said], [prompt], [label("chain_sum", "7")])
-        for said in (r"\boxed{7}", r"\boxed{8}", "7", r"\boxed{}")
-    )).start()  # fmt: skip
-    answers.append(module.reward_func([prompt + r"\boxed{two}"], [prompt], [label("prime_factorization", "2")]))
-    while len(answers) < 5:
-        pass
-    raised = next(one for one in answers if math.isnan(one["scores"]))
-    assert raised["rewards"] == 0.0 and raised["extra_logs"]["verifier/ignored_scorer_raised"] == 1.0
-    answers.remove(raised)
-    assert [one["scores"] for one in answers] == [1.0, 0.0, 0.0, 0.0]
-    assert [one["extra_logs"]["verifier/no_answer"] for one in answers] == [0.0, 0.0, 1.0, 1.0]
-    assert len({tuple(one["extra_logs"]) for one in [*answers, raised]}) == 1
+
+    def reward(said: str, of: str) -> dict:
+        return module.reward_func([prompt + said], [prompt], [of])
+
+    assert [reward(said, label("chain_sum", "7"))["scores"] for said in (r"\boxed{7}", r"\boxed{8}", "7")] == [1, 0, 0]
+    raised = reward(r"\boxed{two}", label("prime_factorization", "2"))
+    assert math.isnan(raised["scores"]) and raised["rewards"] == 0.0
+    assert raised["extra_logs"]["verifier/ignored_scorer_raised"] == 1.0
 
 
 # The command
@@ -254,16 +180,12 @@ def rows_of(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@with_library
-def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys):
+def test_no_question_is_in_both_files(tmp_path):
     words = ["data", "gym", "chain_sum", "--train", "100", "--test", "20", "--seed", "3", *ONE_DIGIT]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
-    said = capsys.readouterr().out
     train, test = rows_of(tmp_path / "a/train.jsonl"), rows_of(tmp_path / "a/test.jsonl")
     questions = [row["prompt"][0]["content"] for row in [*train, *test]]
     assert (len(train), len(test), len(set(questions))) == (100, 20, 120)
-    drawn = int(re.search(r"(\d+) were drawn; left out: (\d+) \(\d+%\) repeated", said)[1])
-    assert drawn > 120 and "no question in both" in said
     assert all(question.endswith("Give the final answer in \\boxed{}.") for question in questions)
     for row in [*train, *test]:
         content = json.loads(row["label"])
@@ -276,7 +198,6 @@ def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys)
     assert (tmp_path / "c/test.jsonl").read_bytes() == (tmp_path / "a/test.jsonl").read_bytes()
 
 
-@with_library
 @pytest.mark.parametrize(
     "words, parts",
     [
@@ -284,6 +205,8 @@ def test_no_question_is_in_both_files_and_the_repeats_are_told(tmp_path, capsys)
         ([], ["needs a task", "word_sorting"]),
         (["zebra_puzzles"], ["zebra_puzzles is not offered: a package"]),
         (["game_of_life_halting"], ["is not offered: a package"]),
+        (["chain_sum", "--set", "max_terms"], ["KEY=VALUE"]),
+        (["mixture.json", "--set", "a=1"], ["Write the settings"]),
         (["chain_sum", "--set", "max_term=3"], ["max_term", "There are: allow_negation, max_digits"]),
         (["chain_sum", "--set", "seed=3"], ["cannot have these settings"]),
         (["chain_sum", "--set", "max_terms=many"], ["cannot have these settings", "str"]),
@@ -298,21 +221,19 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path, capsys, words, parts):
     assert not (tmp_path / "gym").exists()
 
 
-@with_library
 def test_a_mixture_of_tasks_and_of_difficulties(tmp_path):
     path = tmp_path / "mixture.json"
     harder = {"name": "gcd", "set": {"max_value": 5000}}
     path.write_text(json.dumps({"tasks": [{**SUMS, "weight": 3}, {"name": "gcd"}, harder]}))
     out = tmp_path / "gym"
-    assert main(["data", "gym", str(path), "--train", "50", "--test", "10", "--out", str(out)]) == 0
+    assert main(["data", "gym", str(path), "--train", "52", "--test", "10", "--out", str(out)]) == 0
     names = [row["datasource"] for row in rows_of(out / "train.jsonl")]
-    assert {name: names.count(name) for name in set(names)} == {"chain_sum": 30, "gcd": 10, "gcd-2": 10}
+    assert {name: names.count(name) for name in set(names)} == {"chain_sum": 31, "gcd": 11, "gcd-2": 10}
     assert names != sorted(names)
     settings = {row["datasource"]: json.loads(row["label"])["settings"] for row in rows_of(out / "test.jsonl")}
     assert settings == {"chain_sum": {"max_terms": 2}, "gcd": {}, "gcd-2": {"max_value": 5000}}
 
 
-@with_library
 def test_a_task_that_takes_any_text_is_refused(tmp_path, capsys, monkeypatch):
     """The library's own scorer of game_of_life_halting; what draws its questions needs a package that is not here."""
     scorer = tasks.library().factory.DATASETS["game_of_life_halting"][0].score_answer
@@ -321,14 +242,3 @@ def test_a_task_that_takes_any_text_is_refused(tmp_path, capsys, monkeypatch):
     assert main(["data", "gym", "gcd", "--out", str(tmp_path / "gym")]) == 2
     assert "50 were drawn; left out: 50 (100%) whose scorer accepts any text" in capsys.readouterr().err
     tasks._scorer.cache_clear()
-
-
-@with_library
-def test_grade_with_the_scorers(tmp_path, capsys):
-    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    answers = [("gcd", "4", "4"), ("gcd", "4", "44"), ("prime_factorization", "2", "two"), ("gcd", "4", "")]
-    rows = ({"response": f"\\boxed{{{said}}}", "label": label(task, gold)} for task, gold, said in answers)
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main(["grade", "--grader", "gym", "--input", str(source), "--output", str(target)]) == 0
-    assert [row["score"] for row in rows_of(target)] == [1, 0, None, 0]
-    assert "4 responses: 1 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out

@@ -243,14 +243,6 @@ def test_gaps_by_hand():
     expected = {"mean": 3.75 / 5, "max": 3.0, "kl": -3.25 / 5, "rollout_max": 1.0}
     assert found == pytest.approx({f"mismatch/{name}": value for name, value in expected.items()})
     assert list(found) == list(MISMATCH_METRICS)
-
-
-def test_micro_batches_add_up():
-    sums, largest = torch.zeros(3), torch.zeros(2)
-    for row in range(3):
-        one, maxima = gaps(POLICY[row : row + 1], SAMPLER[row : row + 1], MASK[row : row + 1])
-        sums, largest = sums + one, torch.maximum(largest, maxima)
-    assert mismatch_metrics(sums, largest) == pytest.approx(mismatch_metrics(*gaps(POLICY, SAMPLER, MASK)))
     assert set(mismatch_metrics(torch.zeros(3), torch.zeros(2)).values()) == {0.0}
 
 

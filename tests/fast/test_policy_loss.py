@@ -28,22 +28,16 @@ def batch():
     return new.requires_grad_(), old.where(mask, NAN), mask, rewards, groups, lengths.tolist()
 
 
-def paper(new, old, lengths, rewards, groups, tau=0.5, drop=True):
-    """Eq. REAL, mean over prompts, in loops."""
+@pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
+@pytest.mark.parametrize("tau", [0.1, 0.5, 1.0])
+def test_loss_and_gradient_are_the_papers(batch, tau, uniform_groups):
+    new, old, mask, rewards, groups, lengths = batch
+    options = {"tau": tau, "uniform_groups": uniform_groups}
+    loss, metrics = real_policy_loss(new, old, mask, torch.tensor(rewards), torch.tensor(groups), **options)
     scores = [naive_score("log_ratio_old", new[row, :count], old[row, :count]) for row, count in enumerate(lengths)]
     labels = [-1 if math.isnan(reward) else reward for reward in rewards]
-    settings = ObjectiveSettings("real", tau, "drop" if drop else "keep")
-    losses, _ = naive_losses(settings, range(len(groups)), groups, scores, labels)
-    return sum(losses) / len(losses)
-
-
-@pytest.mark.parametrize("drop", [True, False])
-@pytest.mark.parametrize("tau", [0.1, 0.5, 1.0])
-def test_loss_and_gradient_are_the_papers(batch, tau, drop):
-    new, old, mask, rewards, groups, lengths = batch
-    options = {"tau": tau, "uniform_groups": "drop" if drop else "keep"}
-    loss, metrics = real_policy_loss(new, old, mask, torch.tensor(rewards), torch.tensor(groups), **options)
-    expected = paper(new, old, lengths, rewards, groups, tau, drop)
+    losses, _ = naive_losses(ObjectiveSettings("real", **options), range(len(groups)), groups, scores, labels)
+    expected = sum(losses) / len(losses)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
     (gradient,), (expected_gradient,) = torch.autograd.grad(loss, new), torch.autograd.grad(expected, new)
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-12, atol=1e-12)
@@ -52,7 +46,7 @@ def test_loss_and_gradient_are_the_papers(batch, tau, drop):
     assert list(metrics) == list(GROUP_METRICS)
 
 
-def test_group_ids_of_any_kind_and_order(batch):
+def test_group_ids_of_any_kind(batch):
     new, old, mask, rewards, groups, _ = batch
     losses = {
         real_policy_loss(new, old, mask, rewards, ids)[0].item()
@@ -64,22 +58,6 @@ def test_group_ids_of_any_kind_and_order(batch):
         )
     }
     assert max(losses) - min(losses) < 1e-15
-    order = [7, 2, 5, 0, 3, 6, 1, 4]
-    shuffled = real_policy_loss(
-        new[order], old[order], mask[order], [rewards[i] for i in order], [groups[i] for i in order]
-    )
-    assert shuffled[0].item() == pytest.approx(losses.pop(), abs=1e-14)
-
-
-def test_an_empty_response_is_ignored_with_zero_gradient(batch):
-    new, old, mask, rewards, groups, _ = batch
-    empty = mask.clone()
-    empty[0] = False
-    loss, metrics = real_policy_loss(new, old, empty, rewards, groups)
-    ignored = real_policy_loss(new, old, mask, [NAN, *rewards[1:]], groups)[0]
-    assert loss.item() == pytest.approx(ignored.item(), abs=1e-15)
-    assert metrics["real/ignored"] == 2 / 8
-    assert (torch.autograd.grad(loss, new)[0][0] == 0).all()
 
 
 def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
@@ -93,7 +71,6 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
     ("change", "message"),
     [
         ({"rewards": [1, 0, 0.5, 1, 0, 0, 0, 0]}, r"reward of sample 2 is 0\.5: REAL's labels are 1"),
-        ({"rewards": [1, 0, 0, -1, 0, 0, 0, 0]}, "reward of sample 3 is -1"),
         ({"rewards": [math.inf] + [0] * 7}, "reward of sample 0 is inf"),
         ({"rewards": [1, 0]}, r"rewards has shape \(2,\), but there are 8 rollouts"),
         ({"group_ids": [0]}, r"group_ids has shape \(1,\), but there are 8 rollouts"),
@@ -104,7 +81,6 @@ def test_nothing_to_learn_is_a_loss_of_0_with_zero_gradient(batch):
         ({"objective": "bce", "own": {"reduction": "max"}}, "choose sum or mean"),
         ({"uniform_groups": "maybe"}, "choose drop or keep"),
         ({"tau": 0.0}, "tau is 0.0: it must be a positive number"),
-        ({"tau": NAN}, "tau is nan"),
     ],
 )
 def test_refusals(batch, change, message):

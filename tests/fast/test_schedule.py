@@ -59,14 +59,13 @@ def test_seed_step_and_epoch_each_change_the_order_and_nothing_else_does():
         for epoch in range(3)
     }
     assert len(plans) == 27
-    call = "steps_of_groups([str(i // 4) for i in range(64)], 4, 7, rollout_step=3, epoch=1)"
-    here = str(steps_of_groups(groups, 4, 7, rollout_step=3, epoch=1))
-    script = f"from real_openrlhf.algorithm.schedule import steps_of_groups; print({call})"
-    for hash_seed in ("1", "2"):  # strings hash differently in every process
-        done = subprocess.run(
-            [sys.executable, "-c", script], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True
-        )
-        assert done.stdout.strip() == here
+    script = (
+        "from real_openrlhf.algorithm.schedule import steps_of_groups; "
+        "print(steps_of_groups([str(i // 4) for i in range(64)], 4, 2, rollout_step=2, epoch=1))"
+    )
+    python = [sys.executable, "-c", script]  # strings hash differently in every process
+    there = subprocess.run(python, env={"PYTHONHASHSEED": "1"}, capture_output=True, text=True)
+    assert there.stdout.strip() == str(steps_of_groups(groups, 4, 2, rollout_step=2, epoch=1))
 
 
 # Waves.
@@ -118,26 +117,12 @@ def test_a_whole_step_and_torn_groups_obey_the_limits_too(case):
 
 
 def test_waves_by_hand():
-    lengths = [5, 3, 7, 2, 6, 4]
-    layout = Layout(lengths, 2, Limit(max_tokens=10))
-    (wave,) = layout.waves([[0, 1], [3, 5]], 1)
-    assert wave.ranks == [[[0, 3]], [[5, 1]]]
-    # two groups that share no wave of depth 1: each has its own, and both one of depth 2
-    assert [wave.positions for wave in layout.waves([[0, 2], [4, 5]], 1)] == [[0, 2], [4, 5]]
-    (deep,) = layout.waves([[0, 2], [4, 5]], 2)
-    assert deep.depth == 2
-    # a group that alone needs more is as deep as it must
-    (alone,) = Layout([9] * 5, 1, Limit(max_tokens=10)).waves([[0, 1, 2, 3, 4]], 1)
-    assert alone.ranks == [[[0], [1], [2], [3], [4]]]
     # two halves of a budget share a micro-batch, and what ranks do side by side is about as long
     assert Layout([5, 5], 1, Limit(max_tokens=10)).one_wave([[0, 1]]).ranks == [[[0, 1]]]
     assert {held[0][0] for held in Layout([1, 9, 8, 2], 2, Limit(size=1)).one_wave([[0, 1, 2, 3]]).ranks} == {1, 2}
     # a group that one rank holds is as deep as it must, and the others share a wave all the same
     held = Layout([1] * 4, 2, Limit(size=1), owner=[0, 0, 0, 1]).waves([[0, 1], [2], [3]], 1)
     assert [wave.ranks for wave in held] == [[[[0], [1]], [[], []]], [[[2]], [[3]]]]
-    # a rank with nothing left runs a dummy
-    (short,) = Layout([1], 3, Limit(size=4)).waves([[0]], 1)
-    assert sorted(short.ranks) == [[[]], [[]], [[0]]]
 
 
 def test_groups_of_as_many_rollouts_as_ranks_are_waves_of_one_micro_batch():
@@ -154,25 +139,18 @@ def lognormal(count: int, seed: int) -> list[int]:
 
 
 # Micro-batches a rank against packing without waves, ten steps of 32 groups of 8.
-@pytest.mark.parametrize(
-    ("depth", "budget", "most"),
-    [(1, 9216, 1.09), (2, 9216, 1.07), (4, 9216, 1.03), (1, 18432, 1.08), (4, 18432, 1.02), (2, 36864, 1.01)],
-)
+@pytest.mark.parametrize(("depth", "budget", "most"), [(1, 9216, 1.09), (4, 18432, 1.02), (2, 36864, 1.01)])
 def test_waves_cost_few_micro_batches_more(depth, budget, most):
     needed = plain = 0
     step = [list(range(8 * group, 8 * group + 8)) for group in range(32)]
     for seed in range(10):
-        layout = Layout(lognormal(256, seed), 8, Limit(max_tokens=budget))
-        needed += sum(wave.depth for wave in layout.waves(step, depth))
-        plain += layout.one_wave(step).depth
-    assert needed <= most * plain
-
-
-def test_packing_without_waves_is_close_to_the_tokens():
-    step = [list(range(8 * group, 8 * group + 8)) for group in range(32)]
-    for seed in range(10):
         lengths = lognormal(256, seed)
-        assert Layout(lengths, 8, Limit(max_tokens=18432)).one_wave(step).depth <= -(-sum(lengths) // (8 * 18432)) + 1
+        layout = Layout(lengths, 8, Limit(max_tokens=budget))
+        needed += sum(wave.depth for wave in layout.waves(step, depth))
+        whole = layout.one_wave(step).depth
+        plain += whole
+        assert budget == 9216 or whole <= -(-sum(lengths) // (8 * budget)) + 1  # the longest response is 9216
+    assert needed <= most * plain
 
 
 def test_ranks_are_balanced_in_every_wave_that_is_not_tight():

@@ -9,6 +9,7 @@ import pytest
 from real_openrlhf.cli import main
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+ENDING = " Let's think step by step and output the final answer within \\boxed{}."
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the training and benchmark files are not at {DATA}")
 
 
@@ -48,39 +49,28 @@ def test_dapo_17k(tmp_path):
         "written": 17183,
         "dropped": {"same problem text as an earlier row": 205, "same problem text with different golds": 10},
     }
-    ending = " Let's think step by step and output the final answer within \\boxed{}."
-    assert {squeezed(row["prompt"][0]["content"].removesuffix(ending)) for row in rows} == agreeing
+    assert {squeezed(row["prompt"][0]["content"].removesuffix(ENDING)) for row in rows} == agreeing
     assert len({row["id"] for row in rows}) == 17183
     assert manifest["contamination"]["problems"] == len(listed(tmp_path, "contamination")) == 142
 
 
-@pytest.mark.parametrize(("part", "count", "empty"), [("aime-train", 975, 0), ("math-train", 7474, 4)])
-def test_deepscaler_parts(tmp_path, part, count, empty):
-    source = DATA / "train" / f"{part}.json"
-    before = json.loads(source.read_text())
-    texts = {squeezed(row["problem"]) for row in before if row["answer"]}
-    assert (len(before), sum(not row["answer"] for row in before)) == (count, empty)
-
-    rows, manifest = prepare(tmp_path, "deepscaler", source)
-    assert manifest["rows"]["read"] == count
-    assert manifest["rows"]["dropped"].get("no gold answer", 0) == empty
-    ending = " Let's think step by step and output the final answer within \\boxed{}."
-    kept = {squeezed(row["prompt"][0]["content"].removesuffix(ending)) for row in rows}
-    dropped = listed(tmp_path, "dropped")
-    unverified = {squeezed(row["problem"]) for row in dropped if row["reason"].startswith("the gold does not verify")}
-    assert kept == texts - unverified and len(rows) == len(kept)
-    assert len(unverified) <= 0.002 * count, unverified
-
-
-def test_deepscaler_parts_together_without_the_benchmarks(tmp_path):
+def test_deepscaler_parts_without_the_benchmarks(tmp_path):
     folder = tmp_path / "parts"
     folder.mkdir()
     for part in ("aime-train", "math-train"):
         (folder / f"{part}.json").symlink_to((DATA / "train" / f"{part}.json").resolve())
+    before = [row for part in sorted(folder.iterdir()) for row in json.loads(part.read_text())]
+    texts = {squeezed(row["problem"]) for row in before if row["answer"]}
+    assert (len(before), sum(not row["answer"] for row in before)) == (975 + 7474, 4)
+
     rows, manifest = prepare(tmp_path, "deepscaler", folder, "--decontaminate")
-    assert manifest["rows"]["read"] == 975 + 7474
-    assert manifest["rows"]["written"] == manifest["rows"]["kept"]
+    assert manifest["rows"]["read"] == len(before) and manifest["rows"]["dropped"]["no gold answer"] == 4
+    kept = {squeezed(row["prompt"][0]["content"].removesuffix(ENDING)) for row in rows}
+    dropped = listed(tmp_path, "dropped")
+    unverified = {squeezed(row["problem"]) for row in dropped if row["reason"].startswith("the gold does not verify")}
+    assert len(unverified) <= 0.002 * len(before), unverified
     contaminated = listed(tmp_path, "contamination")
     # six AIME problems stand in MATH-500 word for word
     assert sum(match["overlap"] == 1.0 and int(match["id"].split("-")[1]) < 975 for match in contaminated) == 6
     assert not {match["id"] for match in contaminated} & {row["id"] for row in rows}
+    assert len(rows) == len(kept) == len(texts - unverified) - len(contaminated) and kept <= texts

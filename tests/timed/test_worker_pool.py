@@ -43,10 +43,8 @@ def boxed(answer: str) -> str:
 @pytest.mark.parametrize("fault, reason", [("hang", "timeout"), ("oom", "out_of_memory"), ("exit", "worker_died")])
 def test_a_failing_worker_is_no_verdict_and_is_replaced(pool, fault, reason):
     (worker,) = pool(fault)
-    start = time.monotonic()
     verdict = verify(boxed("5\\sqrt{2}\\clubsuit"), HARD)
     assert verdict.ignored and verdict.reason == reason
-    assert time.monotonic() - start < 20  # the deadline is 1 s, a start takes 2 s, and a busy machine is slower
     assert verify(boxed("\\sqrt{2}\\cdot 5"), HARD).score == 1.0
     assert not worker.is_running()
 
