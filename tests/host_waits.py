@@ -1,8 +1,8 @@
 """Counts where the host waits for its device: on CPU nothing waits, but the same operations are asked for."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,27 +20,24 @@ WAITS = {
 
 
 class Waits(TorchDispatchMode):
-    """Waits by the package's or upstream's function that caused them, outside host maths (see `on_the_host`)."""
+    """Counts what waits, outside host maths (see `on_the_host`)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts: Counter[str] = Counter()
-        self.host = 0
+        self.count = self.host = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.name()
         selects = name == "aten::index.Tensor" and any(
             index is not None and index.dtype == torch.bool for index in args[1]
         )
-        if not self.host and (name in WAITS or selects):
-            self.counts[name] += 1
+        self.count += not self.host and (name in WAITS or selects)
         return function(*args, **(kwargs or {}))
 
 
 @contextmanager
 def on_the_host(waits: Waits, owner, *names: str) -> Iterator[None]:
     """While these functions run, tensors are on the host already: a value read there waits for nothing."""
-    originals = {name: getattr(owner, name) for name in names}
 
     def wrapped(original):
         def run(*args, **kwargs):
@@ -52,10 +49,5 @@ def on_the_host(waits: Waits, owner, *names: str) -> Iterator[None]:
 
         return run
 
-    for name, original in originals.items():
-        setattr(owner, name, wrapped(original))
-    try:
+    with mock.patch.multiple(owner, **{name: wrapped(getattr(owner, name)) for name in names}):
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(owner, name, original)

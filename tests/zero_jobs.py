@@ -1,7 +1,7 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,6 @@ from safetensors.torch import load_file
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks import nonfinite_guard
 from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
@@ -509,50 +508,34 @@ def gap_to_sampler(shifts: list[float], **case) -> dict:
 
 
 def host_waits(**case) -> dict[str, int]:
-    """Waits of a batch's training: in the trainer's own code, by its fetches, and inside DeepSpeed."""
+    """Waits of a batch's training by REAL's trainer: in its own code, and by its fetches."""
     policy, case = filled(**case)
-    trainer, strategy, engine = policy.trainer, policy.strategy, policy.actor.model
-    waits, fetches, batches = Waits(), [], []
-    engine_backward = engine.backward
-
-    def counted(values):
-        fetches.append(1)
-        return fetch(values)
-
-    def backward(*args, **kwargs):
-        batches.append(1)
-        return engine_backward(*args, **kwargs)
-
-    engine.backward = backward
-    own = ("load",) if case.loss == "real" else ()
+    trainer, engine = policy.trainer, policy.actor.model
+    waits, fetches = Waits(), mock.Mock(wraps=fetch)
     with (
-        mock.patch.object(meter, "fetch", counted),
-        mock.patch.object(real_trainer, "fetch", counted),
+        mock.patch.object(meter, "fetch", fetches),
+        mock.patch.object(real_trainer, "fetch", fetches),
         on_the_host(waits, engine, "forward", "backward"),
-        on_the_host(waits, strategy, "optimizer_step", "get_grad_norm"),
-        on_the_host(waits, trainer, *own),
+        on_the_host(waits, policy.strategy, "optimizer_step", "get_grad_norm"),
+        on_the_host(waits, trainer, "load"),
         on_the_host(waits, StepTable, "__init__", "put", "metrics"),
         on_the_host(waits, Meter, "metrics", "token_means"),
-        on_the_host(waits, policy.trainer.replay_buffer, *(() if case.loss == "real" else ("collate_fn",))),
         waits,
     ):
         trainer.ppo_train(0.0)
-    return {"waits": sum(waits.counts.values()), "fetches": len(fetches), "micro_batches": len(batches)}
+    return {"waits": waits.count, "fetches": fetches.call_count}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # the guard
 
 
-def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **case) -> dict:
+def poisoned(where: str, value: float, **case) -> dict:
     """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
-    case = Case(**case)
-    with nullcontext() if guarded else mock.patch.object(nonfinite_guard, "refuse_nonfinite_gradients"):
-        policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     policy.trainer.ppo_train(0.0)
     before, steps = state(policy.actor.model), policy.actor.model.global_steps
-    if dist.get_rank() == rank:
+    if dist.get_rank() == 1:
         poison(policy, where, value)
     try:
         policy.trainer.ppo_train(0.0)
@@ -565,8 +548,6 @@ def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **ca
         "steps": policy.actor.model.global_steps - steps,
         "changed": [name for name, tensor in before.items() if not torch.equal(tensor, after[name])],
         "compared": sorted({name.split()[0] for name in before if " " in name}),
-        "nan_parameters": [name for name, tensor in after.items() if " " not in name and tensor.isnan().any()],
-        "norm": policy.strategy.get_grad_norm(policy.actor),
     }
 
 
@@ -604,75 +585,53 @@ def state(engine) -> dict[str, torch.Tensor]:
 def optimizer(model: str) -> dict:
     """What updates the weights, and whether DeepSpeed has compiled its own for it."""
     found = policy_actor(Case(model=model, dtype="bf16")).actor.model.basic_optimizer
-    return {
-        "is": f"{type(found).__module__}.{type(found).__name__}",
-        "compiled": "fused_adam" in sys.modules,
-    }
+    return {"is": f"{type(found).__module__}.{type(found).__name__}", "compiled": "fused_adam" in sys.modules}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # loading
 
 
-def loads(model: str, count: int, fixed: bool = True, late: bool = False, wait_for_all: bool = False) -> dict:
-    """Load the model `count` times as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
-    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
-    strategy.setup_distributed()
-    config = strategy.get_ds_train_config()
-    setting = config["zero_optimization"]["stage3_allgather_sequential"]
+def load_with_late_gathers(model: str, fixed: bool) -> list[str]:
+    """Load the model as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
+    config = strategy_of(model).get_ds_train_config()
     if not fixed:
         del config["zero_optimization"]["stage3_allgather_sequential"]
     expected = load_file(f"{model}/model.safetensors")
-    wrong = []
-    for _ in range(count):
-        with late_gathers(wait_for_all) if late else nullcontext():
-            loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model
-        found = {name: whole(parameter) for name, parameter in loaded.named_parameters()}
-        wrong.append([name for name, value in found.items() if not value.equal(expected[name].to(torch.bfloat16))])
-    return {"setting": setting, "compared": len(expected), "wrong": wrong}
+    with late_gathers():
+        loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model
+    found = {name: whole(parameter) for name, parameter in loaded.named_parameters()}
+    return [name for name, value in expected.items() if not found[name].equal(value.to(torch.bfloat16))]
 
 
-def reference_forwards(model: str, count: int, prefetching: bool = False) -> list[float] | str:
+def reference_forwards(model: str, count: int) -> list[float]:
     """What a ZeRO-3 engine without gradients, whose every weight is sharded, makes of one batch again and again."""
-    with torch.no_grad():
-        try:
-            engine, tokens = reference_engine(model, prefetching), torch.arange(3, 13)[None]
-            return [float(engine(tokens).logits.float().logsumexp(-1).sum()) for _ in range(count)]
-        except RuntimeError as error:
-            return str(error)
-
-
-def reference_engine(model: str, prefetching: bool):
-    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
-    strategy.setup_distributed()
-    config = strategy.get_ds_eval_config()
+    config = strategy_of(model).get_ds_eval_config()
     config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
-    if prefetching:
-        config["zero_optimization"]["stage3_prefetch_bucket_size"] = "auto"
     actor = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config)
     engine, *_ = deepspeed.initialize(model=actor.model.eval(), config=config)
-    return engine
+    tokens = torch.arange(3, 13)[None]
+    with torch.no_grad():
+        return [float(engine(tokens).logits.float().logsumexp(-1).sum()) for _ in range(count)]
+
+
+def strategy_of(model: str):
+    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
+    strategy.setup_distributed()
+    return strategy
 
 
 @contextmanager
-def late_gathers(wait_for_all: bool):
+def late_gathers():
     """A gather that nobody waits for ends just before the next broadcast begins: late, and always equally late."""
     gather, broadcast = deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast
     running = []
-
-    def finish_all() -> None:
-        for late in running:
-            late.finish()
-        running.clear()
 
     class LateGather:
         def __init__(self, output, result) -> None:
             self.output, self.result = output, result
 
         def wait(self) -> None:
-            finish_all() if wait_for_all else self.finish()
-
-        def finish(self) -> None:
             if self.result is not None:
                 self.output.copy_(self.result)
             self.result = None
@@ -685,11 +644,12 @@ def late_gathers(wait_for_all: bool):
         return running[-1]
 
     def broadcast_after(*args, **kwargs):
-        finish_all()
+        while running:
+            running.pop(0).wait()
         return broadcast(*args, **kwargs)
 
-    deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast = all_gather_into_tensor, broadcast_after
-    try:
+    with (
+        mock.patch.object(deepspeed.comm, "all_gather_into_tensor", all_gather_into_tensor),
+        mock.patch.object(deepspeed.comm, "broadcast", broadcast_after),
+    ):
         yield
-    finally:
-        deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast = gather, broadcast

@@ -177,40 +177,20 @@ def test_each_rank_logs_the_tokens_of_both(two_ranks, random_model, tmp_path, lo
         assert share["low"] + share["high"] == pytest.approx(100 * same / (same + smaller))
 
 
-def test_without_a_run_dir_nothing_is_added(two_ranks, random_model):
-    for report in two_ranks("logged_ratios", model=random_model, loss="ppo", groups_per_step=4, zero_stage=2):
-        assert report["status"] == {}
-
-
 # A ZeRO-3 policy on two CPU ranks starts from the weights in the file. What went wrong: docs/zero3-on-cpu.md
 
-LOADS = 8
 # where two parameters are gathered together, the first of the two was not waited for
 WITH_A_BIAS = [f"model.layers.{layer}.self_attn.{name}_proj.weight" for layer in (0, 1) for name in "qkv"]
 
 
-def test_every_parameter_is_the_files(two_ranks, random_model):
-    for rank in two_ranks("loads", random_model, LOADS):
-        assert rank == {"setting": True, "compared": 27, "wrong": [[]] * LOADS}
-
-
-@pytest.mark.parametrize(
-    "arguments, wrong",
-    [
-        ({"fixed": False}, WITH_A_BIAS),
-        ({"fixed": False, "wait_for_all": True}, []),
-        ({"fixed": True}, []),
-    ],
-    ids=["deepspeed's default", "waiting for every gather", "the patch's setting"],
-)
-def test_a_late_gather_overwrites_weights_unless_it_is_waited_for(two_ranks, random_model, arguments, wrong):
+@pytest.mark.parametrize("fixed", [True, False])  # by the patch's setting; otherwise DeepSpeed's default
+def test_a_late_gather_overwrites_weights_unless_it_is_waited_for(two_ranks, random_model, fixed):
     """The cause without the race: a gather that nobody waits for ends after the file's weights were written."""
-    for rank in two_ranks("loads", random_model, 1, late=True, **arguments):
-        assert rank["wrong"] == [wrong]
+    for wrong in two_ranks("load_with_late_gathers", random_model, fixed):
+        assert sorted(wrong) == ([] if fixed else sorted(WITH_A_BIAS))
 
 
 def test_a_model_without_gradients_can_be_asked_again_and_again(two_ranks, random_model):
     """DeepSpeed has prefetched from the third forward on; together with one gather at a time that loses weights."""
     first, second = two_ranks("reference_forwards", random_model, 4)
     assert first == second == first[:1] * 4
-    assert "2-D" in two_ranks("reference_forwards", random_model, 4, prefetching=True)[0]
