@@ -72,15 +72,13 @@ def seeded(name: str) -> torch.Generator:
 # 1. Rollouts.
 
 
-def rollouts(count: int, name: str):
-    """Single rollouts as the sampler hands them over, with what the models say of them."""
+def batches(count: int, size: int, name: str):
+    """Rollouts as the sampler hands them over, with what the models say of them."""
     from openrlhf.trainer.ppo_utils.experience import Experience
 
-    draw = seeded(name)
-    made = []
-    for position in range(count):
+    draw, made = seeded(name), []
+    for _ in range(count):
         length = int(torch.randint(1, 8, (), generator=draw))
-        reward = float(torch.rand((), generator=draw) < 0.4)
         tokens = PROMPT + length
 
         def numbers(scale: float, tokens=tokens) -> torch.Tensor:
@@ -97,28 +95,14 @@ def rollouts(count: int, name: str):
                 action_log_probs=numbers(0.3) - 3,
                 base_action_log_probs=numbers(0.3) - 3,
                 rollout_log_probs=numbers(0.3) - 3,
-                values=numbers(1.0),
                 advantages=numbers(1.0),
-                kl=numbers(0.1),
-                rewards=torch.tensor([reward]),
-                scores=torch.tensor([reward]),
+                scores=(torch.rand(1, generator=draw) < 0.4).float(),
                 response_length=torch.tensor([length]),
-                truncated=torch.tensor([length == 7]),
                 total_length=torch.tensor([tokens]),
-                index=[position],
-                prompts=[f"prompt {position // 4}"],
-                labels=[""],
-                info={"reward": torch.tensor([reward])},
+                info={"reward": torch.ones(1)},
             )
         )
-    return made
-
-
-def batches(count: int, size: int, name: str):
-    from openrlhf.trainer.ppo_utils.experience import Experience
-
-    singles = rollouts(count, name)
-    return [Experience.concat_experiences(singles[at : at + size], 0) for at in range(0, count, size)]
+    return [Experience.concat_experiences(made[at : at + size], 0) for at in range(0, count, size)]
 
 
 # 2. Training, with the real DeepSpeed engine.
@@ -201,7 +185,6 @@ def train(name: str, flags: str, model: Path) -> dict:
         if args.train.dynamic_batch_enable:
             experiences = balance_experiences(experiences, args)
         for experience in experiences:
-            experience.kl = experience.values = None
             trainer.replay_buffer.append(experience)
         status = trainer.ppo_train(args.algo.kl.init_coef)
         found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}

@@ -50,17 +50,10 @@ def found(python, folder) -> dict[str, dict]:
     return values
 
 
-def bits(value):
+def bits(value: torch.Tensor | float):
     """What two equal values have in common and no others: nan equals itself, 0.0 is not -0.0."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype, tuple(value.shape), value.detach().contiguous().view(-1).view(torch.uint8).tolist()
-    if isinstance(value, float):
-        return float, value.hex()
-    if isinstance(value, list | tuple):
-        return type(value), [bits(item) for item in value]
-    if isinstance(value, dict):
-        return {name: bits(item) for name, item in value.items()}
-    return type(value), value
+    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
+    return tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).tolist()
 
 
 def test_training_with_the_real_engine(found):
