@@ -2,10 +2,9 @@
 
 import asyncio
 import math
-import os
-import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
@@ -67,20 +66,11 @@ def rolled(tmp_path_factory):
         path.write_text(HEADER + body + "\n")
         mine = executor([str(path)])
         params = SimpleNamespace(max_tokens=None, logprobs=None, extra_args=None)
+        request = {"prompt": PROMPT, "label": "8573", "sampling_params": params, "max_length": 32}
 
         async def both():
-            one = [
-                mine.execute(
-                    prompt=PROMPT,
-                    label="8573",
-                    sampling_params=params,
-                    max_length=32,
-                    hf_tokenizer=tokenizer,
-                    llm_engine=Engine(),
-                )
-                for _ in range(2)
-            ]
-            return await asyncio.gather(*one)
+            engine = {"hf_tokenizer": tokenizer, "llm_engine": Engine()}
+            return await asyncio.gather(*(mine.execute(**request, **engine) for _ in range(2)))
 
         responses = asyncio.run(both())
         generator = SamplesGenerator.__new__(SamplesGenerator)
@@ -95,30 +85,14 @@ def rolled(tmp_path_factory):
 def test_a_fault_costs_its_response_and_nothing_else(rolled, monkeypatch, name):
     monkeypatch.setenv("REAL_REWARD_SECONDS", "1" if name == "hanging" else "60")
     body, label, fault = FAULTS[name]
-    start = time.monotonic()
+    before = set(psutil.Process().children())
     infos, samples, labels = rolled(body)
     assert labels == [label] * 2
     failed = [key for key in infos[0] if key.startswith("reward/failed_")]
     assert failed == ([f"reward/failed_{fault}"] if fault else [])
     assert all(math.isfinite(float(sample.rewards[0])) for sample in samples)
-    assert time.monotonic() - start < 50
-
-
-def test_a_fork_leaves_no_process(rolled):
-    before = _children()
-    rolled(FAULTS["a fork"][0])
-    deadline = time.monotonic() + 20
-    while _children() - before and time.monotonic() < deadline:
-        for child in _children() - before:
-            os.waitpid(child, os.WNOHANG)
-        time.sleep(0.1)
-    assert _children() == before
-
-
-def _children() -> set[int]:
-    import psutil
-
-    return {child.pid for child in psutil.Process().children()}
+    _, left = psutil.wait_procs(set(psutil.Process().children()) - before, timeout=20)
+    assert not left
 
 
 def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
