@@ -1,6 +1,7 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -10,9 +11,7 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
-from host_waits import Waits, on_the_host
 from naive import naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
@@ -20,6 +19,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_ba
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
@@ -56,7 +56,6 @@ class Case:
     groups_per_step: int = 2
     epochs: int = 1
     micro_batch_size: int = 2
-    rollout_micro_batch_size: int = 4
     max_tokens: int | None = None  # token-budget micro-batches instead
     depth: str = "auto"
     scoring: str = "auto"
@@ -103,7 +102,7 @@ def arguments(case: Case) -> SimpleNamespace:
         "--train.micro_batch_size": case.micro_batch_size,
         "--train.max_epochs": case.epochs,
         "--rollout.batch_size": len(case.group_sizes),
-        "--rollout.micro_batch_size": case.rollout_micro_batch_size,
+        "--rollout.micro_batch_size": 4,
         "--rollout.n_samples_per_prompt": GROUP_SIZE,
         "--data.max_len": 32,
         "--train.run_dir": case.run_dir,
@@ -427,26 +426,6 @@ def fill(policy, case: Case) -> None:
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
 
 
-def prefetched(**case) -> list[float]:
-    """Of each optimizer step: the share of modules that ran while ZeRO-3 knew their order, and so fetched ahead."""
-    policy, case = filled(**case)
-    known: list[list[bool]] = []
-    enter, step = PartitionedParameterCoordinator.trace_prologue, policy.trainer.optimizer_step
-
-    def entered(coordinator, module):
-        enter(coordinator, module)
-        known[-1].append(coordinator.is_complete_trace())
-
-    def begun(*args, **kwargs):
-        known.append([])
-        return step(*args, **kwargs)
-
-    policy.trainer.optimizer_step = begun
-    with mock.patch.object(PartitionedParameterCoordinator, "trace_prologue", entered):
-        points_of(policy, case)
-    return [sum(one) / len(one) for one in known]
-
-
 def logged(**case) -> dict[str, float]:
     """What a rollout batch logs."""
     return filled(**case)[0].trainer.ppo_train(0.0)
@@ -504,7 +483,53 @@ def gap_to_sampler(shifts: list[float], **case) -> dict:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# where the host waits
+# where the host waits: on CPU nothing waits, but the same operations are asked for
+
+
+# What needs a value, or a size that follows from values, on the host.
+WAITS = {
+    "aten::_local_scalar_dense",  # item(), float(), bool(), an index that is a tensor
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::_unique2",
+    "aten::unique_consecutive",
+    "aten::repeat_interleave.Tensor",
+    "aten::equal",
+}
+
+
+class Waits(TorchDispatchMode):
+    """Counts what waits, outside host maths (see `on_the_host`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = self.host = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name()
+        selects = name == "aten::index.Tensor" and any(
+            index is not None and index.dtype == torch.bool for index in args[1]
+        )
+        self.count += not self.host and (name in WAITS or selects)
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def on_the_host(waits: Waits, owner, *names: str) -> Iterator[None]:
+    """While these functions run, tensors are on the host already: a value read there waits for nothing."""
+
+    def wrapped(original):
+        def run(*args, **kwargs):
+            waits.host += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                waits.host -= 1
+
+        return run
+
+    with mock.patch.multiple(owner, **{name: wrapped(getattr(owner, name)) for name in names}):
+        yield
 
 
 def host_waits(**case) -> dict[str, int]:
