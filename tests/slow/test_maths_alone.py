@@ -8,9 +8,13 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 # An import of anything else that the project needs somewhere fails.
 ONLY_WHAT_THE_MATHS_NEEDS = """
-import sys
-REFUSED = "openrlhf vllm ray deepspeed transformers pyarrow matplotlib math_verify tqdm numpy"
-sys.modules.update(dict.fromkeys(REFUSED.split()))
+import importlib.abc, sys
+REFUSED = "openrlhf vllm ray deepspeed transformers pyarrow matplotlib math_verify tqdm numpy".split()
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in REFUSED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Refuse())
 """
 
 
