@@ -8,7 +8,6 @@ gives the release, from outside and without a change to its files, what it lacks
 one needs none of it.
 """
 
-import argparse
 import ast
 import contextlib
 import io
@@ -65,10 +64,6 @@ def lend_flash_attn():
             del sys.modules[name]
 
 
-def seeded(name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(SEED + sum(map(ord, name)))
-
-
 # 1. Rollouts.
 
 
@@ -76,7 +71,7 @@ def batches(count: int, size: int, name: str):
     """Rollouts as the sampler hands them over, with what the models say of them."""
     from openrlhf.trainer.ppo_utils.experience import Experience
 
-    draw, made = seeded(name), []
+    draw, made = torch.Generator().manual_seed(SEED + sum(map(ord, name))), []
     for _ in range(count):
         length = int(torch.randint(1, 8, (), generator=draw))
         tokens = PROMPT + length
@@ -151,13 +146,8 @@ def train(name: str, flags: str, model: Path) -> dict:
         param_dtype=args.ds.param_dtype,
         ds_config=strategy.get_ds_train_config(),
     )
-    settings = {
-        "optim": "adam",
-        "muon": {},
-        "adam": vars(args.actor.adam),
-        "max_norm": args.actor.max_norm,
-        "scheduler_steps": 8,
-    }
+    settings = {"optim": "adam", "muon": {}, "adam": vars(args.actor.adam)}
+    settings |= {"max_norm": args.actor.max_norm, "scheduler_steps": 8}
     actor, optimizer, scheduler = strategy.prepare((actor, settings))
     trainer = trainer_class(args)(
         strategy,
@@ -299,20 +289,17 @@ def deepspeed_settings() -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--lend", action="store_true")
-    chosen = parser.parse_args()
+    out, *lend = sys.argv[1:]
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    if chosen.lend:
+    if lend:
         lend_what_cuda_has()
-    with lend_flash_attn() if chosen.lend else contextlib.nullcontext():
+    with lend_flash_attn() if lend else contextlib.nullcontext():
         import openrlhf.models
 
     compile_less()  # what others of the tests have compiled
     parts = (training, command_lines, deepspeed_settings)
     found = {part.__name__: part() for part in parts}
-    torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, chosen.out)
+    torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, out)
 
 
 if __name__ == "__main__":
