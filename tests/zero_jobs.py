@@ -229,17 +229,9 @@ def facts_of(case: Case) -> Rollouts:
     )
 
 
-@dataclass(frozen=True)
-class Dealt:
-    """A rollout batch as this rank gets it, and all of it with its old log-probabilities, for the naive formula."""
-
-    every: list[Experience]
-    plan: Plan
-    own: PlannedExperience
-
-
-def deal(policy, case: Case) -> Dealt:
-    """The controller's part. Rollouts of the first update come without old log-probabilities, as in a run."""
+def deal(policy, case: Case) -> tuple[list[Experience], Plan, PlannedExperience]:
+    """The controller's part: all rollouts with their old log-probabilities, for the naive formula; the plan; and what
+    this rank gets, of which the first update comes without old log-probabilities, as in a run."""
     maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
     maker.kept_tokens = policy.call_trainer("kept_tokens")
     samples, facts = rollouts(case), facts_of(case)
@@ -255,7 +247,7 @@ def deal(policy, case: Case) -> Dealt:
     forwarded = sorted(set(plan.trained) - set(unknown))
     held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded, maker.skips)
     rank = dist.get_rank()
-    return Dealt(every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
+    return every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -266,8 +258,8 @@ def real_steps(**case) -> list[dict]:
     """REAL's trainer over the whole replay buffer; each optimizer step beside one-graph autograd of the paper."""
     case = Case(**case)
     policy = policy_actor(case)
-    dealt = deal(policy, case)
-    policy.append(dealt.own)
+    every, plan, own = deal(policy, case)
+    policy.append(own)
     trainer, strategy, engine, naive = policy.trainer, policy.strategy, policy.actor.model, NaiveReal(case)
     records, forwards = [], []
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
@@ -276,10 +268,10 @@ def real_steps(**case) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def compared(*args, **kwargs) -> None:
-        positions = dealt.plan.steps[len(records)].dealt
+        positions = plan.steps[len(records)].dealt
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
-        loss, gradients = naive(values, {p: dealt.every[p] for p in positions}, list(trained))
+        loss, gradients = naive(values, {p: every[p] for p in positions}, list(trained))
         norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
         got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}
         errors = [
@@ -408,7 +400,7 @@ def fill(policy, case: Case) -> None:
     """This rank's rollouts of the case into the replay buffer: by REAL's plan, or a part of the same size for GRPO."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if case.loss == "real":
-        policy.append(deal(policy, case).own)
+        policy.append(deal(policy, case)[-1])
         return
     items = with_old_log_probs(policy, rollouts(case))
     rewards = torch.stack([item.rewards for item in items]).split(case.group_sizes)

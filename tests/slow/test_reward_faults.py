@@ -96,25 +96,19 @@ def test_a_fault_costs_its_response_and_nothing_else(rolled, monkeypatch, name):
 
 
 def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
+    from aiohttp import web
+    from aiohttp.test_utils import TestServer
+
     from real_openrlhf.hooks.requests import executor
 
     async def ask(payload):
-        from aiohttp import web
-
         async def answer(_):
             return web.json_response(payload)
 
         app = web.Application()
         app.router.add_post("/score", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]
-        try:
-            return await executor([f"http://127.0.0.1:{port}/score"])._fetch_rewards_via_http(["q"], ["p"], ["l"])
-        finally:
-            await runner.cleanup()
+        async with TestServer(app) as server:
+            return await executor([str(server.make_url("/score"))])._fetch_rewards_via_http(["q"], ["p"], ["l"])
 
     (good,) = asyncio.run(ask({"rewards": [1.0], "scores": [1.0]}))
     assert good == {"rewards": 1.0, "scores": 1.0, "extra_logs": {}}
