@@ -235,9 +235,21 @@ def test_a_limit_without_the_samplers_log_probabilities_is_told():
         dealt(arguments(mismatch_limit=0.25), 32)
 
 
-def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
-    """Every rollout is sent once and trains once an epoch, in its row of the table, within the limits."""
-    group, train = args.rollout.n_samples_per_prompt, args.train
+LAYOUTS = [
+    dict(ranks=2),
+    dict(ranks=4, micro=1),
+    dict(max_tokens=30),
+    dict(max_tokens=1),  # each rollout is too long
+    dict(micro=1, wave_depth="1000"),
+]
+
+
+@pytest.mark.parametrize("count", [32, 28])  # a full rollout batch, and a short last one
+@pytest.mark.parametrize("layout", [*LAYOUTS, dict(epochs=2, max_tokens=30, ranks=3)], ids=str)
+def test_every_rollout_has_its_place_in_every_epoch(layout, count):
+    """It is sent once and trains once an epoch, in its row of the step's table, within the limits."""
+    args = arguments(**layout)
+    ranks, group, train = dealt(args, count), args.rollout.n_samples_per_prompt, args.train
     assert sorted(itertools.chain.from_iterable(map(numbers, ranks))) == list(range(count))
     epochs: list[list[int]] = [[] for _ in range(train.max_epochs)]
     steps = list(zip(*(rank.plan.steps for rank in ranks), strict=True))
@@ -246,8 +258,10 @@ def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
         for rank, step in zip(ranks, of_ranks, strict=True):
             for batch in (batch for wave in step.waves for batch in wave.micro_batches):
                 lengths = [int(rank.total_length[item]) for item in batch.items]
-                fits = sum(lengths) <= train.max_tokens_per_gpu if train.dynamic_batch_enable else False
-                assert fits or len(lengths) <= (1 if train.dynamic_batch_enable else train.micro_batch_size)
+                if train.dynamic_batch_enable:
+                    assert sum(lengths) <= train.max_tokens_per_gpu or len(lengths) == 1
+                else:
+                    assert len(lengths) <= train.micro_batch_size
                 trained |= {row: numbers(rank)[i] for row, i in zip(batch.rows.tolist(), batch.items, strict=True)}
         step, in_order = of_ranks[0], [trained[row] for row in sorted(trained)]
         assert [number // group for number in in_order] == step.groups.tolist()
@@ -256,23 +270,6 @@ def assert_sound(args, ranks: list[PlannedExperience], count: int) -> None:
         assert len(set(in_order)) <= train.batch_size
         epochs[place * train.max_epochs // len(steps)] += in_order
     assert all(sorted(epoch) == list(range(count)) for epoch in epochs)
-
-
-LAYOUTS = {
-    "two ranks": dict(),
-    "four ranks": dict(ranks=4, micro=1),
-    "several epochs, tokens": dict(epochs=2, max_tokens=30, ranks=3),
-    "tokens": dict(max_tokens=30),
-    "tokens, all too long": dict(max_tokens=1),
-    "deep": dict(micro=1, wave_depth="1000"),
-}
-
-
-@pytest.mark.parametrize("count", [32, 28])  # a full rollout batch, and a short last one
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_every_rollout_has_its_place_in_every_epoch(name, count):
-    args = arguments(**LAYOUTS[name])
-    assert_sound(args, dealt(args, count), count)
 
 
 def test_a_rollouts_tokens_and_log_probabilities_stay_together():
@@ -322,20 +319,19 @@ def test_upstreams_statistics_can_read_a_planned_experience():
 def test_each_rollout_step_is_dealt_anew_and_a_seed_decides_it():
     args = arguments()
 
-    def crcs(made):
+    made = Maker(args)
+
+    def crc(made):
         return dealt(args, 32, made)[0].plan.metrics["update/rollouts_crc"]
 
-    first, second = Maker(args), Maker(args)
-    one = [crcs(first) for _ in range(3)]
-    assert one == [crcs(second) for _ in range(3)]
-    assert len(set(one)) == 3
+    first, second, third = (crc(made) for _ in range(3))
+    assert len({first, second, third}) == 3
     args.train.seed += 1
-    assert crcs(Maker(args)) != one[0]
+    assert crc(Maker(args)) != first
 
 
 def test_the_layout_does_not_change_what_an_update_trains_on():
-    layouts = (LAYOUTS["tokens"], LAYOUTS["four ranks"], LAYOUTS["deep"])
-    assert len({dealt(arguments(**layout), 32)[0].plan.metrics["update/rollouts_crc"] for layout in layouts}) == 1
+    assert len({dealt(arguments(**layout), 32)[0].plan.metrics["update/rollouts_crc"] for layout in LAYOUTS}) == 1
 
 
 def test_a_rollout_without_tokens_is_dealt_and_no_part_of_a_mean_over_rollouts():

@@ -10,8 +10,8 @@ from vllm.sampling_params import RequestOutputKind
 from real_openrlhf.hooks.requests import AGENT, Requests, TokenizerRef, held
 
 
-def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> Requests:
-    rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded, agent=agent)
+def requests(mismatch="off", agent=None, upstreams_agent=None) -> Requests:
+    rollout = SimpleNamespace(mismatch=mismatch, seeded=False, agent=agent)
     train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=upstreams_agent)
     return Requests(SimpleNamespace(rollout=rollout, train=train), tokenizer="itself")
 
@@ -25,11 +25,6 @@ def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, ex
     found = requests(mismatch).parameters(SamplingParams(logprobs=asked), "1+1")
     assert found.logprobs == expected and found.seed is None
     assert found.flat_logprobs == (expected is not None and asked is None)  # what somebody asked for is left as it is
-
-
-def test_seeds_and_log_probabilities_go_together():
-    one, other = (requests("stop", seeded=True).parameters(SamplingParams(), prompt) for prompt in ("a", "b"))
-    assert one.logprobs == other.logprobs == 0 and None not in (one.seed, other.seed) and one.seed != other.seed
 
 
 @pytest.mark.parametrize("agents, text", [({}, False), ({"agent": "a.py"}, True), ({"upstreams_agent": "a.py"}, True)])
@@ -61,7 +56,3 @@ def test_prompts_that_come_at_once_share_one_load_and_another_run_has_its_own():
     first, second = Loads("first"), Loads("second")
     asyncio.run(engine(first, second))
     assert (first.count, second.count) == (1, 1)
-
-
-def test_without_ray_the_tokenizer_is_passed_on_as_it_is():
-    assert requests().tokenizer == "itself"

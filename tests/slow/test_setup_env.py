@@ -249,13 +249,6 @@ def test_a_python_without_venv(world, tmp_path):
     assert_one_line(result, "cannot make environments", "python3.11-venv")
 
 
-def test_no_room(world, tmp_path):
-    with world.shim("df", 'echo Filesystem\necho "/dev/x 9000000 7000000 2000000 78% /"'):
-        result = world.setup(tmp_path / "venv")
-    assert_one_line(result, "needs 6 GB, and 1 GB are free there", "REAL_VENV")
-    assert not (tmp_path / "venv").exists()
-
-
 @every
 def test_a_disk_that_fills_up(world, tmp_path):
     """A small disk in the place of the environment, seen by this run only, whose size only df does not know."""

@@ -36,7 +36,7 @@ CURVES = [
 
 @pytest.mark.parametrize(
     "loss, zero_stage, dtype, rate, tolerance",
-    cells(CURVES, [cell for cell in CURVES if (cell[1], cell[2]) == (2, "fp32") or cell[:2] == ("real", 3)]),
+    cells(CURVES, [("ppo", 2, "fp32", 1e-4, 1e-5), ("real", 3, "bf16", 1e-6, 1e-3)]),
 )
 def test_losses_and_gradient_norms_of_four_steps(
     one_rank, two_ranks, random_model, loss, zero_stage, dtype, rate, tolerance
@@ -68,16 +68,6 @@ def test_upstreams_loss_is_the_same_over_our_plan(one_rank, two_ranks, random_mo
     assert_close(first, upstream)
 
 
-def test_upstreams_loss_with_a_dummy_micro_batch(one_rank, two_ranks, random_model):
-    """Seven rollouts, one a micro-batch: the second rank has one less, and what it runs instead trains nothing."""
-    case = {"model": random_model, "loss": "ppo", **WHOLE, "group_sizes": (4, 3), "micro_batch_size": 1}
-    case["groups_per_step"] = 2
-    (one,) = one_rank("curve", **case, deal="groups")
-    first, second = two_ranks("curve", **case, deal="groups")
-    assert first == second
-    assert_close(first, one)
-
-
 GROUPS = {
     "real": {"loss": "real"},
     "listwise": {"loss": "real", "objective": "listwise", "graded": True},
@@ -98,14 +88,16 @@ MIXES = [  # of four groups: their kinds and sizes
 def test_losses_and_weights_are_those_of_all_rollouts_without_what_has_no_gradient(
     start_ranks, random_model, method, zero_stage, count
 ):
-    """Four updates in two epochs. On four ranks each has one rollout of a group, or none of it, or none at all."""
-    ranks = start_ranks(count, "zero_jobs")
+    """Four updates in two epochs, as on one rank. Of four ranks each has one rollout of a group, or none of it, or
+    none at all: what it runs instead trains nothing."""
+    alone, ranks = start_ranks(1, "zero_jobs"), start_ranks(count, "zero_jobs")
     for kinds, sizes in MIXES:
         case = {"kinds": kinds, "group_sizes": sizes, "zero_stage": zero_stage, "epochs": 2, **GROUPS[method]}
         less, more = (ranks("trained", model=random_model, **case, skip=skip) for skip in (True, False))
         assert len(less[0]["points"]) == STEPS
         assert all(part["points"] == less[0]["points"] for part in less)
         assert_close(less[0]["points"], more[0]["points"])
+        assert_close(more[0]["points"], alone("curve", model=random_model, **case)[0])
         moved = (more[0]["after"] - more[0]["before"]).norm()
         assert (less[0]["after"] - more[0]["after"]).norm() <= 1e-3 * moved
         assert bool(moved > 0) == any(norm > 0 for _, norm in less[0]["points"])
