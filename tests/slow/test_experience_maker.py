@@ -118,6 +118,7 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
         assert labels_of(samples) == [POSITIVE, IGNORED, IGNORED]
     assert "the reward of 1 of 3 rollouts failed" in caplog.text
     assert len({tuple(sorted(sample.info)) for sample in samples}) == 1
+    assert "verifier/no_answer" in samples[0].info  # a metric, which decides no label
     assert float(samples[1].rewards) == 0 and math.isnan(samples[1].scores)
     assert all("score" not in sample.info for sample in samples)  # nan there would make its logged mean nan
     split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
@@ -281,6 +282,8 @@ def test_a_rollouts_tokens_and_log_probabilities_stay_together():
         for experience in made.make_experience_batch(samples):
             buffer = PlanBuffer()
             buffer.append(experience)
+            with pytest.raises(RuntimeError, match="before the one before it was trained"):
+                buffer.append(experience)
             first = {
                 item for wave in buffer.plan.steps[0].waves for batch in wave.micro_batches for item in batch.items
             }
