@@ -149,12 +149,6 @@ def test_the_label_is_the_last_score_or_the_sum_of_rewards(tmp_path, rewards, sc
     assert not math.isnan(response["reward"])
 
 
-def test_a_sum_that_is_no_label_is_refused(tmp_path):
-    response = play(Engine(*["1"] * 3), written(tmp_path, f'return {{"rewards": 1.0, {TOLD}}}'))
-    with pytest.raises(ValueError, match=r"has score 3: REAL's labels are 0 or 1. Return 0 or 1 as `scores`"):
-        labels(response)
-
-
 @pytest.mark.parametrize(
     "body, told",
     [
