@@ -128,8 +128,8 @@ def trainer_class(args) -> type:
 
 
 def train(name: str, flags: str, model: Path) -> dict:
-    """Two rollout batches through upstream's own actor trainer: every loss, gradient and weight on the way."""
-    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
+    """Two rollout batches through upstream's own actor trainer: what it logs, and the weights."""
+    from deepspeed.utils import safe_get_full_fp32_param
     from openrlhf.models import Actor
     from openrlhf.trainer.ppo_utils.experience import balance_experiences
     from openrlhf.utils import get_strategy
@@ -159,16 +159,6 @@ def train(name: str, flags: str, model: Path) -> dict:
         dataloader_pin_memory=False,
     )
     found: dict = {}
-    steps, optimizer_step = itertools.count(), strategy.optimizer_step
-
-    def recorded_optimizer_step(*rest, **more):
-        if actor.model.is_gradient_accumulation_boundary():
-            step = next(steps)
-            for parameter, value in actor.model.module.named_parameters():
-                found[f"{name}/{step}/gradient/{parameter}"] = safe_get_full_grad(value).clone()
-        optimizer_step(*rest, **more)
-
-    strategy.optimizer_step = recorded_optimizer_step
     for rollout_step in range(2):
         torch.manual_seed(SEED + rollout_step)  # the data loader shuffles
         experiences = batches(24, 6, f"train {rollout_step}")
