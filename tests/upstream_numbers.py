@@ -17,9 +17,10 @@ import sys
 import tempfile
 import types
 from pathlib import Path
+from unittest import mock
 
 import torch
-from tiny_models import model_of
+from tiny_models import letters, model_of
 
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 
@@ -116,48 +117,21 @@ RUNS = {
 }
 
 
-def trainer_class(args) -> type:
-    """As the package's own actor asks for it: the release has one, the patched copy has a seam."""
-    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
-
-    if not hasattr(args.algo, "real"):
-        return ActorPPOTrainer
-    from real_openrlhf.hooks.trainer_classes import actor_trainer_class
-
-    return actor_trainer_class(args)
-
-
 def train(name: str, flags: str, model: Path) -> dict:
-    """Two rollout batches through upstream's own actor trainer: what it logs, and the weights."""
+    """Two rollout batches through the policy actor as Ray would construct it: what it logs, and the weights."""
     from deepspeed.utils import safe_get_full_fp32_param
-    from openrlhf.models import Actor
     from openrlhf.trainer.ppo_utils.experience import balance_experiences
+    from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
     from openrlhf.utils import get_strategy
 
     args = arguments(f"{flags} --actor.num_gpus_per_node 1 --ref.num_gpus_per_node 1 --actor.adam.lr 1e-3")
     args.ds.packing_samples, args.ds.attn_implementation = False, "eager"  # dynamic batching sets flash-attn's
     args.ds.param_dtype = "bf16"
     args.train.run_dir = str(model.parent)  # as every run of the package has one
-    strategy = get_strategy(args)
-    strategy.setup_distributed()
-    actor = Actor(
-        str(model),
-        attn_implementation=args.ds.attn_implementation,
-        param_dtype=args.ds.param_dtype,
-        ds_config=strategy.get_ds_train_config(),
-    )
-    settings = {"optim": "adam", "muon": {}, "adam": vars(args.actor.adam)}
-    settings |= {"max_norm": args.actor.max_norm, "scheduler_steps": 8}
-    actor, optimizer, scheduler = strategy.prepare((actor, settings))
-    trainer = trainer_class(args)(
-        strategy,
-        actor,
-        None,
-        optimizer,
-        scheduler,
-        micro_train_batch_size=args.train.micro_batch_size,
-        dataloader_pin_memory=False,
-    )
+    cls = PolicyModelActor.__ray_metadata__.modified_class
+    policy = cls.__new__(cls)
+    policy.init_model_from_pretrained(get_strategy(args), str(model), max_steps=8)
+    trainer = policy.trainer
     found: dict = {}
     for rollout_step in range(2):
         torch.manual_seed(SEED + rollout_step)  # the data loader shuffles
@@ -169,7 +143,7 @@ def train(name: str, flags: str, model: Path) -> dict:
         status = trainer.ppo_train(args.algo.kl.init_coef)
         found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}
         trainer.replay_buffer.clear()
-    for parameter, value in actor.model.module.named_parameters():
+    for parameter, value in policy.actor.model.module.named_parameters():
         found[f"{name}/after/{parameter}"] = safe_get_full_fp32_param(value).clone()
     return found
 
@@ -179,6 +153,7 @@ def training() -> dict:
         torch.distributed.init_process_group("gloo", f"file://{scratch}/ranks", rank=0, world_size=1)
         model = model_of(vocab_size=VOCABULARY)
         model.save_pretrained(Path(scratch) / "model")
+        letters().save_pretrained(Path(scratch) / "model")
         found = {}
         for name, flags in RUNS.items():
             found |= train(name, flags, Path(scratch) / "model")
@@ -222,12 +197,9 @@ def call(flags: str) -> types.SimpleNamespace:
 
     main_block = ast.parse(Path(train_ppo_ray.__file__).read_text()).body[-1].body
     seen: list = []
-    argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags.split()]
-    try:
-        code = compile(ast.Module(main_block, []), train_ppo_ray.__file__, "exec")
+    code = compile(ast.Module(main_block, []), train_ppo_ray.__file__, "exec")
+    with mock.patch.object(sys, "argv", ["train_ppo_ray.py", *flags.split()]):
         exec(code, vars(train_ppo_ray) | {"train": seen.append})
-    finally:
-        sys.argv = argv
     return seen[0]
 
 
