@@ -136,12 +136,11 @@ def arguments(case: Case) -> SimpleNamespace:
     return args
 
 
-def policy_actor(case: Case):
+def policy_actor(case: Case, args: SimpleNamespace | None = None):
     """OpenRLHF's policy actor as Ray would construct it: strategy, model, engine, trainer."""
-    args = arguments(case)
     cls = PolicyModelActor.__ray_metadata__.modified_class
     policy = cls.__new__(cls)
-    policy.init_model_from_pretrained(utils.get_strategy(args), case.model, max_steps=100)
+    policy.init_model_from_pretrained(utils.get_strategy(args or arguments(case)), case.model, max_steps=100)
     return policy
 
 
