@@ -41,7 +41,7 @@ HEADER = "import os, sys, time, torch\ndef reward_func(queries, prompts, labels)
 
 @pytest.fixture(scope="module")
 def rolled(tmp_path_factory):
-    """rolled(body) -> (the sample as the controller gets it, its label, what was printed)."""
+    """rolled(body) -> (two samples as the controller gets them, their labels)."""
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
     from real_openrlhf.hooks.controller.labels import label_rollouts
@@ -73,10 +73,8 @@ def rolled(tmp_path_factory):
             return await asyncio.gather(*(mine.execute(**request, **engine) for _ in range(2)))
 
         responses = asyncio.run(both())
-        generator = SamplesGenerator.__new__(SamplesGenerator)
-        samples = [generator._process_response_into_experience(response, max_len=32) for response in responses]
-        infos = [dict(sample.info) for sample in samples]
-        return infos, samples, label_rollouts(samples, args, None)[0].tolist()
+        samples = [SamplesGenerator._process_response_into_experience(None, one, max_len=32) for one in responses]
+        return samples, label_rollouts(samples, args, None)[0].tolist()
 
     return roll
 
@@ -86,9 +84,9 @@ def test_a_fault_costs_its_response_and_nothing_else(rolled, monkeypatch, name):
     monkeypatch.setenv("REAL_REWARD_SECONDS", "1" if name == "hanging" else "60")
     body, label, fault = FAULTS[name]
     before = set(psutil.Process().children())
-    infos, samples, labels = rolled(body)
+    samples, labels = rolled(body)
     assert labels == [label] * 2
-    failed = [key for key in infos[0] if key.startswith("reward/failed_")]
+    failed = [key for key in samples[0].info if key.startswith("reward/failed_")]
     assert failed == ([f"reward/failed_{fault}"] if fault else [])
     assert all(math.isfinite(float(sample.rewards[0])) for sample in samples)
     _, left = psutil.wait_procs(set(psutil.Process().children()) - before, timeout=20)

@@ -2,13 +2,12 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import pytest
@@ -52,10 +51,8 @@ def environment(folder: Path, wheel: Path, extra: str) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-deps", "--no-index"]
     subprocess.run([*pip, wheel], check=True)
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        requirements = re.findall(r"^Requires-Dist: (.+)$", archive.read(metadata).decode(), re.M)
-    for package in needed(requirements, extra):
+    (installed,) = distributions(name="real_openrlhf", path=[str(folder / SITE)])
+    for package in needed(installed.requires, extra):
         for name in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
             if not (folder / SITE / name).exists():
                 (folder / SITE / name).symlink_to(package.locate_file(name))
