@@ -26,10 +26,8 @@ sys.path.append(str(EXAMPLE.parent))
 from tiny_guesser import GuessTask  # noqa: E402
 
 TOKENIZER = make_tokenizer(GuessTask)
-HEAD = "from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor\n"
-AGENT_FILE = (
-    HEAD
-    + """
+AGENT_FILE = """
+from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 class Agent(AgentInstanceBase):
     def __init__(self):
         self.turn = 0
@@ -40,7 +38,6 @@ class AgentExecutor(MultiTurnAgentExecutor):
     def __init__(self):
         super().__init__(Agent)
 """
-)
 TOLD = '"environment_feedback": "<", "done": self.turn == 3'
 
 

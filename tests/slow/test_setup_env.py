@@ -3,6 +3,7 @@
 A new environment takes seconds, so most tests share one and break it in their own way: the next run must repair it.
 """
 
+import contextlib
 import fcntl
 import os
 import re
@@ -13,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import small_world
 from every import EVERY, every
@@ -60,13 +62,10 @@ def mark_incomplete(venv: Path) -> None:
 def session(leader: int) -> list[int]:
     """The processes of a session that still run."""
     members = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, sid = stat.read_text().rsplit(")", 1)[1].split()[:4]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(sid) == leader and state != "Z":
-            members.append(int(stat.parent.name))
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
     return members
 
 
