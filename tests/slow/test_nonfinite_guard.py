@@ -6,26 +6,22 @@ import pytest
 from every import cells
 
 PLACES = {"loss": "the loss is", "log_probs": "the loss is", "gradient": "a gradient is", "scores": "the scores of"}
-
-
-PLACED = [(loss, where) for loss in ("real", "ppo") for where in ("loss", "log_probs", "gradient")]
-GRID = [
-    ({"loss": loss, "dtype": dtype, "zero_stage": stage}, where)
-    for loss, where in (*PLACED, ("real", "scores"))
-    for dtype in ("bf16", "fp32")
-    for stage in (2, 3)
-]
 IN_ZERO_3 = (("real", "gradient"), ("real", "scores"), ("ppo", "loss"))
+PLACED = (*IN_ZERO_3, ("real", "loss"), ("real", "log_probs"), ("ppo", "log_probs"), ("ppo", "gradient"))
+
+
+def grid(dtype: str, zero_stage: int, placed=PLACED) -> list[tuple[dict, str]]:
+    return [({"loss": loss, "dtype": dtype, "zero_stage": zero_stage}, where) for loss, where in placed]
+
+
 ALWAYS = [
-    (case, where)
-    for case, where in GRID
-    if (case["dtype"], case["zero_stage"]) == ("fp32", 2)
-    or ((case["dtype"], case["zero_stage"]) == ("bf16", 3) and (case["loss"], where) in IN_ZERO_3)
+    *(*grid("fp32", 2), *grid("bf16", 3, IN_ZERO_3)),
+    ({"loss": "ppo", "dtype": "bf16", "zero_stage": 0}, "gradient"),
+    ({"loss": "gspo", "zero_stage": 2}, "log_probs"),
+    ({"value": math.inf}, "gradient"),
 ]
-OTHERS = ({"zero_stage": 2, "offload": True}, {"zero_stage": 3, "offload": True}, {"zero_stage": 0})
-GRID += [({"loss": "ppo", "dtype": "bf16", **case}, where) for case in OTHERS for where in ("loss", "gradient")]
-GRID += [({"loss": "gspo", "zero_stage": 2}, "log_probs"), *(({"value": math.inf}, at) for at in ("loss", "gradient"))]
-ALWAYS += [GRID[-5], GRID[-3], GRID[-1]]
+OFFLOADED = [({"loss": "ppo", "dtype": "bf16", "zero_stage": stage, "offload": True}, "gradient") for stage in (2, 3)]
+GRID = [*ALWAYS, *grid("fp32", 3), *grid("bf16", 2), *grid("bf16", 3, PLACED[3:]), *OFFLOADED]
 
 
 @pytest.mark.parametrize("case, where", cells(GRID, ALWAYS), ids=str)
