@@ -10,8 +10,8 @@ from vllm.sampling_params import RequestOutputKind
 from real_openrlhf.hooks.requests import AGENT, Requests, TokenizerRef, held
 
 
-def requests(mismatch="off", agent=None, upstreams_agent=None) -> Requests:
-    rollout = SimpleNamespace(mismatch=mismatch, seeded=False, agent=agent)
+def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> Requests:
+    rollout = SimpleNamespace(mismatch=mismatch, seeded=seeded, agent=agent)
     train = SimpleNamespace(seed=1, run_dir=None, agent_func_path=upstreams_agent)
     return Requests(SimpleNamespace(rollout=rollout, train=train), tokenizer="itself")
 
@@ -25,6 +25,11 @@ def test_log_probabilities_are_asked_for_unless_they_are_off(mismatch, asked, ex
     found = requests(mismatch).parameters(SamplingParams(logprobs=asked), "1+1")
     assert found.logprobs == expected and found.seed is None
     assert found.flat_logprobs == (expected is not None and asked is None)  # what somebody asked for is left as it is
+
+
+def test_seeds_and_log_probabilities_go_together():
+    one, other = (requests("stop", seeded=True).parameters(SamplingParams(), prompt) for prompt in ("a", "b"))
+    assert one.logprobs == other.logprobs == 0 and None not in (one.seed, other.seed) and one.seed != other.seed
 
 
 @pytest.mark.parametrize("agents, text", [({}, False), ({"agent": "a.py"}, True), ({"upstreams_agent": "a.py"}, True)])
