@@ -80,6 +80,7 @@ def test_the_same_command_line_gives_the_same_arguments(found):
         if "refused" in values:
             assert added == {}
         else:
+            assert added["algo.real.reference"] == (values["algo.kl.init_coef"] > 0)  # as the release starts one
             assert added.pop("train.deal") == "upstream" and added.pop("rollout.mismatch") == "off"
             corrected = values["algo.advantage.is_correction_level"] != "off"  # the release asks vLLM the same then
             assert added.pop("rollout.logprobs_mode") == ("processed_logprobs" if corrected else None)

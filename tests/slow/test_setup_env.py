@@ -395,7 +395,9 @@ def test_the_containers_steps(world, tmp_path):
     text = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
     steps = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
     system, command = (rest for name, rest in steps if name == "RUN")
+    assert subprocess.run(["bash", "-n", "-c", system]).returncode == 0
     assert {"gcc", "python3.12-dev", "python3.12-venv"} <= set(system.split())
+    assert ["COPY", ". /opt/real-openrlhf"] in steps and ["ENV", "PATH=/opt/venv/bin:$PATH"] in steps
     own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
     for theirs, ours in (("/opt/real-openrlhf", "$HERE"), ("/opt/venv", str(venv)), ("python3.12", sys.executable)):
         assert theirs in command
