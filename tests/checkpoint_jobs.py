@@ -8,9 +8,7 @@ from pathlib import Path
 
 import torch
 from deepspeed.ops.adam import DeepSpeedCPUAdam
-from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
-from openrlhf.utils import utils
-from zero_jobs import Case, arguments, fill, state
+from zero_jobs import Case, arguments, fill, policy_actor, state
 
 from real_openrlhf.hooks.fixes.adam_powers import restore_powers
 from real_openrlhf.hooks.run_strategy import CheckpointError
@@ -31,10 +29,8 @@ def trained(
     args = arguments(case)
     args.ckpt.path, args.ckpt.load_enable, args.ckpt.max_num = str(Path(folder) / "checkpoints"), load, max_num
     args.ds.lora.dropout, args.rollout.seeded_order = dropout, True
-    cls = PolicyModelActor.__ray_metadata__.modified_class
-    policy = cls.__new__(cls)
     try:
-        policy.init_model_from_pretrained(utils.get_strategy(args), case.model, max_steps=100)
+        policy = policy_actor(case, args)
     except CheckpointError as error:
         return {"error": str(error)}
     loaded = policy.get_checkpoint_states()

@@ -1,7 +1,6 @@
 """A small world for examples/scripts/setup_env.sh: a copy of the repository whose lock files ask for a few packages,
 and a folder of wheels instead of an index. The OpenRLHF in it is the release; script, patches and uv are real too."""
 
-import base64
 import contextlib
 import hashlib
 import os
@@ -15,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 import pytest
+from wheel.wheelfile import WheelFile
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 
@@ -58,21 +58,14 @@ GPU_TORCH = {
 def make_wheel(folder: Path, name: str, version: str, files: dict[str, bytes], *requirements: str) -> Path:
     info = f"{name}-{version}.dist-info"
     metadata = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {text}" for text in requirements)]
-    files = {
-        **files,
-        f"{info}/METADATA": ("Metadata-Version: 2.1\n" + "\n".join(metadata) + "\n").encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = f"{info}/RECORD,,\n"
-    for path, content in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        record += f"{path},sha256={digest},{len(content)}\n"
-    wheel = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in {**files, f"{info}/RECORD": record.encode()}.items():
-            archive.writestr(path, content)
-            archive.getinfo(path).external_attr = (0o100755 if "/scripts/" in path else 0o100644) << 16
-    return wheel
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with WheelFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:  # writes RECORD when it is closed
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\n" + "\n".join(metadata) + "\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        for file, content in files.items():
+            wheel.writestr(file, content)
+            wheel.getinfo(file).external_attr = (0o100755 if "/scripts/" in file else 0o100644) << 16
+    return path
 
 
 @dataclass(frozen=True)

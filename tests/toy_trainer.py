@@ -27,7 +27,6 @@ from real_openrlhf.algorithm.policy_loss import (
 from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
 from real_openrlhf.algorithm.step_plan import (
     MicroBatch,
-    Plan,
     PlanSettings,
     RankStep,
     RankWave,
@@ -199,8 +198,8 @@ class Trainer:
         self.settings = ObjectiveSettings(**case.settings)
         self.policy_loss = RealPolicyLoss()
 
-    def run(self, plan: Plan | None = None) -> list[dict]:
-        plan = plan or plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
+    def run(self) -> list[dict]:
+        plan = plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
         everything = list(range(len(self.case.groups)))
         held, plans = rank_plans(plan, rollouts_of(self.case), self.settings, self.ranks, everything)
         self.held = held[self.rank]

@@ -8,7 +8,6 @@ gives the release, from outside and without a change to its files, what it lacks
 one needs none of it.
 """
 
-import argparse
 import ast
 import contextlib
 import io
@@ -18,9 +17,10 @@ import sys
 import tempfile
 import types
 from pathlib import Path
+from unittest import mock
 
 import torch
-from tiny_models import model_of
+from tiny_models import letters, model_of
 
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 
@@ -65,22 +65,16 @@ def lend_flash_attn():
             del sys.modules[name]
 
 
-def seeded(name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(SEED + sum(map(ord, name)))
-
-
 # 1. Rollouts.
 
 
-def rollouts(count: int, name: str):
-    """Single rollouts as the sampler hands them over, with what the models say of them."""
+def batches(count: int, size: int, name: str):
+    """Rollouts as the sampler hands them over, with what the models say of them."""
     from openrlhf.trainer.ppo_utils.experience import Experience
 
-    draw = seeded(name)
-    made = []
-    for position in range(count):
+    draw, made = torch.Generator().manual_seed(SEED + sum(map(ord, name))), []
+    for _ in range(count):
         length = int(torch.randint(1, 8, (), generator=draw))
-        reward = float(torch.rand((), generator=draw) < 0.4)
         tokens = PROMPT + length
 
         def numbers(scale: float, tokens=tokens) -> torch.Tensor:
@@ -97,28 +91,14 @@ def rollouts(count: int, name: str):
                 action_log_probs=numbers(0.3) - 3,
                 base_action_log_probs=numbers(0.3) - 3,
                 rollout_log_probs=numbers(0.3) - 3,
-                values=numbers(1.0),
                 advantages=numbers(1.0),
-                kl=numbers(0.1),
-                rewards=torch.tensor([reward]),
-                scores=torch.tensor([reward]),
+                scores=(torch.rand(1, generator=draw) < 0.4).float(),
                 response_length=torch.tensor([length]),
-                truncated=torch.tensor([length == 7]),
                 total_length=torch.tensor([tokens]),
-                index=[position],
-                prompts=[f"prompt {position // 4}"],
-                labels=[""],
-                info={"reward": torch.tensor([reward])},
+                info={"reward": torch.ones(1)},
             )
         )
-    return made
-
-
-def batches(count: int, size: int, name: str):
-    from openrlhf.trainer.ppo_utils.experience import Experience
-
-    singles = rollouts(count, name)
-    return [Experience.concat_experiences(singles[at : at + size], 0) for at in range(0, count, size)]
+    return [Experience.concat_experiences(made[at : at + size], 0) for at in range(0, count, size)]
 
 
 # 2. Training, with the real DeepSpeed engine.
@@ -137,76 +117,33 @@ RUNS = {
 }
 
 
-def trainer_class(args) -> type:
-    """As the package's own actor asks for it: the release has one, the patched copy has a seam."""
-    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
-
-    if not hasattr(args.algo, "real"):
-        return ActorPPOTrainer
-    from real_openrlhf.hooks.trainer_classes import actor_trainer_class
-
-    return actor_trainer_class(args)
-
-
 def train(name: str, flags: str, model: Path) -> dict:
-    """Two rollout batches through upstream's own actor trainer: every loss, gradient and weight on the way."""
-    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
-    from openrlhf.models import Actor
+    """Two rollout batches through the policy actor as Ray would construct it: what it logs, and the weights."""
+    from deepspeed.utils import safe_get_full_fp32_param
     from openrlhf.trainer.ppo_utils.experience import balance_experiences
+    from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
     from openrlhf.utils import get_strategy
 
     args = arguments(f"{flags} --actor.num_gpus_per_node 1 --ref.num_gpus_per_node 1 --actor.adam.lr 1e-3")
     args.ds.packing_samples, args.ds.attn_implementation = False, "eager"  # dynamic batching sets flash-attn's
     args.ds.param_dtype = "bf16"
     args.train.run_dir = str(model.parent)  # as every run of the package has one
-    strategy = get_strategy(args)
-    strategy.setup_distributed()
-    actor = Actor(
-        str(model),
-        attn_implementation=args.ds.attn_implementation,
-        param_dtype=args.ds.param_dtype,
-        ds_config=strategy.get_ds_train_config(),
-    )
-    settings = {
-        "optim": "adam",
-        "muon": {},
-        "adam": vars(args.actor.adam),
-        "max_norm": args.actor.max_norm,
-        "scheduler_steps": 8,
-    }
-    actor, optimizer, scheduler = strategy.prepare((actor, settings))
-    trainer = trainer_class(args)(
-        strategy,
-        actor,
-        None,
-        optimizer,
-        scheduler,
-        micro_train_batch_size=args.train.micro_batch_size,
-        dataloader_pin_memory=False,
-    )
+    cls = PolicyModelActor.__ray_metadata__.modified_class
+    policy = cls.__new__(cls)
+    policy.init_model_from_pretrained(get_strategy(args), str(model), max_steps=8)
+    trainer = policy.trainer
     found: dict = {}
-    steps, optimizer_step = itertools.count(), strategy.optimizer_step
-
-    def recorded_optimizer_step(*rest, **more):
-        if actor.model.is_gradient_accumulation_boundary():
-            step = next(steps)
-            for parameter, value in actor.model.module.named_parameters():
-                found[f"{name}/{step}/gradient/{parameter}"] = safe_get_full_grad(value).clone()
-        optimizer_step(*rest, **more)
-
-    strategy.optimizer_step = recorded_optimizer_step
     for rollout_step in range(2):
         torch.manual_seed(SEED + rollout_step)  # the data loader shuffles
         experiences = batches(24, 6, f"train {rollout_step}")
         if args.train.dynamic_batch_enable:
             experiences = balance_experiences(experiences, args)
         for experience in experiences:
-            experience.kl = experience.values = None
             trainer.replay_buffer.append(experience)
         status = trainer.ppo_train(args.algo.kl.init_coef)
         found |= {f"{name}/status {rollout_step}/{key}": value for key, value in status.items()}
         trainer.replay_buffer.clear()
-    for parameter, value in actor.model.module.named_parameters():
+    for parameter, value in policy.actor.model.module.named_parameters():
         found[f"{name}/after/{parameter}"] = safe_get_full_fp32_param(value).clone()
     return found
 
@@ -216,6 +153,7 @@ def training() -> dict:
         torch.distributed.init_process_group("gloo", f"file://{scratch}/ranks", rank=0, world_size=1)
         model = model_of(vocab_size=VOCABULARY)
         model.save_pretrained(Path(scratch) / "model")
+        letters().save_pretrained(Path(scratch) / "model")
         found = {}
         for name, flags in RUNS.items():
             found |= train(name, flags, Path(scratch) / "model")
@@ -259,12 +197,9 @@ def call(flags: str) -> types.SimpleNamespace:
 
     main_block = ast.parse(Path(train_ppo_ray.__file__).read_text()).body[-1].body
     seen: list = []
-    argv, sys.argv = sys.argv, ["train_ppo_ray.py", *flags.split()]
-    try:
-        code = compile(ast.Module(main_block, []), train_ppo_ray.__file__, "exec")
+    code = compile(ast.Module(main_block, []), train_ppo_ray.__file__, "exec")
+    with mock.patch.object(sys, "argv", ["train_ppo_ray.py", *flags.split()]):
         exec(code, vars(train_ppo_ray) | {"train": seen.append})
-    finally:
-        sys.argv = argv
     return seen[0]
 
 
@@ -316,20 +251,17 @@ def deepspeed_settings() -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--lend", action="store_true")
-    chosen = parser.parse_args()
+    out, *lend = sys.argv[1:]
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    if chosen.lend:
+    if lend:
         lend_what_cuda_has()
-    with lend_flash_attn() if chosen.lend else contextlib.nullcontext():
+    with lend_flash_attn() if lend else contextlib.nullcontext():
         import openrlhf.models
 
     compile_less()  # what others of the tests have compiled
     parts = (training, command_lines, deepspeed_settings)
     found = {part.__name__: part() for part in parts}
-    torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, chosen.out)
+    torch.save(found | {"package": str(Path(openrlhf.__file__).parents[1])}, out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
 import sys
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,7 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
-from host_waits import Waits, on_the_host
 from naive import naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
@@ -20,11 +19,11 @@ from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_ba
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks import nonfinite_guard
 from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
@@ -57,7 +56,6 @@ class Case:
     groups_per_step: int = 2
     epochs: int = 1
     micro_batch_size: int = 2
-    rollout_micro_batch_size: int = 4
     max_tokens: int | None = None  # token-budget micro-batches instead
     depth: str = "auto"
     scoring: str = "auto"
@@ -104,7 +102,7 @@ def arguments(case: Case) -> SimpleNamespace:
         "--train.micro_batch_size": case.micro_batch_size,
         "--train.max_epochs": case.epochs,
         "--rollout.batch_size": len(case.group_sizes),
-        "--rollout.micro_batch_size": case.rollout_micro_batch_size,
+        "--rollout.micro_batch_size": 4,
         "--rollout.n_samples_per_prompt": GROUP_SIZE,
         "--data.max_len": 32,
         "--train.run_dir": case.run_dir,
@@ -138,12 +136,11 @@ def arguments(case: Case) -> SimpleNamespace:
     return args
 
 
-def policy_actor(case: Case):
+def policy_actor(case: Case, args: SimpleNamespace | None = None):
     """OpenRLHF's policy actor as Ray would construct it: strategy, model, engine, trainer."""
-    args = arguments(case)
     cls = PolicyModelActor.__ray_metadata__.modified_class
     policy = cls.__new__(cls)
-    policy.init_model_from_pretrained(utils.get_strategy(args), case.model, max_steps=100)
+    policy.init_model_from_pretrained(utils.get_strategy(args or arguments(case)), case.model, max_steps=100)
     return policy
 
 
@@ -231,17 +228,9 @@ def facts_of(case: Case) -> Rollouts:
     )
 
 
-@dataclass(frozen=True)
-class Dealt:
-    """A rollout batch as this rank gets it, and all of it with its old log-probabilities, for the naive formula."""
-
-    every: list[Experience]
-    plan: Plan
-    own: PlannedExperience
-
-
-def deal(policy, case: Case) -> Dealt:
-    """The controller's part. Rollouts of the first update come without old log-probabilities, as in a run."""
+def deal(policy, case: Case) -> tuple[list[Experience], Plan, PlannedExperience]:
+    """The controller's part: all rollouts with their old log-probabilities, for the naive formula; the plan; and what
+    this rank gets, of which the first update comes without old log-probabilities, as in a run."""
     maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
     maker.kept_tokens = policy.call_trainer("kept_tokens")
     samples, facts = rollouts(case), facts_of(case)
@@ -257,7 +246,7 @@ def deal(policy, case: Case) -> Dealt:
     forwarded = sorted(set(plan.trained) - set(unknown))
     held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded, maker.skips)
     rank = dist.get_rank()
-    return Dealt(every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
+    return every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -268,8 +257,8 @@ def real_steps(**case) -> list[dict]:
     """REAL's trainer over the whole replay buffer; each optimizer step beside one-graph autograd of the paper."""
     case = Case(**case)
     policy = policy_actor(case)
-    dealt = deal(policy, case)
-    policy.append(dealt.own)
+    every, plan, own = deal(policy, case)
+    policy.append(own)
     trainer, strategy, engine, naive = policy.trainer, policy.strategy, policy.actor.model, NaiveReal(case)
     records, forwards = [], []
     first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
@@ -278,10 +267,10 @@ def real_steps(**case) -> list[dict]:
     average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
 
     def compared(*args, **kwargs) -> None:
-        positions = dealt.plan.steps[len(records)].dealt
+        positions = plan.steps[len(records)].dealt
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
-        loss, gradients = naive(values, {p: dealt.every[p] for p in positions}, list(trained))
+        loss, gradients = naive(values, {p: every[p] for p in positions}, list(trained))
         norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
         got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}
         errors = [
@@ -410,7 +399,7 @@ def fill(policy, case: Case) -> None:
     """This rank's rollouts of the case into the replay buffer: by REAL's plan, or a part of the same size for GRPO."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if case.loss == "real":
-        policy.append(deal(policy, case).own)
+        policy.append(deal(policy, case)[-1])
         return
     items = with_old_log_probs(policy, rollouts(case))
     rewards = torch.stack([item.rewards for item in items]).split(case.group_sizes)
@@ -426,26 +415,6 @@ def fill(policy, case: Case) -> None:
         policy.append(PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
         return
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
-
-
-def prefetched(**case) -> list[float]:
-    """Of each optimizer step: the share of modules that ran while ZeRO-3 knew their order, and so fetched ahead."""
-    policy, case = filled(**case)
-    known: list[list[bool]] = []
-    enter, step = PartitionedParameterCoordinator.trace_prologue, policy.trainer.optimizer_step
-
-    def entered(coordinator, module):
-        enter(coordinator, module)
-        known[-1].append(coordinator.is_complete_trace())
-
-    def begun(*args, **kwargs):
-        known.append([])
-        return step(*args, **kwargs)
-
-    policy.trainer.optimizer_step = begun
-    with mock.patch.object(PartitionedParameterCoordinator, "trace_prologue", entered):
-        points_of(policy, case)
-    return [sum(one) / len(one) for one in known]
 
 
 def logged(**case) -> dict[str, float]:
@@ -505,54 +474,84 @@ def gap_to_sampler(shifts: list[float], **case) -> dict:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# where the host waits
+# where the host waits: on CPU nothing waits, but the same operations are asked for
+
+
+# What needs a value, or a size that follows from values, on the host.
+WAITS = {
+    "aten::_local_scalar_dense",  # item(), float(), bool(), an index that is a tensor
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::_unique2",
+    "aten::unique_consecutive",
+    "aten::repeat_interleave.Tensor",
+    "aten::equal",
+}
+
+
+class Waits(TorchDispatchMode):
+    """Counts what waits, outside host maths (see `on_the_host`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = self.host = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name()
+        selects = name == "aten::index.Tensor" and any(
+            index is not None and index.dtype == torch.bool for index in args[1]
+        )
+        self.count += not self.host and (name in WAITS or selects)
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def on_the_host(waits: Waits, owner, *names: str) -> Iterator[None]:
+    """While these functions run, tensors are on the host already: a value read there waits for nothing."""
+
+    def wrapped(original):
+        def run(*args, **kwargs):
+            waits.host += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                waits.host -= 1
+
+        return run
+
+    with mock.patch.multiple(owner, **{name: wrapped(getattr(owner, name)) for name in names}):
+        yield
 
 
 def host_waits(**case) -> dict[str, int]:
-    """Waits of a batch's training: in the trainer's own code, by its fetches, and inside DeepSpeed."""
+    """Waits of a batch's training by REAL's trainer: in its own code, and by its fetches."""
     policy, case = filled(**case)
-    trainer, strategy, engine = policy.trainer, policy.strategy, policy.actor.model
-    waits, fetches, batches = Waits(), [], []
-    engine_backward = engine.backward
-
-    def counted(values):
-        fetches.append(1)
-        return fetch(values)
-
-    def backward(*args, **kwargs):
-        batches.append(1)
-        return engine_backward(*args, **kwargs)
-
-    engine.backward = backward
-    own = ("load",) if case.loss == "real" else ()
+    trainer, engine = policy.trainer, policy.actor.model
+    waits, fetches = Waits(), mock.Mock(wraps=fetch)
     with (
-        mock.patch.object(meter, "fetch", counted),
-        mock.patch.object(real_trainer, "fetch", counted),
+        mock.patch.object(meter, "fetch", fetches),
+        mock.patch.object(real_trainer, "fetch", fetches),
         on_the_host(waits, engine, "forward", "backward"),
-        on_the_host(waits, strategy, "optimizer_step", "get_grad_norm"),
-        on_the_host(waits, trainer, *own),
+        on_the_host(waits, policy.strategy, "optimizer_step", "get_grad_norm"),
+        on_the_host(waits, trainer, "load"),
         on_the_host(waits, StepTable, "__init__", "put", "metrics"),
         on_the_host(waits, Meter, "metrics", "token_means"),
-        on_the_host(waits, policy.trainer.replay_buffer, *(() if case.loss == "real" else ("collate_fn",))),
         waits,
     ):
         trainer.ppo_train(0.0)
-    return {"waits": sum(waits.counts.values()), "fetches": len(fetches), "micro_batches": len(batches)}
+    return {"waits": waits.count, "fetches": fetches.call_count}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # the guard
 
 
-def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **case) -> dict:
+def poisoned(where: str, value: float, **case) -> dict:
     """Two good optimizer steps, then one with a nan or an infinity on one rank; what happened, and what changed."""
-    case = Case(**case)
-    with nullcontext() if guarded else mock.patch.object(nonfinite_guard, "refuse_nonfinite_gradients"):
-        policy = policy_actor(case)
-    fill(policy, case)
+    policy, case = filled(**case)
     policy.trainer.ppo_train(0.0)
     before, steps = state(policy.actor.model), policy.actor.model.global_steps
-    if dist.get_rank() == rank:
+    if dist.get_rank() == 1:
         poison(policy, where, value)
     try:
         policy.trainer.ppo_train(0.0)
@@ -565,8 +564,6 @@ def poisoned(where: str, value: float, rank: int = 1, guarded: bool = True, **ca
         "steps": policy.actor.model.global_steps - steps,
         "changed": [name for name, tensor in before.items() if not torch.equal(tensor, after[name])],
         "compared": sorted({name.split()[0] for name in before if " " in name}),
-        "nan_parameters": [name for name, tensor in after.items() if " " not in name and tensor.isnan().any()],
-        "norm": policy.strategy.get_grad_norm(policy.actor),
     }
 
 
@@ -604,75 +601,53 @@ def state(engine) -> dict[str, torch.Tensor]:
 def optimizer(model: str) -> dict:
     """What updates the weights, and whether DeepSpeed has compiled its own for it."""
     found = policy_actor(Case(model=model, dtype="bf16")).actor.model.basic_optimizer
-    return {
-        "is": f"{type(found).__module__}.{type(found).__name__}",
-        "compiled": "fused_adam" in sys.modules,
-    }
+    return {"is": f"{type(found).__module__}.{type(found).__name__}", "compiled": "fused_adam" in sys.modules}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # loading
 
 
-def loads(model: str, count: int, fixed: bool = True, late: bool = False, wait_for_all: bool = False) -> dict:
-    """Load the model `count` times as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
-    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
-    strategy.setup_distributed()
-    config = strategy.get_ds_train_config()
-    setting = config["zero_optimization"]["stage3_allgather_sequential"]
+def load_with_late_gathers(model: str, fixed: bool) -> list[str]:
+    """Load the model as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
+    config = strategy_of(model).get_ds_train_config()
     if not fixed:
         del config["zero_optimization"]["stage3_allgather_sequential"]
     expected = load_file(f"{model}/model.safetensors")
-    wrong = []
-    for _ in range(count):
-        with late_gathers(wait_for_all) if late else nullcontext():
-            loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model
-        found = {name: whole(parameter) for name, parameter in loaded.named_parameters()}
-        wrong.append([name for name, value in found.items() if not value.equal(expected[name].to(torch.bfloat16))])
-    return {"setting": setting, "compared": len(expected), "wrong": wrong}
+    with late_gathers():
+        loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model
+    found = {name: whole(parameter) for name, parameter in loaded.named_parameters()}
+    return [name for name, value in expected.items() if not found[name].equal(value.to(torch.bfloat16))]
 
 
-def reference_forwards(model: str, count: int, prefetching: bool = False) -> list[float] | str:
+def reference_forwards(model: str, count: int) -> list[float]:
     """What a ZeRO-3 engine without gradients, whose every weight is sharded, makes of one batch again and again."""
-    with torch.no_grad():
-        try:
-            engine, tokens = reference_engine(model, prefetching), torch.arange(3, 13)[None]
-            return [float(engine(tokens).logits.float().logsumexp(-1).sum()) for _ in range(count)]
-        except RuntimeError as error:
-            return str(error)
-
-
-def reference_engine(model: str, prefetching: bool):
-    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
-    strategy.setup_distributed()
-    config = strategy.get_ds_eval_config()
+    config = strategy_of(model).get_ds_eval_config()
     config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
-    if prefetching:
-        config["zero_optimization"]["stage3_prefetch_bucket_size"] = "auto"
     actor = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config)
     engine, *_ = deepspeed.initialize(model=actor.model.eval(), config=config)
-    return engine
+    tokens = torch.arange(3, 13)[None]
+    with torch.no_grad():
+        return [float(engine(tokens).logits.float().logsumexp(-1).sum()) for _ in range(count)]
+
+
+def strategy_of(model: str):
+    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
+    strategy.setup_distributed()
+    return strategy
 
 
 @contextmanager
-def late_gathers(wait_for_all: bool):
+def late_gathers():
     """A gather that nobody waits for ends just before the next broadcast begins: late, and always equally late."""
     gather, broadcast = deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast
     running = []
-
-    def finish_all() -> None:
-        for late in running:
-            late.finish()
-        running.clear()
 
     class LateGather:
         def __init__(self, output, result) -> None:
             self.output, self.result = output, result
 
         def wait(self) -> None:
-            finish_all() if wait_for_all else self.finish()
-
-        def finish(self) -> None:
             if self.result is not None:
                 self.output.copy_(self.result)
             self.result = None
@@ -685,11 +660,12 @@ def late_gathers(wait_for_all: bool):
         return running[-1]
 
     def broadcast_after(*args, **kwargs):
-        finish_all()
+        while running:
+            running.pop(0).wait()
         return broadcast(*args, **kwargs)
 
-    deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast = all_gather_into_tensor, broadcast_after
-    try:
+    with (
+        mock.patch.object(deepspeed.comm, "all_gather_into_tensor", all_gather_into_tensor),
+        mock.patch.object(deepspeed.comm, "broadcast", broadcast_after),
+    ):
         yield
-    finally:
-        deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast = gather, broadcast

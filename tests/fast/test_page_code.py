@@ -1,7 +1,4 @@
-"""docs/objectives.md and docs/elsewhere.md: their Python blocks run; those for TRL and verl on stand-ins.
-
-`tests/slow/test_other_trainers.py` runs these two in the real TRL and with verl's real functions, where there are any.
-"""
+"""docs/objectives.md and docs/elsewhere.md: their Python blocks run; those for TRL and verl on stand-ins."""
 
 import collections
 import re

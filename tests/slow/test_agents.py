@@ -26,10 +26,8 @@ sys.path.append(str(EXAMPLE.parent))
 from tiny_guesser import GuessTask  # noqa: E402
 
 TOKENIZER = make_tokenizer(GuessTask)
-HEAD = "from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor\n"
-AGENT_FILE = (
-    HEAD
-    + """
+AGENT_FILE = """
+from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 class Agent(AgentInstanceBase):
     def __init__(self):
         self.turn = 0
@@ -40,7 +38,6 @@ class AgentExecutor(MultiTurnAgentExecutor):
     def __init__(self):
         super().__init__(Agent)
 """
-)
 TOLD = '"environment_feedback": "<", "done": self.turn == 3'
 
 
@@ -147,12 +144,6 @@ def test_the_label_is_the_last_score_or_the_sum_of_rewards(tmp_path, rewards, sc
     response = play(Engine(*["1"] * 3), written(tmp_path, f"return {{{given}}}"))
     assert labels(response) == [label]
     assert not math.isnan(response["reward"])
-
-
-def test_a_sum_that_is_no_label_is_refused(tmp_path):
-    response = play(Engine(*["1"] * 3), written(tmp_path, f'return {{"rewards": 1.0, {TOLD}}}'))
-    with pytest.raises(ValueError, match=r"has score 3: REAL's labels are 0 or 1. Return 0 or 1 as `scores`"):
-        labels(response)
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,10 @@ def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str
     plain, logit_free, lines = (*(Actor(model, temperature=TEMPERATURE) for _ in range(2)), [])
     for actor, flag in ((plain, False), (logit_free, True)):
         actor.packing_samples = packing
-        attach(actor, SimpleNamespace(args=SimpleNamespace(ds=settings(flag, flag and sharing)), print=lines.append))
+        ds = SimpleNamespace(logit_free=flag, head_dtype=None, share_prompts=flag and sharing)
+        attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lines.append))
     assert plain.logit_free is None and logit_free.logit_free is not None
     return plain, logit_free, lines
-
-
-def settings(flag: bool, sharing: bool) -> SimpleNamespace:
-    return SimpleNamespace(logit_free=flag, head_dtype=None, share_prompts=sharing)
 
 
 def batch() -> dict[str, torch.Tensor]:

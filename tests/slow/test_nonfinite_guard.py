@@ -5,56 +5,33 @@ import math
 import pytest
 from every import cells
 
-OPTIMIZER_STATE = {"master", "exp_avg", "exp_avg_sq"}
 PLACES = {"loss": "the loss is", "log_probs": "the loss is", "gradient": "a gradient is", "scores": "the scores of"}
-
-
-def poisoned(ranks, model, **case):
-    reports = ranks("poisoned", model=model, **case)
-    for report in reports:
-        assert set(report["compared"]) >= OPTIMIZER_STATE
-    return reports
-
-
-PLACED = [(loss, where) for loss in ("real", "ppo") for where in ("loss", "log_probs", "gradient")]
-GRID = [
-    ({"loss": loss, "dtype": dtype, "zero_stage": stage}, where)
-    for loss, where in (*PLACED, ("real", "scores"))
-    for dtype in ("bf16", "fp32")
-    for stage in (2, 3)
-]
 IN_ZERO_3 = (("real", "gradient"), ("real", "scores"), ("ppo", "loss"))
+PLACED = (*IN_ZERO_3, ("real", "loss"), ("real", "log_probs"), ("ppo", "log_probs"), ("ppo", "gradient"))
+
+
+def grid(dtype: str, zero_stage: int, placed=PLACED) -> list[tuple[dict, str]]:
+    return [({"loss": loss, "dtype": dtype, "zero_stage": zero_stage}, where) for loss, where in placed]
+
+
 ALWAYS = [
-    (case, where)
-    for case, where in GRID
-    if (case["dtype"], case["zero_stage"]) == ("fp32", 2)
-    or ((case["dtype"], case["zero_stage"]) == ("bf16", 3) and (case["loss"], where) in IN_ZERO_3)
+    *(*grid("fp32", 2), *grid("bf16", 3, IN_ZERO_3)),
+    ({"loss": "ppo", "dtype": "bf16", "zero_stage": 0}, "gradient"),
+    ({"loss": "gspo", "zero_stage": 2}, "log_probs"),
+    ({"value": math.inf}, "gradient"),
 ]
-OTHERS = ({"zero_stage": 2, "offload": True}, {"zero_stage": 3, "offload": True}, {"zero_stage": 0})
-GRID += [({"loss": "ppo", "dtype": "bf16", **case}, where) for case in OTHERS for where in ("loss", "gradient")]
-GRID += [({"loss": "gspo", "zero_stage": 2}, "log_probs"), *(({"value": math.inf}, at) for at in ("loss", "gradient"))]
-ALWAYS += [GRID[-5], GRID[-3], GRID[-1]]
+OFFLOADED = [({"loss": "ppo", "dtype": "bf16", "zero_stage": stage, "offload": True}, "gradient") for stage in (2, 3)]
+GRID = [*ALWAYS, *grid("fp32", 3), *grid("bf16", 2), *grid("bf16", 3, PLACED[3:]), *OFFLOADED]
 
 
 @pytest.mark.parametrize("case, where", cells(GRID, ALWAYS), ids=str)
 def test_a_nan_or_an_infinity_on_one_rank_changes_nothing_on_either(two_ranks, random_model, case, where):
     # DisCO's scores are log-probabilities: known from no plan, exchanged in the first step too
     objective = "disco_logl" if where == "scores" else "real"
-    for report in poisoned(two_ranks, random_model, where=where, objective=objective, **{"value": math.nan, **case}):
+    case = {"value": math.nan, **case}
+    for report in two_ranks("poisoned", model=random_model, where=where, objective=objective, **case):
+        assert set(report["compared"]) >= {"master", "exp_avg", "exp_avg_sq"}
         assert report["error"].startswith(PLACES[where])
         assert "optimizer step 3: stopped before the weights changed" in report["error"]
         assert report["changed"] == []
         assert report["steps"] == 0
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_without_the_guard_the_policy_is_destroyed(two_ranks, random_model, dtype):
-    """Why there is a guard, and when it can go. The norm that DeepSpeed reports is that of two groups masked as -1."""
-    for report in poisoned(
-        two_ranks, random_model, where="gradient", value=math.nan, loss="ppo", dtype=dtype, guarded=False
-    ):
-        assert report["error"] is None
-        assert report["steps"] == 2
-        assert report["changed"]
-        assert report["nan_parameters"]
-        assert report["norm"] == pytest.approx(math.sqrt(2))

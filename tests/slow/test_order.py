@@ -4,6 +4,7 @@ Each process is `main` below: OpenRLHF's own data loader and sample generator, w
 state, and engines that answer in another order.
 """
 
+import itertools
 import json
 import os
 import pickle
@@ -17,7 +18,6 @@ import pytest
 
 PROMPTS = 23
 RUNS = {
-    "without": (),
     "seeded": ("--rollout.seeded_order",),
     "other seed": ("--rollout.seeded_order", "--train.seed", "7"),
     "all samples": ("--rollout.seeded",),
@@ -47,17 +47,11 @@ def processes(python, tmp_path_factory) -> list[dict]:
     return [json.loads((folder / f"{state}.json").read_text()) for state in states]
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if run != "without"])
+@pytest.mark.parametrize("run", RUNS)
 def test_prompts_and_rollouts_are_the_same_in_both(processes, run):
     one, other = (process[run] for process in processes)
     assert one["prompts"] == other["prompts"] and one["rollouts"] == other["rollouts"]
     assert one["arrived"] != other["arrived"]  # though the engines answered in another order
-
-
-def test_without_the_flag_they_are_not(processes):
-    one, other = (process["without"] for process in processes)
-    assert one["prompts"] != other["prompts"] and one["rollouts"] != other["rollouts"]
-    assert one["rollouts"] == one["arrived"]  # as upstream: whichever ends first is first
 
 
 def test_another_seed_is_another_order(processes):
@@ -65,7 +59,7 @@ def test_another_seed_is_another_order(processes):
     assert processes[0]["seeded"]["prompts"] == processes[0]["all samples"]["prompts"]
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if run != "without"])
+@pytest.mark.parametrize("run", RUNS)
 def test_each_epoch_is_another_order_of_all_prompts_and_rollouts_keep_it(processes, run):
     prompts, rollouts = processes[0][run]["prompts"], processes[0][run]["rollouts"]
     first, second = prompts[:PROMPTS], prompts[PROMPTS:]
@@ -117,11 +111,10 @@ def run(flags: tuple[str, ...], data: str) -> dict:
     )
     strategy = get_strategy(args)
     whole = loader()
-    found = {"prompts": prompts(whole) + prompts(whole)}
 
-    def drawn(state: bytes | None = None) -> tuple[list, list]:
-        """Two episodes as a trainer goes through them, or their rest: each batch's prompts, and what was left to ask
-        and where the stream was after it."""
+    def drawn(state: bytes | None = None) -> tuple[list, list, list]:
+        """Two episodes as a trainer goes through them, or their rest: each batch's prompts, what was left to ask and
+        where the stream was after it, and which answers came first."""
         stream, engine = loader(), Engine()
         generator = SamplesGenerator(strategy, stream, None, None, [engine])
         first = 0
@@ -136,22 +129,18 @@ def run(flags: tuple[str, ...], data: str) -> dict:
                 if samples:
                     batches.append([sample.prompts[0] for sample in samples])
                     after.append((len(engine.asked), pickle.dumps((episode, stream.state_dict()))))
-        return batches, [(sorted(engine.asked[count:]), state) for count, state in after]
+        return batches, [(sorted(engine.asked[count:]), state) for count, state in after], engine.arrived
 
-    found["batches"], after = drawn()
-    found["seeds"] = [seeds for seeds, _ in after]
-    resumed = [drawn(state) for _, state in after[1:]]
-    found["later"] = [(batches, places[0][0]) for batches, places in resumed]
-
-    engine = Engine()
-    generator = SamplesGenerator(strategy, loader(), None, None, [engine])
-    found["rollouts"] = []
-    for _ in range(2):
-        exhausted = False
-        while not exhausted:
-            samples, _, _, exhausted = generator.generate_samples(max_len=16)
-            found["rollouts"] += [sample.prompts[0] for sample in samples]
-    return found | {"arrived": [prompt for prompt in engine.arrived if not filtered(prompt) for _ in range(2)]}
+    batches, after, arrived = drawn()
+    resumed = [drawn(state)[:2] for _, state in after[1:]]
+    return {
+        "prompts": prompts(whole) + prompts(whole),
+        "rollouts": list(itertools.chain.from_iterable(batches)),
+        "arrived": arrived,
+        "batches": batches,
+        "seeds": [seeds for seeds, _ in after],
+        "later": [(batches, places[0][0]) for batches, places in resumed],
+    }
 
 
 class Engine:

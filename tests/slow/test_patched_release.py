@@ -50,29 +50,20 @@ def found(python, folder) -> dict[str, dict]:
     return values
 
 
-def bits(value):
+def bits(value: torch.Tensor | float):
     """What two equal values have in common and no others: nan equals itself, 0.0 is not -0.0."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype, tuple(value.shape), value.detach().contiguous().view(-1).view(torch.uint8).tolist()
-    if isinstance(value, float):
-        return float, value.hex()
-    if isinstance(value, list | tuple):
-        return type(value), [bits(item) for item in value]
-    if isinstance(value, dict):
-        return {name: bits(item) for name, item in value.items()}
-    return type(value), value
+    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
+    return tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).tolist()
 
 
 def test_training_with_the_real_engine(found):
-    """Losses, gradients, dynamic batches, what is logged, and the weights after four or more optimizer steps."""
+    """What is logged of losses and gradients, and the weights after four or more optimizer steps."""
     release, patched = found["release"]["training"], found["patched"]["training"]
     assert release.keys() <= patched.keys()
     assert [key for key in release if bits(release[key]) != bits(patched[key])] == []
     runs = {key.split("/")[0] for key in release}
     assert {run.split(",")[0] for run in runs} == {"ppo", "gspo"} and len(runs) == 4
-    for run in runs:
-        gradients = [value for key, value in release.items() if key.startswith(f"{run}/") and "/gradient/" in key]
-        assert len(gradients) >= 4 * 20 and any(gradient.any() for gradient in gradients)
+    assert all(release[f"{run}/status 1/actor_grad_norm"] > 0 for run in runs)
     added = {key.split("/")[2] for key in patched.keys() - release.keys()}  # which --train.run_dir logs besides
     assert added == {"ratio", "update", "mismatch"}
 
@@ -90,13 +81,12 @@ def test_the_same_command_line_gives_the_same_arguments(found):
             assert added == {}
         else:
             assert added["algo.real.reference"] == (values["algo.kl.init_coef"] > 0)  # as the release starts one
-            assert (added.pop("train.deal"), added.pop("rollout.mismatch")) == ("upstream", "off")
-            for name in ("hopeless_steps", "hopeless", "hung_minutes", "keep_groups"):  # of a run folder: here is none
-                added.pop(f"train.{name}")
-            assert not added["train.run_dir"]
+            assert added.pop("train.deal") == "upstream" and added.pop("rollout.mismatch") == "off"
             corrected = values["algo.advantage.is_correction_level"] != "off"  # the release asks vLLM the same then
             assert added.pop("rollout.logprobs_mode") == ("processed_logprobs" if corrected else None)
-            assert not any(value for name, value in added.items() if not name.startswith("algo.real."))
+            # limits of a run that has a folder: here is none
+            of_folder = {f"train.{name}" for name in ("hopeless_steps", "hopeless", "hung_minutes", "keep_groups")}
+            assert not any(added[name] for name in added.keys() - of_folder if not name.startswith("algo.real."))
     refused = [values["refused"] for values in release.values() if "refused" in values]
     assert any("requires --train.async_enable" in why for why in refused) and 4 < len(refused) < len(release) / 2
 

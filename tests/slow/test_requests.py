@@ -61,7 +61,3 @@ def test_prompts_that_come_at_once_share_one_load_and_another_run_has_its_own():
     first, second = Loads("first"), Loads("second")
     asyncio.run(engine(first, second))
     assert (first.count, second.count) == (1, 1)
-
-
-def test_without_ray_the_tokenizer_is_passed_on_as_it_is():
-    assert requests().tokenizer == "itself"

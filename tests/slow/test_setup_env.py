@@ -3,6 +3,7 @@
 A new environment takes seconds, so most tests share one and break it in their own way: the next run must repair it.
 """
 
+import contextlib
 import fcntl
 import os
 import re
@@ -13,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import small_world
 from every import EVERY, every
@@ -60,13 +62,10 @@ def mark_incomplete(venv: Path) -> None:
 def session(leader: int) -> list[int]:
     """The processes of a session that still run."""
     members = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, sid = stat.read_text().rsplit(")", 1)[1].split()[:4]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(sid) == leader and state != "Z":
-            members.append(int(stat.parent.name))
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
     return members
 
 
@@ -249,13 +248,6 @@ def test_a_python_without_venv(world, tmp_path):
     assert_one_line(result, "cannot make environments", "python3.11-venv")
 
 
-def test_no_room(world, tmp_path):
-    with world.shim("df", 'echo Filesystem\necho "/dev/x 9000000 7000000 2000000 78% /"'):
-        result = world.setup(tmp_path / "venv")
-    assert_one_line(result, "needs 6 GB, and 1 GB are free there", "REAL_VENV")
-    assert not (tmp_path / "venv").exists()
-
-
 @every
 def test_a_disk_that_fills_up(world, tmp_path):
     """A small disk in the place of the environment, seen by this run only, whose size only df does not know."""
@@ -402,11 +394,10 @@ def test_the_containers_steps(world, tmp_path):
     """Its own command makes the environment where no GPU is; system packages are only read."""
     text = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", " ")
     steps = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
-    assert [name for name, _ in steps] == ["FROM", "RUN", "COPY", "RUN", "ENV", "WORKDIR"]
     system, command = (rest for name, rest in steps if name == "RUN")
     assert subprocess.run(["bash", "-n", "-c", system]).returncode == 0
     assert {"gcc", "python3.12-dev", "python3.12-venv"} <= set(system.split())
-    assert steps[2][1].split() == [".", "/opt/real-openrlhf"] and steps[4][1] == "PATH=/opt/venv/bin:$PATH"
+    assert ["COPY", ". /opt/real-openrlhf"] in steps and ["ENV", "PATH=/opt/venv/bin:$PATH"] in steps
     own, venv = wheels_for_gpus(world, tmp_path / "wheels"), tmp_path / "venv"
     for theirs, ours in (("/opt/real-openrlhf", "$HERE"), ("/opt/venv", str(venv)), ("python3.12", sys.executable)):
         assert theirs in command

@@ -29,13 +29,7 @@ def test_a_bucket_has_one_number_format_and_at_most_its_bytes(monkeypatch):
     weights = [(name, torch.randn(size)) for name, size in (("a", (3, 2)), ("b", (4,)), ("c", (100,)), ("d", (1,)))]
     weights.insert(2, ("half", torch.randn(2).half()))
     entered = []
-
-    @contextlib.contextmanager
-    def gathered(one):
-        entered.append(one)
-        yield
-
-    buckets = weight_buckets.Buckets(weights, gathered)
+    buckets = weight_buckets.Buckets(weights, lambda one: contextlib.nullcontext(entered.append(one)))
     found = [(str(parts), parts.split(flat)) for parts, flat in buckets]
     assert [[name for name, _ in one] for _, one in found] == [["a", "b"], ["half"], ["c"], ["d"]]
     assert len(buckets) == 4 and found[0][0] == "a and 1 more"

@@ -1,6 +1,7 @@
 """CISPO and REINFORCE through OpenRLHF's own means: in its trainer's place, in any cut, as loops say."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -80,14 +81,10 @@ def test_the_share_of_clipped_tokens_is_told(columns):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("deal", ["groups", "upstream"])
-def test_whoever_deals_the_trainer_has_the_loss(name, deal):
-    from openrlhf.cli.train_ppo_ray import parse_args
-
+def test_upstreams_own_trainer_has_the_loss_without_a_run_folder_too(name):
     from real_openrlhf.hooks import trainer_classes
     from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
 
-    flags = ["--actor.policy_loss_type", name, "--algo.advantage.estimator", "group_norm", "--train.deal", deal]
-    flags += ["--reward.remote_url", "reward.py", "--actor.model_name_or_path", "model", "--algo.kl.init_coef", "0"]
-    args = parse_args([*flags, "--rollout.n_samples_per_prompt", "8", "--rollout.batch_size", "64"])
-    assert issubclass(trainer_classes.actor_trainer_class(args), LoggedActorTrainer)
+    train = SimpleNamespace(deal="upstream", run_dir=None)
+    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type=name), train=train)
+    assert trainer_classes.actor_trainer_class(args) is LoggedActorTrainer

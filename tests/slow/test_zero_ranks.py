@@ -9,9 +9,7 @@ import math
 
 import pytest
 import torch
-from every import EVERY, cells
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from every import cells
 from naive import naive_group_loss
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
@@ -38,7 +36,7 @@ CURVES = [
 
 @pytest.mark.parametrize(
     "loss, zero_stage, dtype, rate, tolerance",
-    cells(CURVES, [cell for cell in CURVES if (cell[1], cell[2]) == (2, "fp32") or cell[:2] == ("real", 3)]),
+    cells(CURVES, [("ppo", 2, "fp32", 1e-4, 1e-5), ("real", 3, "bf16", 1e-6, 1e-3)]),
 )
 def test_losses_and_gradient_norms_of_four_steps(
     one_rank, two_ranks, random_model, loss, zero_stage, dtype, rate, tolerance
@@ -70,23 +68,17 @@ def test_upstreams_loss_is_the_same_over_our_plan(one_rank, two_ranks, random_mo
     assert_close(first, upstream)
 
 
-def test_upstreams_loss_with_a_dummy_micro_batch(one_rank, two_ranks, random_model):
-    """Seven rollouts, one a micro-batch: the second rank has one less, and what it runs instead trains nothing."""
-    case = {"model": random_model, "loss": "ppo", **WHOLE, "group_sizes": (4, 3), "micro_batch_size": 1}
-    case["groups_per_step"] = 2
-    (one,) = one_rank("curve", **case, deal="groups")
-    first, second = two_ranks("curve", **case, deal="groups")
-    assert first == second
-    assert_close(first, one)
-
-
 GROUPS = {
     "real": {"loss": "real"},
     "listwise": {"loss": "real", "objective": "listwise", "graded": True},
     "ppo": {"loss": "ppo", "deal": "groups"},
 }
 RANKS = [(method, stage, count) for method in GROUPS for stage in (2, 3) for count in (1, 2, 4)]
-KINDS = st.tuples(*[st.sampled_from(["mixed", "uniform", "ignored"])] * 4)
+MIXES = [  # of four groups: their kinds and sizes
+    (("uniform", "uniform", "mixed", "uniform"), (4, 2, 2, 3)),  # an update without any, one of two
+    (("mixed", "ignored", "uniform", "mixed"), (3, 4, 2, 4)),
+    (("ignored", "mixed", "mixed", "uniform"), (2, 3, 4, 2)),
+]
 
 
 @pytest.mark.parametrize(
@@ -96,29 +88,19 @@ KINDS = st.tuples(*[st.sampled_from(["mixed", "uniform", "ignored"])] * 4)
 def test_losses_and_weights_are_those_of_all_rollouts_without_what_has_no_gradient(
     start_ranks, random_model, method, zero_stage, count
 ):
-    """Four updates in two epochs. On four ranks each has one rollout of a group, or none of it, or none at all."""
-    ranks = start_ranks(count, "zero_jobs")
-
-    @settings(
-        max_examples=9 if EVERY else 3,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        database=None,
-    )
-    @given(kinds=KINDS, sizes=st.tuples(*[st.integers(2, 4)] * 4))
-    @example(kinds=("uniform", "uniform", "mixed", "uniform"), sizes=(4, 2, 2, 3))  # an update without any, one of two
-    def of(kinds, sizes):
+    """Four updates in two epochs, as on one rank. Of four ranks each has one rollout of a group, or none of it, or
+    none at all: what it runs instead trains nothing."""
+    alone, ranks = start_ranks(1, "zero_jobs"), start_ranks(count, "zero_jobs")
+    for kinds, sizes in MIXES:
         case = {"kinds": kinds, "group_sizes": sizes, "zero_stage": zero_stage, "epochs": 2, **GROUPS[method]}
         less, more = (ranks("trained", model=random_model, **case, skip=skip) for skip in (True, False))
         assert len(less[0]["points"]) == STEPS
         assert all(part["points"] == less[0]["points"] for part in less)
         assert_close(less[0]["points"], more[0]["points"])
+        assert_close(more[0]["points"], alone("curve", model=random_model, **case)[0])
         moved = (more[0]["after"] - more[0]["before"]).norm()
         assert (less[0]["after"] - more[0]["after"]).norm() <= 1e-3 * moved
         assert bool(moved > 0) == any(norm > 0 for _, norm in less[0]["points"])
-
-    of()
 
 
 def test_entropy_is_the_mean_over_trained_tokens_in_every_layout_and_no_number_without_any(two_ranks, random_model):
@@ -177,40 +159,20 @@ def test_each_rank_logs_the_tokens_of_both(two_ranks, random_model, tmp_path, lo
         assert share["low"] + share["high"] == pytest.approx(100 * same / (same + smaller))
 
 
-def test_without_a_run_dir_nothing_is_added(two_ranks, random_model):
-    for report in two_ranks("logged_ratios", model=random_model, loss="ppo", groups_per_step=4, zero_stage=2):
-        assert report["status"] == {}
-
-
 # A ZeRO-3 policy on two CPU ranks starts from the weights in the file. What went wrong: docs/zero3-on-cpu.md
 
-LOADS = 8
 # where two parameters are gathered together, the first of the two was not waited for
 WITH_A_BIAS = [f"model.layers.{layer}.self_attn.{name}_proj.weight" for layer in (0, 1) for name in "qkv"]
 
 
-def test_every_parameter_is_the_files(two_ranks, random_model):
-    for rank in two_ranks("loads", random_model, LOADS):
-        assert rank == {"setting": True, "compared": 27, "wrong": [[]] * LOADS}
-
-
-@pytest.mark.parametrize(
-    "arguments, wrong",
-    [
-        ({"fixed": False}, WITH_A_BIAS),
-        ({"fixed": False, "wait_for_all": True}, []),
-        ({"fixed": True}, []),
-    ],
-    ids=["deepspeed's default", "waiting for every gather", "the patch's setting"],
-)
-def test_a_late_gather_overwrites_weights_unless_it_is_waited_for(two_ranks, random_model, arguments, wrong):
+@pytest.mark.parametrize("fixed", [True, False])  # by the patch's setting; otherwise DeepSpeed's default
+def test_a_late_gather_overwrites_weights_unless_it_is_waited_for(two_ranks, random_model, fixed):
     """The cause without the race: a gather that nobody waits for ends after the file's weights were written."""
-    for rank in two_ranks("loads", random_model, 1, late=True, **arguments):
-        assert rank["wrong"] == [wrong]
+    for wrong in two_ranks("load_with_late_gathers", random_model, fixed):
+        assert sorted(wrong) == ([] if fixed else sorted(WITH_A_BIAS))
 
 
 def test_a_model_without_gradients_can_be_asked_again_and_again(two_ranks, random_model):
     """DeepSpeed has prefetched from the third forward on; together with one gather at a time that loses weights."""
     first, second = two_ranks("reference_forwards", random_model, 4)
     assert first == second == first[:1] * 4
-    assert "2-D" in two_ranks("reference_forwards", random_model, 4, prefetching=True)[0]
