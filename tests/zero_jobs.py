@@ -11,6 +11,7 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from naive import naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
@@ -415,6 +416,26 @@ def fill(policy, case: Case) -> None:
         policy.append(PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
         return
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
+
+
+def prefetched(**case) -> list[float]:
+    """Of each optimizer step: the share of modules that ran while ZeRO-3 knew their order, and so fetched ahead."""
+    policy, case = filled(**case)
+    known: list[list[bool]] = []
+    enter, step = PartitionedParameterCoordinator.trace_prologue, policy.trainer.optimizer_step
+
+    def entered(coordinator, module):
+        enter(coordinator, module)
+        known[-1].append(coordinator.is_complete_trace())
+
+    def begun(*args, **kwargs):
+        known.append([])
+        return step(*args, **kwargs)
+
+    policy.trainer.optimizer_step = begun
+    with mock.patch.object(PartitionedParameterCoordinator, "trace_prologue", entered):
+        points_of(policy, case)
+    return [sum(one) / len(one) for one in known]
 
 
 def logged(**case) -> dict[str, float]:

@@ -100,3 +100,12 @@ def test_the_host_waits_once_a_wave_and_once_a_step(two_ranks, random_model):
     for depth, waves in (("1", 4), ("1000", 1)):
         for counted in two_ranks("host_waits", model=random_model, depth=depth, **case):
             assert counted == {"waits": 0, "fetches": waves + 2}  # other than by fetching: none
+
+
+def test_waves_of_one_keep_zero_3_fetching_ahead(two_ranks, random_model):
+    """DeepSpeed fetches ahead once it knows the order of modules: forward, backward, as waves of one run."""
+    case = {"model": random_model, "group_sizes": (4,) * 16, "groups_per_step": 4, "micro_batch_size": 2}
+    for steps in two_ranks("prefetched", **case, depth="1"):
+        assert steps[1:] == [1, 1, 1]  # the first one records it
+    for steps in two_ranks("prefetched", **case, depth="1000"):
+        assert max(steps[2:]) < 0.5
