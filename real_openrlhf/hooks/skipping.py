@@ -1,10 +1,14 @@
 """`--train.skip_weightless`: whether rollouts without a gradient may be left out of training, and which they are."""
 
-from types import SimpleNamespace
+from __future__ import annotations
 
-from openrlhf.trainer.ppo_utils.experience import Experience
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from real_openrlhf.algorithm.lookup import find
+
+if TYPE_CHECKING:  # a dry run asks `said`, and does not wait for the stack
+    from openrlhf.trainer.ppo_utils.experience import Experience
 
 CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are 0, and depend on no other group
 

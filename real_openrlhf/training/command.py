@@ -202,12 +202,11 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
 
 
 def _check_flags(request: Request, findings: preflight.Findings) -> dict[str, str]:
-    """{flag: what is wrong with it}. The recipes' own flags are tested, so without others no parser is started."""
+    """{flag: what is wrong with it}"""
     try:
-        if not request.args.dry_run and not request.args.openrlhf:
+        if not request.args.dry_run:
             assert_applied()
-            return {}
-        wrong = preflight.flag_problems(request.plan(), request.removed, preflight.openrlhf_parser(), OPTIONS)
+        wrong = preflight.flag_problems(request.plan(), request.removed, OPTIONS)
         findings.problems += wrong.values()
         together = preflight.combination(request.without(wrong).plan())
         findings.problems += together.problems

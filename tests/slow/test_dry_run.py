@@ -17,7 +17,7 @@ from real_openrlhf.cli import main
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import OPENRLHF_DEFAULTS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import preflight
+from real_openrlhf.training.checks import openrlhf_parser, preflight
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,9 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     from real_openrlhf.recipes.plan import compose
 
     plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
-    args = parse_args([*plan.argv(), "--reward.remote_url", "reward.py"])
+    words = [*plan.argv(), "--reward.remote_url", "reward.py"]
+    args = parse_args(words)
+    assert openrlhf_parser.load().parse_args(words) == args
     assert args.critic.model_name_or_path is None
     assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
     assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
@@ -167,8 +169,18 @@ def test_asynchronous_engines_cannot_sleep(capsys):
     )
 
 
+def test_a_dry_run_does_not_import_the_stack():
+    """It would take ten seconds, and on a login node fail."""
+    program = (
+        "import sys; from real_openrlhf.cli import main; code = main('train --recipe qwen7b --dry-run'.split());"
+        "print(code, {'deepspeed', 'openrlhf', 'ray', 'transformers', 'vllm'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
+
+
 def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
-    parser = preflight.openrlhf_parser()
+    parser = openrlhf_parser.load().build_parser()
     for flag, words in OPENRLHF_DEFAULTS.items():
         assert str(parser.get_default(flag.removeprefix("--"))) == words, flag
 

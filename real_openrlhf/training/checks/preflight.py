@@ -24,6 +24,7 @@ from real_openrlhf.parsing import whole
 from real_openrlhf.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import DERIVED
+from real_openrlhf.training.checks import openrlhf_parser
 from real_openrlhf.training.checks.flag_ranges import out_of_range
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -61,22 +62,9 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
     return {flag: tuple(values) for flag, values in flags.items()}, removed
 
 
-def openrlhf_parser() -> argparse.ArgumentParser:
-    """The parser of the installed OpenRLHF, which the patches make importable."""
-    noise = io.StringIO()  # what a dozen libraries have to say when they are imported
-    try:
-        with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
-            from openrlhf.cli import train_ppo_ray
-    except ImportError as error:
-        raise UserError(f"OpenRLHF cannot be imported here ({error}). Run examples/scripts/setup_env.sh.") from error
-
-    if not hasattr(train_ppo_ray, "build_parser"):
-        raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
-    return train_ppo_ray.build_parser()
-
-
-def flag_problems(plan: Plan, removed: list[str], parser: argparse.ArgumentParser, ours: list[str]) -> dict[str, str]:
+def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
     """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
+    parser = openrlhf_parser.load().build_parser()
     actions = parser._option_string_actions
     problems = {}
     for flag in [*plan.flags, *removed]:
@@ -116,14 +104,12 @@ def _takes(action: argparse.Action) -> str:
 
 def combination(plan: Plan) -> Findings:
     """Objections of REAL's and OpenRLHF's checks to the flags together, else a note; OpenRLHF stops at its first."""
-    from openrlhf.cli import train_ppo_ray
-
     from real_openrlhf.hooks.skipping import said
 
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            args = train_ppo_ray.parse_args(plan.argv())
+            args = openrlhf_parser.load().parse_args(plan.argv())
     except SystemExit:
         return Findings([output.getvalue().strip().splitlines()[-1].partition("error: ")[2]])
     except UserError as error:
