@@ -7,6 +7,7 @@ import importlib.util
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from real_openrlhf.errors import UserError
 
@@ -23,7 +24,7 @@ def load() -> SimpleNamespace:
         raise UserError("OpenRLHF is not installed here. Run examples/scripts/setup_env.sh.")
     package = Path(found.submodule_search_locations[0])
 
-    def import_alone(name: str, *context):
+    def import_alone(name: str, *context: Any) -> Any:
         """A module of OpenRLHF by its file: its package would import the rest."""
         if not name.startswith("openrlhf."):
             return builtins.__import__(name, *context)
