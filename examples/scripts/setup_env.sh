@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The environment for training, made once and then left alone: bash examples/scripts/setup_env.sh cpu|gpu|any
 #   any                   what is there, whatever it was made for; where nothing is: gpu or cpu, as the machine is
-#   REAL_VENV             where (default: .venv in the repository)
+#   REAL_VENV             where (default: .venv in the repository, or .venv-cpu or .venv-gpu where .venv is of the other
+#                         kind; `bash examples/scripts/setup_env.sh where cpu|gpu|any` prints it and does nothing else)
 #   REAL_PYTHON           which Python 3.11 or 3.12 (default: the first of these on PATH)
 #   REAL_TORCH_INDEX      for cpu: an index that has PyTorch's builds for CPU, which are smaller
 #   REAL_GPU_ELSEWHERE=1  for gpu: this machine has no GPU, but those that will train have (a login node)
@@ -13,12 +14,22 @@ unset UV_SYSTEM_PYTHON UV_TARGET UV_PREFIX UV_NO_CACHE
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=hardlink
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[ "${1:-}" != where ] || { ONLY_WHERE=1 && shift; }
 MODE=${1:-}
 case $MODE in
     cpu | gpu | any) ;;
     *) echo "usage: bash examples/scripts/setup_env.sh cpu|gpu|any" >&2; exit 2 ;;
 esac
-VENV=$(realpath -m "${REAL_VENV:-$ROOT/.venv}")
+kind_of() { sed -n '2s/ .*//p' "$1/.real_env" 2>/dev/null || true; }
+
+default_venv() { # an environment for GPUs and one for CPU lie side by side: neither takes the other's place
+    local there
+    there=$(kind_of "$ROOT/.venv")
+    [ "$MODE" = any ] || [ "${there:-$MODE}" = "$MODE" ] && echo "$ROOT/.venv" || echo "$ROOT/.venv-$MODE"
+}
+
+VENV=$(realpath -m "${REAL_VENV:-$(default_venv)}")
+[ -z "${ONLY_WHERE:-}" ] || { echo "$VENV" && exit; }
 PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
 # Three lines: complete or not, what the environment was made for, and a hash of what it was made from.
@@ -34,7 +45,7 @@ die() { # what is wrong, what to do
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
 
 decide_mode() { # for `any`
-    MODE=$(sed -n '2s/ .*//p' "$STATE" 2>/dev/null) || true
+    MODE=$(kind_of "$VENV")
     if [ -n "$MODE" ]; then
         REAL_GPU_ELSEWHERE=1 # it was decided when the environment was made
     elif has_gpu; then

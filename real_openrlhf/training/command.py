@@ -263,6 +263,8 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         config = model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
+        if place.on_cpu and (wrong := model_check.heads_problem(config)):
+            findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if dry_run:

@@ -2,10 +2,34 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 from small_runs import SMALL
+
+# Where this file is read, the process says what devices it has. Ray hands out logical GPUs, this machine may have real ones.
+ASKED = """
+
+def asked():
+    import json, os
+    import torch
+    from deepspeed.accelerator import get_accelerator
+    from vllm.platforms import current_platform
+
+    variables = {{name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR")}}
+    title = open("/proc/self/cmdline").read().split("\\0")[0].partition("::")[2].partition(".")[0] or "driver"
+    devices = [torch.cuda.device_count(), get_accelerator().device_name(), current_platform.device_type]
+    with open({place!r}, "a") as file:
+        file.write(json.dumps([os.getpid(), title, devices, variables]) + "\\n")
+
+asked()
+
+def labels(rollouts):
+    return [int(rollout.reward > 0.5) for rollout in rollouts]
+"""
+REWARD = "def reward_func(queries, prompts, labels):\n    return verdicts(queries, prompts, labels)\n"
+REWARD += "from real_openrlhf.rewards.math_reward import reward_func as verdicts\n"
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
@@ -14,9 +38,11 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
-    mine = tmp_path / "mine.py"
-    mine.write_text(EXAMPLE.read_text())
+    mine, reward, answers = (tmp_path / name for name in ("mine.py", "reward.py", "asked.jsonl"))
+    mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers)))
+    reward.write_text(REWARD + ASKED.format(place=str(answers)))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, *NO_EVALUATION)
+    words += ("--algo.real.labels", f"{mine}:labels", "--reward.remote_url", str(reward))
     run = train("hinge", *words, "--max-steps", "2")
     assert f"REAL: {mine}:hinge, tau {MARGIN}" in run.log
     for line in run.lines("train"):
@@ -26,11 +52,18 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
         assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["real/mixed_groups"], rel=0.1)
     assert len(run.lines("train")) == 2
 
+    seen = [json.loads(line) for line in answers.read_text().splitlines()]
+    seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
+    assert {"driver", "PPOTrainer", "PolicyModelActor", "RolloutRayActor"} <= {title for title, *_ in seen}
+    for title, devices, variables in seen:
+        assert devices == [0, "cpu", "cpu"] and variables["DS_ACCELERATOR"] == "cpu", title
+        assert {*variables["CUDA_VISIBLE_DEVICES"].split(",")} <= {"-1", ""}, title
+
     record = json.loads((run.folder / "run.json").read_text())
-    assert record["objective"] == {str(mine): hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()}
+    assert record["objective"] == {str(mine): hashlib.sha256(mine.read_bytes()).hexdigest()}
     assert record["flags"]["--algo.real.objective"] == f"{mine}:hinge" and "--algo.real.tau" not in record["flags"]
 
-    mine.write_text(EXAMPLE.read_text().replace("settings.tau", "2 * settings.tau"))
+    mine.write_text(mine.read_text().replace("settings.tau", "2 * settings.tau"))
     refused = train("hinge", *words, "--max-steps", "4", "--resume", code=2)
     assert "began with another objective, rule for labels or agent of your own" in refused.output
 

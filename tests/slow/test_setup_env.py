@@ -332,6 +332,18 @@ def test_any_is_as_the_machine_is(world, tmp_path, gpus, mode):
     assert ("nvidia-smi finds no GPU" in lines[0]) == (mode == "cpu")
 
 
+@pytest.mark.parametrize("there, cpu, gpu", [(None, "", ""), ("cpu", "", "-gpu"), ("gpu", "-cpu", "")])
+def test_an_environment_for_gpus_and_one_for_cpu_lie_side_by_side(world, there, cpu, gpu):
+    venv = world.repository / ".venv"
+    if there:
+        venv.mkdir()
+        (venv / ".real_env").write_text(f"complete\n{there} 3.11 {venv} {world.repository}\n")
+    for kind, ending in {"cpu": cpu, "gpu": gpu, "any": ""}.items():
+        assert world.setup(venv, f"where {kind}", REAL_VENV="").stdout == f"{venv}{ending}\n"
+        assert world.setup("/mine", f"where {kind}").stdout == "/mine\n"
+    shutil.rmtree(venv, ignore_errors=True)
+
+
 def told(result: subprocess.CompletedProcess) -> list[str]:
     """What is missing, where it is more than one thing."""
     assert result.returncode == 1 and result.stdout == "", result.stdout
