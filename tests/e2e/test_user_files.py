@@ -54,7 +54,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
 
     seen = [json.loads(line) for line in answers.read_text().splitlines()]
     seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
-    assert {"driver", "PPOTrainer", "PolicyModelActor", "RolloutRayActor"} <= {title for title, *_ in seen}
+    assert {title for title, *_ in seen} >= {"driver", "PolicyModelActor", "RolloutRayActor"}
     for title, devices, variables in seen:
         assert devices == [0, "cpu", "cpu"] and variables["DS_ACCELERATOR"] == "cpu", title
         assert {*variables["CUDA_VISIBLE_DEVICES"].split(",")} <= {"-1", ""}, title
