@@ -13,7 +13,15 @@ from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.results import summarise, table
 from real_openrlhf.evaluation.store import SampleStore
-from real_openrlhf.evaluation.tasks import Task, context_length, digest, find_model, fingerprint, read_tasks, refuse_heads
+from real_openrlhf.evaluation.tasks import (
+    Task,
+    context_length,
+    digest,
+    find_model,
+    fingerprint,
+    read_tasks,
+    refuse_heads,
+)
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
 from real_openrlhf.report.table_forms import to_markdown

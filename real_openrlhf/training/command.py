@@ -26,7 +26,7 @@ from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import data_check, memory_estimate, model_check, preflight
-from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch import forked_workers, processes, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
@@ -320,6 +320,7 @@ def _show(request: Request, place: Place) -> None:
         print(f"  threads    {place.threads(plan)}\n")
         print(" ".join(place.command([*TRAINER])))
         print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
+        print("\n".join(processes.table(plan, place)) + "\n")
     if plan.changes:
         print("changed by you:")
         for flag, before, after in plan.changes:

@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 from small_runs import SMALL
 
+from real_openrlhf.hooks import engine_process
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training import command
+from real_openrlhf.training.launch import processes
+from real_openrlhf.training.launch.place import Place
+
 # Where this file is read, the process says what devices it has. Ray hands out logical GPUs, this machine may have real ones.
 ASKED = """
 
@@ -17,7 +23,7 @@ def asked():
     from deepspeed.accelerator import get_accelerator
     from vllm.platforms import current_platform
 
-    variables = {{name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR")}}
+    variables = {{name: os.environ.get(name) for name in {names}}}
     title = open("/proc/self/cmdline").read().split("\\0")[0].partition("::")[2].partition(".")[0] or "driver"
     devices = [torch.cuda.device_count(), get_accelerator().device_name(), current_platform.device_type]
     with open({place!r}, "a") as file:
@@ -39,8 +45,12 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
     mine, reward, answers = (tmp_path / name for name in ("mine.py", "reward.py", "asked.jsonl"))
-    mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers)))
-    reward.write_text(REWARD + ASKED.format(place=str(answers)))
+    plan = command.request_of(["--recipe", "cpu"]).plan()  # of which the session's environment was made
+    place = Place.of(RECIPES["cpu"], None)
+    said = processes.variables(plan, place)
+    asked = ASKED.format(place=str(answers), names=[*said])
+    mine.write_text(EXAMPLE.read_text() + asked)
+    reward.write_text(REWARD + asked)
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, *NO_EVALUATION)
     words += ("--algo.real.labels", f"{mine}:labels", "--reward.remote_url", str(reward))
     run = train("hinge", *words, "--max-steps", "2")
@@ -55,9 +65,13 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     seen = [json.loads(line) for line in answers.read_text().splitlines()]
     seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
     assert {title for title, *_ in seen} >= {"driver", "PolicyModelActor", "RolloutRayActor"}
+    told = {process.name: process for process in processes.of(plan, place)}
     for title, devices, variables in seen:
-        assert devices == [0, "cpu", "cpu"] and variables["DS_ACCELERATOR"] == "cpu", title
-        assert {*variables["CUDA_VISIBLE_DEVICES"].split(",")} <= {"-1", ""}, title
+        assert told[title].count == 1 and devices == [0, "cpu", "cpu"], title
+        assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
+        for name in variables:
+            if name not in engine_process.ENVIRONMENT or title == "RolloutRayActor":
+                assert variables[name] == said[name], f"{title}: {name}"
 
     record = json.loads((run.folder / "run.json").read_text())
     assert record["objective"] == {str(mine): hashlib.sha256(mine.read_bytes()).hexdigest()}

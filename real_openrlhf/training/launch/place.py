@@ -123,12 +123,12 @@ class Place:
             environment = {**LOOPBACK, **environment}
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
             # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
-            resources = {"CPU": plan.gpus + SPARE_CPUS}
+            cores = {"CPU": plan.gpus + SPARE_CPUS}
             if self.on_cpu:
                 environment.setdefault(forked_workers.WANTED, "1")
-                environment |= NO_GPU
-                resources["GPU"] = plan.gpus
-            environment["RAY_OVERRIDE_RESOURCES"] = json.dumps(resources)
+                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
+            else:  # Ray counts the GPUs
+                environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
 
     def problems(self, plan: Plan) -> list[str]:
