@@ -30,7 +30,7 @@ from real_openrlhf.runs.provenance import code, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help="a folder with a Hugging Face model, or its name on the hub")
+    parser.add_argument("--model", help="a folder with a Hugging Face model, its name on the hub, or a GGUF file")
     parser.add_argument(
         "--benchmarks",
         default="all",

@@ -1,4 +1,4 @@
-"""examples/real_in_ten_minutes.ipynb runs from a clean process with torch and matplotlib alone, and prints what it stores."""
+"""examples/real_in_ten_minutes.ipynb runs with torch and matplotlib alone, and prints what it stores."""
 
 import subprocess
 import sys
