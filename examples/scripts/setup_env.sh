@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # The environment for training, made once and then left alone: bash examples/scripts/setup_env.sh cpu|gpu|any
 #   any                   what is there, whatever it was made for; where nothing is: gpu or cpu, as the machine is
+#   REAL_LOCK=newest      newer vLLM, transformers, DeepSpeed and Ray than OpenRLHF asks for (docs/versions.md); `pinned`:
+#                         those that it asks for. Unset: what the environment was made of, and `pinned` for a new one
 #   REAL_VENV             where (default: .venv in the repository)
 #   REAL_PYTHON           which Python 3.11 or 3.12 (default: the first of these on PATH)
 #   REAL_TORCH_INDEX      for cpu: an index that has PyTorch's builds for CPU, which are smaller
@@ -18,6 +20,10 @@ case $MODE in
     cpu | gpu | any) ;;
     *) echo "usage: bash examples/scripts/setup_env.sh cpu|gpu|any" >&2; exit 2 ;;
 esac
+case ${REAL_LOCK:-} in
+    '' | newest | pinned) ;;
+    *) echo "setup_env: error: REAL_LOCK is $REAL_LOCK. Set it to newest or pinned." >&2; exit 2 ;;
+esac
 VENV=$(realpath -m "${REAL_VENV:-$ROOT/.venv}")
 PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
@@ -33,8 +39,11 @@ die() { # what is wrong, what to do
 
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
 
+recorded() { sed -n '2s/ .*//p' "$STATE" 2>/dev/null || true; } # cpu, gpu, cpu-newest or gpu-newest
+
 decide_mode() { # for `any`
-    MODE=$(sed -n '2s/ .*//p' "$STATE" 2>/dev/null) || true
+    MODE=$(recorded)
+    MODE=${MODE%-newest}
     if [ -n "$MODE" ]; then
         REAL_GPU_ELSEWHERE=1 # it was decided when the environment was made
     elif has_gpu; then
@@ -45,13 +54,22 @@ decide_mode() { # for `any`
     fi
 }
 
+# An environment keeps its lock where REAL_LOCK does not say otherwise, so that a later plain call changes nothing.
+decide_lock() {
+    case ${REAL_LOCK:-}:$(recorded) in
+        newest:* | ":$MODE-newest") LOCK=$MODE-newest ;;
+        *) LOCK=$MODE ;;
+    esac
+    REQUIREMENTS=$ROOT/requirements/$LOCK.txt
+}
+
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
 # A venv cannot be moved, so the places count; a Python that nobody asked for is the one that is there.
-purpose() { echo "$MODE $(version_of "${REAL_PYTHON:-$PYTHON}") $VENV $ROOT"; }
+purpose() { echo "$LOCK $(version_of "${REAL_PYTHON:-$PYTHON}") $VENV $ROOT"; }
 
 ingredients() {
-    (cd "$ROOT" && cat "requirements/$MODE.txt" setup.py real_openrlhf/__init__.py patches/openrlhf-*/*) | sha256sum
+    (cd "$ROOT" && cat "requirements/$LOCK.txt" setup.py real_openrlhf/__init__.py patches/openrlhf-*/*) | sha256sum
 }
 
 state_if_right() { echo complete && purpose && ingredients; }
@@ -205,13 +223,13 @@ install_cpu() {
             "that has"
         uv --override "$REQUIREMENTS" "$torch" || explain "installing $torch"
     fi
-    step "installing the other packages of requirements/cpu.txt"
+    step "installing the other packages of requirements/$LOCK.txt"
     uv --no-deps -r "$REQUIREMENTS" || explain "installing the packages"
 }
 
 install_gpu() {
     local reason
-    step "installing the packages of requirements/gpu.txt: $(sed -n 's/^# Download: //p' "$REQUIREMENTS") to download"
+    step "installing the packages of requirements/$LOCK.txt: $(sed -n 's/^# Download: //p' "$REQUIREMENTS") to download"
     # DeepSpeed alone has no wheel; it is plain Python
     uv --no-deps --require-hashes --only-binary :all: --no-binary deepspeed -r "$REQUIREMENTS" ||
         explain "installing the packages"
@@ -220,7 +238,7 @@ install_gpu() {
 }
 
 [ "$MODE" != any ] || decide_mode
-REQUIREMENTS=$ROOT/requirements/$MODE.txt
+decide_lock
 [ "$MODE" = cpu ] && ROOM_GB=6 || ROOM_GB=20 # for gpu an estimate
 finish_if_right
 
@@ -229,6 +247,7 @@ exec 9<"$VENV"
 if ! flock -n 9; then
     say "another setup_env.sh works on $VENV: waiting for it"
     flock 9
+    decide_lock
     finish_if_right
 fi
 [ -f "$STATE" ] || [ -z "$(ls -A "$VENV")" ] ||
@@ -237,10 +256,10 @@ if supported "$(version_of "$PYTHON")" && [ "$(sed -n 2p "$STATE" 2>/dev/null)" 
     : >"$LOG"
     step "completing $VENV"
 else
-    echo incomplete >"$STATE"
+    printf '%s\n' incomplete "$LOCK" >"$STATE"
     find "$VENV" -mindepth 1 -maxdepth 1 ! -name "${STATE##*/}" -exec rm -rf {} +
     : >"$LOG"
-    step "making $VENV ($MODE, $("$python" --version))"
+    step "making $VENV ($LOCK, $("$python" --version))"
     "$python" -m venv --without-pip "$VENV" >>"$LOG" 2>&1 ||
         die "$python -m venv failed." "Name another Python: REAL_PYTHON=/path/to/python3.11."
 fi
