@@ -57,7 +57,7 @@ def locked() -> dict[str, str]:
     with contextlib.suppress(OSError, IndexError):
         lock = (Path(sys.prefix) / ".real_env").read_text().splitlines()[1].split()[0]
         text = (Path(__file__).parents[1] / f"requirements/{lock}.txt").read_text()
-        return {name.removesuffix("-cpu"): version for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)}
+        return dict(re.findall(r"^([\w.-]+?)(?:-cpu)?==([^\s;]+)", text, re.M))
     return {}
 
 

@@ -459,10 +459,10 @@ def test_gpu(world, tmp_path):
 @pytest.mark.parametrize("lock", ["gpu", "gpu-newest"])
 def test_the_lock_for_gpus_is_whole(lock):
     """Of all that gpu.in asks for, with hashes, without what would be compiled, and of the lock for CPU's versions."""
-    text = (REPOSITORY / f"requirements/{lock}.txt").read_text()
+    text, wanted = ((REPOSITORY / f"requirements/{lock}.{kind}").read_text() for kind in ("txt", "in"))
     pins = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.M))
     assert len(pins) == len(re.findall(r"^\w", text, re.M)) > 200
-    asked = re.findall(r"^([\w-]+)(?:\[\w+\])?(?:==(\S+))?$", (REPOSITORY / f"requirements/{lock}.in").read_text(), re.M)
+    asked = re.findall(r"^([\w-]+)(?:\[\w+\])?(?:==(\S+))?$", wanted, re.M)
     assert len(asked) > 10 and all(pins[name] == (version or pins[name]) for name, version in asked)
     assert "flash-attn" not in pins and pins["openrlhf"] == OPENRLHF_VERSION
     assert float(re.search(r"^# Download: ([\d.]+) GB$", text, re.M)[1]) > 1

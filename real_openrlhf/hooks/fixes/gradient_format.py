@@ -9,8 +9,8 @@ from real_openrlhf.hooks.nonfinite_guard import wrap
 
 
 def accumulate_as_flagged(engine: Any) -> None:
-    """DeepSpeed before 0.19.8 adds up in the weights' format under ZeRO-2, and converts the sum: 1.5 % off after 128 in
-    bf16. From 0.19.8 on it adds up in buffers of its own, in the right format.
+    """DeepSpeed before 0.19.8 adds up in the weights' format under ZeRO-2, and converts the sum: 1.5 % off after 128
+    in bf16. Later ones add up in buffers of their own, in the right format.
 
     ZeRO-3 does as it is told; with Adam on the host ZeRO-2 has another way, which is left as it is.
     """
