@@ -122,6 +122,10 @@ def check_devices() -> Iterator[Check]:
         timeout=120,
     )
     cuda, built_for = answer["cuda"], answer["built for"]
+    if nvidia.environment_for_cpu() and nvidia.gpu_count():
+        found = f"{nvidia.gpu_count()} GPUs, which this environment for CPU leaves alone; for them run {SET_UP} gpu"
+        yield Check("devices", OK, found)
+        return  # a run on CPU chooses DeepSpeed's device itself
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
         yield _compiler()

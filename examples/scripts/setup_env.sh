@@ -3,7 +3,9 @@
 #   any                   what is there, whatever it was made for; where nothing is: gpu or cpu, as the machine is
 #   REAL_LOCK=newest      newer vLLM, transformers, DeepSpeed and Ray than OpenRLHF asks for (docs/versions.md); `pinned`:
 #                         those that it asks for. Unset: what the environment was made of, and `pinned` for a new one
-#   REAL_VENV             where (default: .venv in the repository)
+#   REAL_VENV             where (default: .venv in the repository, or .venv-cpu, .venv-gpu, .venv-cpu-newest or
+#                         .venv-gpu-newest where .venv is of another kind;
+#                         `bash examples/scripts/setup_env.sh where cpu|gpu|any` prints it and does nothing else)
 #   REAL_PYTHON           which Python 3.11 or 3.12 (default: the first of these on PATH)
 #   REAL_TORCH_INDEX      for cpu: an index that has PyTorch's builds for CPU, which are smaller
 #   REAL_GPU_ELSEWHERE=1  for gpu: this machine has no GPU, but those that will train have (a login node)
@@ -15,6 +17,7 @@ unset UV_SYSTEM_PYTHON UV_TARGET UV_PREFIX UV_NO_CACHE
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=hardlink
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[ "${1:-}" != where ] || { ONLY_WHERE=1 && shift; }
 MODE=${1:-}
 case $MODE in
     cpu | gpu | any) ;;
@@ -24,7 +27,18 @@ case ${REAL_LOCK:-} in
     '' | newest | pinned) ;;
     *) echo "setup_env: error: REAL_LOCK is $REAL_LOCK. Set it to newest or pinned." >&2; exit 2 ;;
 esac
-VENV=$(realpath -m "${REAL_VENV:-$ROOT/.venv}")
+kind_of() { sed -n '2s/ .*//p' "$1/.real_env" 2>/dev/null || true; } # cpu, gpu, cpu-newest or gpu-newest
+
+default_venv() { # environments of all kinds lie side by side: none takes another's place
+    local there lock=$MODE
+    there=$(kind_of "$ROOT/.venv")
+    [ "${REAL_LOCK:-}" != newest ] || lock=$MODE-newest
+    [ -n "${REAL_LOCK:-}" ] || there=${there%-newest}
+    [ "$MODE" = any ] || [ "${there:-$lock}" = "$lock" ] && echo "$ROOT/.venv" || echo "$ROOT/.venv-$lock"
+}
+
+VENV=$(realpath -m "${REAL_VENV:-$(default_venv)}")
+[ -z "${ONLY_WHERE:-}" ] || { echo "$VENV" && exit; }
 PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
 # Three lines: complete or not, what the environment was made for, and a hash of what it was made from.
@@ -39,13 +53,11 @@ die() { # what is wrong, what to do
 
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
 
-recorded() { sed -n '2s/ .*//p' "$STATE" 2>/dev/null || true; } # cpu, gpu, cpu-newest or gpu-newest
-
 decide_mode() { # for `any`
-    MODE=$(recorded)
+    MODE=$(kind_of "$VENV")
     MODE=${MODE%-newest}
     if [ -n "$MODE" ]; then
-        REAL_GPU_ELSEWHERE=1 # it was decided when the environment was made
+        REAL_GPU_ELSEWHERE=1 REAL_LOCK= # both were decided when the environment was made
     elif has_gpu; then
         MODE=gpu
     else
@@ -56,7 +68,7 @@ decide_mode() { # for `any`
 
 # An environment keeps its lock where REAL_LOCK does not say otherwise, so that a later plain call changes nothing.
 decide_lock() {
-    case ${REAL_LOCK:-}:$(recorded) in
+    case ${REAL_LOCK:-}:$(kind_of "$VENV") in
         newest:* | ":$MODE-newest") LOCK=$MODE-newest ;;
         *) LOCK=$MODE ;;
     esac

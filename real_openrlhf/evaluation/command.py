@@ -13,7 +13,15 @@ from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.results import summarise, table
 from real_openrlhf.evaluation.store import SampleStore
-from real_openrlhf.evaluation.tasks import Task, context_length, digest, find_model, fingerprint, read_tasks
+from real_openrlhf.evaluation.tasks import (
+    Task,
+    context_length,
+    digest,
+    find_model,
+    fingerprint,
+    read_tasks,
+    refuse_heads,
+)
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
 from real_openrlhf.report.table_forms import to_markdown
@@ -85,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
     grader = find_grader(args.grader, args.think)
     model = find_model(args.model)
+    refuse_heads(model)
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]

@@ -12,6 +12,8 @@ from real_openrlhf.data.prompts import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import sha256
+from real_openrlhf.nvidia import environment_for_cpu
+from real_openrlhf.training.checks.model_check import heads_problem
 from real_openrlhf.training.tasks import smollm2
 
 if TYPE_CHECKING:
@@ -89,6 +91,13 @@ def find_model(name: str) -> Path:
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} is not a model: it has no config.json. Give a Hugging Face model folder")
     return folder
+
+
+def refuse_heads(model: Path) -> None:
+    """Those that the engine here cannot compute."""
+    wrong = heads_problem(json.loads((model / "config.json").read_text())) if environment_for_cpu() else None
+    if wrong:
+        raise UserError(f"model {model}: {wrong}")
 
 
 def fingerprint(model: Path) -> str:

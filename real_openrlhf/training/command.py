@@ -26,7 +26,7 @@ from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import data_check, memory_estimate, model_check, preflight
-from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch import forked_workers, processes, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
@@ -263,6 +263,8 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         config = model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
+        if place.on_cpu and (wrong := model_check.heads_problem(config)):
+            findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if dry_run:
@@ -318,6 +320,7 @@ def _show(request: Request, place: Place) -> None:
         print(f"  threads    {place.threads(plan)}\n")
         print(" ".join(place.command([*TRAINER])))
         print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
+        print("\n".join(processes.table(plan, place)) + "\n")
     if plan.changes:
         print("changed by you:")
         for flag, before, after in plan.changes:

@@ -155,28 +155,32 @@ H200 = ["H200", 139 * 2**30]
 
 
 @pytest.mark.parametrize(
-    "cuda, built_for, accelerator, gpus, levels",
+    "for_cpu, cuda, built_for, accelerator, gpus, levels",
     [
-        ([], None, "cpu", 0, ["ok", "ok"]),
-        ([], "13.0", "cpu", 0, ["ok", "ok"]),
-        ([H200] * 8, "13.0", "cuda", 8, ["ok", "ok", "ok"]),
-        ([], None, "cpu", 8, ["FAIL", "ok"]),
-        ([], "13.0", "cpu", 8, ["FAIL", "ok"]),
-        ([H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
+        (True, [], None, "cpu", 0, ["ok", "ok"]),
+        (True, [], "13.0", "cpu", 0, ["ok", "ok"]),
+        (True, [H200] * 8, "13.0", "cuda", 8, ["ok"]),  # an index without PyTorch for CPU, on a machine with GPUs
+        (False, [H200] * 8, "13.0", "cuda", 8, ["ok", "ok", "ok"]),
+        (False, [], None, "cpu", 8, ["FAIL", "ok"]),
+        (False, [], "13.0", "cpu", 8, ["FAIL", "ok"]),
+        (False, [H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
     ],
 )
-def test_devices(monkeypatch, cuda, built_for, accelerator, gpus, levels):
+def test_devices(monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, levels):
     # GPUs and drivers that this machine has not
     answer = {"torch": "2.13.0", "built for": built_for, "cuda": cuda, "accelerator": accelerator}
     monkeypatch.setattr(doctor, "probe", lambda program, timeout: answer)
     monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
     monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
+    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: for_cpu)
     found = list(doctor.check_devices())
     assert [check.level for check in found] == levels
     assert all(bool(check.todo) == (check.level != "ok") for check in found)
-    if cuda:
+    if for_cpu and gpus:
+        assert "leaves alone" in found[0].found and "setup_env.sh gpu" in found[0].found
+    elif cuda:
         assert found[0].found == f"{len(cuda)} x H200, 139 GB each"
-    if gpus and not cuda:
+    elif gpus:
         assert ("driver 550.54.15" in found[0].found) == bool(built_for)
 
 

@@ -347,6 +347,27 @@ def test_any_is_as_the_machine_is(world, tmp_path, gpus, mode):
     assert ("nvidia-smi finds no GPU" in lines[0]) == (mode == "cpu")
 
 
+@pytest.mark.parametrize(
+    "there, cpu, gpu, newest",
+    [
+        (None, "", "", ""),
+        ("cpu", "", "-gpu", "-cpu-newest"),
+        ("gpu", "-cpu", "", "-cpu-newest"),
+        ("cpu-newest", "", "-gpu", ""),
+    ],
+)
+def test_environments_for_gpus_for_cpu_and_of_newest_packages_lie_side_by_side(world, there, cpu, gpu, newest):
+    venv = world.repository / ".venv"
+    if there:
+        venv.mkdir()
+        (venv / ".real_env").write_text(f"complete\n{there} 3.11 {venv} {world.repository}\n")
+    for kind, ending in {"cpu": cpu, "gpu": gpu, "any": ""}.items():
+        assert world.setup(venv, f"where {kind}", REAL_VENV="").stdout == f"{venv}{ending}\n"
+        assert world.setup("/mine", f"where {kind}").stdout == "/mine\n"
+    assert world.setup(venv, "where cpu", REAL_VENV="", REAL_LOCK="newest").stdout == f"{venv}{newest}\n"
+    shutil.rmtree(venv, ignore_errors=True)
+
+
 def told(result: subprocess.CompletedProcess) -> list[str]:
     """What is missing, where it is more than one thing."""
     assert result.returncode == 1 and result.stdout == "", result.stdout

@@ -11,7 +11,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import clipped_share, over_steps, ratio_table, rollout_gradients
+from real_openrlhf.algorithm.metrics import norm_metrics, over_steps, ratio_table, rollout_gradients
 from real_openrlhf.algorithm.objective import rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores
@@ -88,6 +88,7 @@ class RealActorTrainer(ActorPPOTrainer):
         statuses = [self.optimizer_step(step, kl_ctl) for step in plan.steps]
         self.strategy.enter("handing over weights")
         merged = over_steps(statuses, [step.log_weight for step in plan.steps])
+        merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)
         if not any(step.log_weight for step in plan.steps):  # a mean over no token is no number
             merged = {name: value for name, value in merged.items() if name not in TERMS}
         return {**plan.metrics, **merged}
@@ -232,11 +233,9 @@ class RealActorTrainer(ActorPPOTrainer):
     def status(self, table: StepTable, meter: Meter) -> dict[str, float]:
         """The logged numbers of an optimizer step, the same on every rank."""
         meter.gather(self.dp_group)
-        norm = self.strategy.get_grad_norm(self.actor)
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
-            "actor_grad_norm": norm,
-            "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
+            "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
             **meter.token_means(table.step.trained_tokens),
             **table.metrics(meter.maxima["score_drift"]),
             **meter.metrics(self.mismatch, self.engine.global_steps),

@@ -221,6 +221,8 @@ def kernel_problems(plan: Plan) -> list[str]:
 
 def local_gpus() -> tuple[int, float | None]:
     """(GPUs here, the smallest one's memory in GB)."""
+    if nvidia.environment_for_cpu():
+        return 0, None
     import torch
 
     if not torch.cuda.device_count():
