@@ -27,7 +27,7 @@ case ${REAL_LOCK:-} in
     '' | newest | pinned) ;;
     *) echo "setup_env: error: REAL_LOCK is $REAL_LOCK. Set it to newest or pinned." >&2; exit 2 ;;
 esac
-kind_of() { sed -n '2s/ .*//p' "$1/.real_env" 2>/dev/null || true; } # cpu, gpu, cpu-newest or gpu-newest
+kind_of() { sed -n '2{s/ .*//;p}' "$1/.real_env" 2>/dev/null || true; } # cpu, gpu, cpu-newest or gpu-newest
 
 default_venv() { # environments of all kinds lie side by side: none takes another's place
     local there lock=$MODE
