@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.report.curves import CLIPPED, ENDS, Final, Metric, at_end, over_all_steps
+from real_openrlhf.report.curves import BY_VERDICT, CLIPPED, ENDS, Final, Metric, at_end, over_all_steps
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
@@ -26,13 +26,17 @@ def results(comparison: Comparison) -> Table:
     ends = [[at_end(setting, metric, sets) for metric in ENDS] for setting in comparison.settings]
     bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(ENDS)}
     clipped = [over_all_steps(setting, CLIPPED) for setting in comparison.settings]
+    beside = [(CLIPPED, clipped)] if any(clipped) else []
+    for metric in BY_VERDICT:
+        last = [end.estimate if end else None for end in (at_end(s, metric, sets) for s in comparison.settings)]
+        beside += [(metric, last)] if any(one and one.mean for one in last) else []
     rows = []
     for place, (setting, row) in enumerate(zip(comparison.settings, ends, strict=True)):
         steps = sorted({end.step for end in row if end is not None})
         numbers = [
             Cell(number=end.estimate if end else None, bold=bold[column] == place) for column, end in enumerate(row)
         ]
-        numbers += [Cell(number=clipped[place])] if any(clipped) else []
+        numbers += [Cell(number=column[place]) for _, column in beside]
         rows.append(Row([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)]))
     where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
@@ -42,8 +46,8 @@ def results(comparison: Comparison) -> Table:
         "mean over the last tenth of the steps.",
     ]
     titles = [metric.title for metric in ENDS]
-    if any(clipped):
-        titles.append(CLIPPED.title)
+    titles += [metric.title for metric, _ in beside]
+    if CLIPPED.title in titles:
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
     columns = ["Setting", *titles, "Step", "Runs"]
     return Table("results", "At the end of training", columns, [("", rows)], notes)

@@ -14,7 +14,7 @@ from real_openrlhf.training import command
 from real_openrlhf.training.launch import processes
 from real_openrlhf.training.launch.place import Place
 
-# Where this file is read, the process says what devices it has. Ray hands out logical GPUs, this machine may have real ones.
+# Each process that reads this says which devices it has.
 ASKED = """
 
 def asked():
