@@ -18,7 +18,6 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout
 from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.errors import UserError
 from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts, over_limit
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.refusals import ranks_of
@@ -129,7 +128,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
         vLLM's, those stand for the old ones.
         """
         if against_sampler(self.objective.score) and any(sample.rollout_log_probs is None for sample in samples):
-            raise UserError(
+            raise ValueError(
                 f"the score {self.objective.score} needs vLLM's log-probabilities, and the agent returned rollouts "
                 "without them. Return them as `rollout_log_probs`, or use a score against the old policy"
             )
