@@ -1,6 +1,6 @@
 """Each objective's loss of one prompt, straight from its formula: loops and exponentials, no care for overflow.
 
-Such a function gets the scores of positives and negatives, all valid (score, label, reward, lot), settings, and a zero.
+Such a function gets the scores of positives and negatives, all valid (score, label, reward, lot), settings, a zero.
 """
 
 import math
@@ -149,7 +149,7 @@ def naive_group_loss(
 
 
 def naive_losses(settings: ObjectiveSettings, rows: Iterable[int], groups, *columns) -> tuple[list[Tensor], int]:
-    """Each prompt's loss, and how many rollouts count, of these rows of the columns: scores, labels, values and lots."""
+    """Each prompt's loss, and how many rollouts count, of these rows of the columns: scores, labels, values, lots."""
     members: dict = {}
     for row in rows:
         members.setdefault(groups[row], []).append(row)
@@ -157,9 +157,7 @@ def naive_losses(settings: ObjectiveSettings, rows: Iterable[int], groups, *colu
     return [loss for loss, _ in found], sum(counted for _, counted in found)
 
 
-def naive_score(
-    kind: str, new: Tensor, old: Tensor, ref: Tensor | None = None, drawn: Tensor | None = None
-) -> Tensor:
+def naive_score(kind: str, new: Tensor, old: Tensor, ref: Tensor | None = None, drawn: Tensor | None = None) -> Tensor:
     """A rollout's score from the log-probabilities of its action tokens."""
     tokens = {
         "log_ratio_old": lambda: new - old,

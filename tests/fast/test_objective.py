@@ -79,7 +79,9 @@ def test_permuted_and_shrunk_weights_have_reals_sum_in_each_class_and_its_bound(
     known, mixed, level = (one.rollout_weights.view(4000, 8) for one in (of_real, mixed, level))
     for side in (slice(0, 3), slice(3, 7)):
         torch.testing.assert_close(mixed[:, side].sort(-1).values, known[:, side].sort(-1).values)
-        torch.testing.assert_close(level[:, side], known[:, side].mean(-1, keepdim=True).expand(-1, known[:, side].shape[1]))
+        torch.testing.assert_close(
+            level[:, side], known[:, side].mean(-1, keepdim=True).expand(-1, known[:, side].shape[1])
+        )
         # each of the class is as likely to get the largest weight: no link to its score
         largest = torch.bincount(mixed[:, side].abs().argmax(-1)) / 4000
         assert largest.tolist() == pytest.approx([1 / len(largest)] * len(largest), abs=0.03)

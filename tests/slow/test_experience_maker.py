@@ -325,7 +325,8 @@ def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term_or_a_l
     for sample in samples:
         sample.rollout_log_probs = -sample.action_mask.float()
     for rank in made.make_experience_batch(samples):
-        assert rank.plan.metrics["real/old_forward_share"] == share and not any(s.scores_known for s in rank.plan.steps)
+        assert rank.plan.metrics["real/old_forward_share"] == share
+        assert not any(step.scores_known for step in rank.plan.steps)
         assert [step.makes_old_log_probs for step in rank.plan.steps] == [share < 1, False]
         if not share:
             assert torch.equal(rank.action_log_probs, rank.rollout_log_probs)
