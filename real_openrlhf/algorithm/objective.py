@@ -153,7 +153,7 @@ def score_weights(
     `num_groups` is the denominator: the prompt groups of the whole optimizer step, with uniform, dropped and fully
     ignored ones. Left out, it is the number of groups in the table. Where the table is only a part of the step (whole
     groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's rollouts that count.
-    `values` are the rewards, `lengths` the action tokens and `lots` random numbers of each rollout, as in `make_groups`.
+    `values` are the rewards, `lengths` the action tokens and `lots` random numbers of each, as in `make_groups`.
     """
     table = make_groups(settings, labels, groups, values, lengths, lots)
     if settings.mean_over_rollouts:
