@@ -66,6 +66,7 @@ def real_policy_loss(
     uniform_groups: str = "drop",
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
+    rollout_log_probs: Tensor | None = None,
     own: Mapping[str, float | str] | None = None,
     over_ranks: bool = False,
 ) -> tuple[Tensor, dict[str, float]]:
@@ -74,7 +75,8 @@ def real_policy_loss(
     `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored);
     an objective of graded rewards takes any finite ones. A rollout without action tokens is ignored too.
     `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name, your own as
-    FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference.
+    FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference,
+    `rollout_log_probs` for scores against the sampler's log-probabilities.
     `own` are settings of the objective's own, such as {"eta": 0.5}; `bce_reduction` is a short name for one of them.
     With `over_ranks` a group may be spread over the ranks of torch.distributed, which all call: loss and metrics are
     those of all ranks, and gradients averaged over ranks are the loss's.
@@ -94,7 +96,8 @@ def real_policy_loss(
             raise ValueError(f"{name} has shape {tuple(column.shape)}, but there are {len(log_probs)} rollouts")
     labels = labels.masked_fill(~action_mask.bool().any(-1), IGNORED)
 
-    scores = rollout_scores(settings.score, log_probs, old_log_probs, ref_log_probs, action_mask)
+    anchors = (old_log_probs, ref_log_probs, action_mask, rollout_log_probs)
+    scores = rollout_scores(settings.score, log_probs, *anchors)
     columns, ranks, before = [scores.detach(), labels, values, action_mask.bool().sum(-1)], 1, 0
     if over_ranks:
         columns, ids, ranks, before = _of_all_ranks(columns, group_ids)
