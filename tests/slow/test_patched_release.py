@@ -60,7 +60,9 @@ def test_training_with_the_real_engine(found):
     """What is logged of losses and gradients, and the weights after four or more optimizer steps."""
     release, patched = found["release"]["training"], found["patched"]["training"]
     assert release.keys() <= patched.keys()
-    norms = {key for key in release if key.endswith("/actor_grad_norm")}  # the last update's; ours is the updates' mean
+    norms = {
+        key for key in release if key.endswith("/actor_grad_norm")
+    }  # the last update's; ours is the updates' mean
     assert [key for key in release.keys() - norms if bits(release[key]) != bits(patched[key])] == []
     assert all(release[key] <= patched[key.replace("actor_grad_norm", "update/grad_norm_max")] for key in norms)
     runs = {key.split("/")[0] for key in release}
