@@ -43,4 +43,6 @@ def check_run(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if not Path(*sys.argv[1:2], "metrics.jsonl").exists():
+        sys.exit("name the folder of a run: python benchmarks/expected.py RUN_DIR")
     check_run(Path(sys.argv[1]))

@@ -644,7 +644,7 @@ def load_with_late_gathers(model: str, fixed: bool) -> list[str]:
     """Load the model as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
     config = strategy_of(model).get_ds_train_config()
     if not fixed:
-        del config["zero_optimization"]["stage3_allgather_sequential"]
+        config["zero_optimization"].pop("stage3_allgather_sequential", None)
     expected = load_file(f"{model}/model.safetensors")
     with late_gathers():
         loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model

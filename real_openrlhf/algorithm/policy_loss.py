@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from real_openrlhf.algorithm.formulas import Objective
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, Objective
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import group_metrics
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
@@ -107,6 +107,34 @@ def real_policy_loss(
     surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
     metrics = group_metrics(all_scores, labels, groups, weighed, settings)
     return weighed.loss + (surrogate - surrogate.detach()), metrics
+
+
+def group_weights(
+    rewards: Tensor | Sequence[float],
+    group_ids: Tensor | Sequence[int | str],
+    *,
+    objective: str | Objective = "real",
+    tau: float | None = None,
+    uniform_groups: str = "drop",
+    own: Mapping[str, float | str] | None = None,
+) -> Tensor:
+    """(rollouts,) what a trainer that takes advantages needs: each rollout's weight while the policy is the old one.
+
+    Above 0 the answer is made likelier. The loss's gradient is minus the mean over groups of the sum of weight times
+    the gradient of the score. Exact for one update a batch; later updates would need the scores. Arguments as of
+    `real_policy_loss`, which is asked for its gradient at equal policies.
+    """
+    equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
+    settings = ObjectiveSettings(objective, tau, uniform_groups, own or {})
+    if settings.score not in KNOWN_AT_OLD:
+        raise ValueError(
+            f"{settings.name} scores by {settings.score}, which rewards and groups do not tell. Take an objective of "
+            f"{', '.join(KNOWN_AT_OLD)}, or real_policy_loss"
+        )
+    columns = (equal, equal.detach(), torch.ones_like(equal), rewards, group_ids)
+    loss, _ = real_policy_loss(*columns, objective=objective, tau=tau, uniform_groups=uniform_groups, own=own)
+    (slope,) = torch.autograd.grad(loss, equal)
+    return 0.0 - len({*_listed(group_ids)}) * slope[:, 0]
 
 
 def check_whole_groups(

@@ -24,12 +24,13 @@ from real_openrlhf.evaluation.tasks import (
 )
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
+from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help="a folder with a Hugging Face model, or its name on the hub")
+    parser.add_argument("--model", help="a folder with a Hugging Face model, its name on the hub, or a GGUF file")
     parser.add_argument(
         "--benchmarks",
         default="all",
@@ -117,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
         print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
+    if (model.parent / "run.json").exists():
+        write_card(model.parent)  # of a run's final weights
     return 0
 
 

@@ -14,7 +14,7 @@ from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import sha256
 from real_openrlhf.nvidia import environment_for_cpu
 from real_openrlhf.training.checks.model_check import heads_problem
-from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks import gguf_model, smollm2
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -77,6 +77,8 @@ def digest(tasks: Iterable[Task]) -> str:
 
 def find_model(name: str) -> Path:
     """Its folder, made or downloaded if it is a model by name or on the hub."""
+    if gguf_model.is_one(name):
+        return gguf_model.prepare(Path(name).expanduser())
     folder = smollm2.prepare() if name == smollm2.NAME else Path(name)
     if not folder.exists():
         from huggingface_hub import snapshot_download

@@ -32,6 +32,11 @@ LENGTH = Metric(
     "response_length", "Response length (tokens)", "train", ("rollout/response_length_mean", "response_length")
 )
 CLIPPED = Metric("clipped", "Clipped updates", "train", ("update/clipped_share",))
+BY_VERDICT = tuple(
+    Metric(f"{what}_{side}", f"{title}, {side} answers", "train", (f"rollout/{what}_{side}",))
+    for what, title in (("response_length", "Length"), ("truncated", "Cut"))
+    for side in ("right", "wrong")
+)
 ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # where a run ended
 DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
 

@@ -253,8 +253,8 @@ def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
         return None
     rows = [(block, [_row(setting, gap, count) for setting, gap in known.items()]) for block, known in gaps.items()]
     notes = [
-        f"Validation pass@1 (at the end if nothing else is said) less that of {first.label}, mean over shared seeds; ± is the standard error of "
-        "the paired difference.",
+        f"Validation pass@1 (at the end if nothing else is said) less that of {first.label}, mean over shared seeds; "
+        "± is the standard error of the paired difference.",
         f"Called a difference beyond the bound: Student's t for {LEVEL:.0%}, divided by the {count} rows of an "
         "endpoint, so that a table of methods that are alike names one by chance in one of twenty.",
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.curves import (
+    BY_VERDICT,
     CLIPPED,
     ENDS,
     VALIDATION,
@@ -43,6 +44,10 @@ def results(comparison: Comparison) -> Table:
     threshold = math.floor(20 * REACHED * highest) / 20
     bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(ENDS)}
     clipped = [over_all_steps(setting, CLIPPED) for setting in comparison.settings]
+    beside = [(CLIPPED, clipped)] if any(clipped) else []
+    for metric in BY_VERDICT:
+        last = [end.estimate if end else None for end in (at_end(s, metric, sets) for s in comparison.settings)]
+        beside += [(metric, last)] if any(one and one.mean for one in last) else []
     rows = []
     for place, (setting, row) in enumerate(zip(comparison.settings, ends, strict=True)):
         steps = sorted({end.step for end in row if end is not None})
@@ -52,7 +57,7 @@ def results(comparison: Comparison) -> Table:
         numbers[1:1] = _speed(setting, sets, threshold)
         spreads = [z for run in setting.counted if (z := spread_over_tau(run)) is not None]
         numbers.append(Cell(number=estimate(spreads) if spreads and setting.algo in REAL_FAMILY else None))
-        numbers += [Cell(number=clipped[place])] if any(clipped) else []
+        numbers += [Cell(number=column[place]) for _, column in beside]
         rows.append(Row([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)]))
     where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
@@ -73,8 +78,8 @@ def results(comparison: Comparison) -> Table:
             f"Warning: the clipped shares of two settings differ by {max(shares) - min(shares):.2f}, so "
             "`--actor.max_norm` gives them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
         )
-    if any(clipped):
-        titles.append(CLIPPED.title)
+    titles += [metric.title for metric, _ in beside]
+    if CLIPPED.title in titles:
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
     columns = ["Setting", *titles, "Step", "Runs"]
     return Table("results", "At the end of training", columns, [("", rows)], notes)

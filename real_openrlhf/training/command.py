@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print and check every flag, estimate memory, start nothing"
     )
-    parser.add_argument("--model", help="a folder, a hub id or smollm2 (default: the recipe's model)")
+    parser.add_argument("--model", help="a folder, a hub id, a GGUF file, or smollm2 (default: the recipe's model)")
     parser.add_argument(
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )
@@ -142,7 +142,7 @@ class Request:
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 
     def missing(self) -> list[run_inputs.Prepared]:
-        return run_inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
+        return run_inputs.missing(self.recipe, self.args.data_dir, self.plan().flags, self.args.model)
 
 
 def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:

@@ -14,7 +14,7 @@ from real_openrlhf.training import command
 from real_openrlhf.training.launch import processes
 from real_openrlhf.training.launch.place import Place
 
-# Where this file is read, the process says what devices it has. Ray hands out logical GPUs, this machine may have real ones.
+# Each process that reads this says which devices it has.
 ASKED = """
 
 def asked():
@@ -34,8 +34,6 @@ asked()
 def labels(rollouts):
     return [int(rollout.reward > 0.5) for rollout in rollouts]
 """
-REWARD = "def reward_func(queries, prompts, labels):\n    return verdicts(queries, prompts, labels)\n"
-REWARD += "from real_openrlhf.rewards.math_reward import reward_func as verdicts\n"
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
@@ -44,15 +42,13 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
-    mine, reward, answers = (tmp_path / name for name in ("mine.py", "reward.py", "asked.jsonl"))
+    mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
     plan = command.request_of(["--recipe", "cpu"]).plan()  # of which the session's environment was made
     place = Place.of(RECIPES["cpu"], None)
     said = processes.variables(plan, place)
-    asked = ASKED.format(place=str(answers), names=[*said])
-    mine.write_text(EXAMPLE.read_text() + asked)
-    reward.write_text(REWARD + asked)
+    mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, *NO_EVALUATION)
-    words += ("--algo.real.labels", f"{mine}:labels", "--reward.remote_url", str(reward))
+    words += ("--algo.real.labels", f"{mine}:labels")
     run = train("hinge", *words, "--max-steps", "2")
     assert f"REAL: {mine}:hinge, tau {MARGIN}" in run.log
     for line in run.lines("train"):
@@ -64,14 +60,13 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
 
     seen = [json.loads(line) for line in answers.read_text().splitlines()]
     seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
-    assert {title for title, *_ in seen} >= {"driver", "PolicyModelActor", "RolloutRayActor"}
+    assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_verifier_in_training.py
     told = {process.name: process for process in processes.of(plan, place)}
     for title, devices, variables in seen:
         assert told[title].count == 1 and devices == [0, "cpu", "cpu"], title
         assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
-        for name in variables:
-            if name not in engine_process.ENVIRONMENT or title == "RolloutRayActor":
-                assert variables[name] == said[name], f"{title}: {name}"
+        of_engines = engine_process.ENVIRONMENT
+        assert {name: variables[name] for name in variables if name not in of_engines}.items() <= said.items(), title
 
     record = json.loads((run.folder / "run.json").read_text())
     assert record["objective"] == {str(mine): hashlib.sha256(mine.read_bytes()).hexdigest()}

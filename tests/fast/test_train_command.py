@@ -12,8 +12,7 @@ import time
 import pytest
 from small_runs import plan
 
-from real_openrlhf import cli, signs_of_life
-from real_openrlhf import nvidia
+from real_openrlhf import cli, nvidia, signs_of_life
 from real_openrlhf.errors import UserError
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight

@@ -40,7 +40,7 @@ CPU_ENVIRONMENT = {
 }
 
 
-# Whatever the user's own variables say: a recipe for CPU touches no GPU. Ray hands each process its part of the list, by
+# Whatever the user says: a recipe for CPU touches no GPU. Ray hands each process its part of the list, by
 # its logical GPUs, and for CUDA the list of devices ends at the first negative number.
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ",".join(["-1"] * 64), "DS_ACCELERATOR": "cpu"}
 
