@@ -39,6 +39,6 @@ def of(function: str, swapped: bool = False, **case) -> list[tuple]:
         if swapped:
             own = [torch.zeros(size) for size in (1, 2)][:: 1 if dist.get_rank() else -1]
             groups = [dist.new_group(backend="gloo") for _ in range(2)][:: 1 if dist.get_rank() else -1]
-            for work in [dist.all_reduce(*pair, async_op=True) for pair in zip(own, groups)]:
+            for work in [dist.all_reduce(one, group=group, async_op=True) for one, group in zip(own, groups, strict=True)]:
                 work.wait()
     return order.calls

@@ -50,7 +50,8 @@ STRICT = ("cat", "stack", "gather", "scatter", "index_select", "index_copy", "in
 class Rehearsal:
     """Where each storage is, and what was found."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_values: bool = True) -> None:
+        self.has_values = has_values  # otherwise what has fractions is made on torch's meta device
         self.places: dict[int, str] = {}
         self.kept: list = []  # a storage's address must not come again
         self.mixes: Counter[str] = Counter()
@@ -63,8 +64,9 @@ class Rehearsal:
     def put(self, tensor: Tensor, place: str) -> Tensor:
         with torch._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
-        self.places[storage._cdata] = place
-        self.kept.append(storage)
+            if not tensor.is_meta:
+                self.places[storage._cdata] = place
+                self.kept.append(storage)
         return tensor
 
     def move(self, module: torch.nn.Module) -> None:
@@ -94,12 +96,15 @@ class Watch(TorchDispatchMode):
             self.look(function.name(), tensors, args)
             places = {self.on.place(one) for one in tensors} or {EITHER}
             before = {one.untyped_storage()._cdata for one in tensors}
-        result = function(*args, **kwargs)
+        result = self.run(function, args, kwargs)
         with torch._C.DisableTorchFunction():
             for one in tensors_of(result):
                 if one.untyped_storage()._cdata not in before:
                     self.on.put(one, next(place for place in (GPU, HOST, EITHER) if place in places))
         return result
+
+    def run(self, function, args: tuple, kwargs: dict):
+        return function(*args, **kwargs)
 
     def look(self, name: str, tensors: list[Tensor], args: tuple) -> None:
         if name.startswith("aten::index") and args[1:] and isinstance(args[1], (list, tuple)):
@@ -141,8 +146,11 @@ class Pretend(TorchFunctionMode):
                 engine = torch.autograd.Variable._execution_engine
                 return engine.run_backward((args[0],), (one,), False, False, (), True, accumulate_grad=True)
         if function is torch.mm and "out_dtype" in kwargs:  # with sums in fp32: no kernel on CPU
-            assert args[0].dtype == args[1].dtype in (torch.bfloat16, torch.float16)
-            return function(*(one.to(kwargs["out_dtype"]) for one in args))
+            left, right = args
+            assert left.dtype == right.dtype in (torch.bfloat16, torch.float16)
+            if left.is_meta:
+                return left.new_empty(len(left), right.shape[1], dtype=kwargs["out_dtype"])
+            return left.to(kwargs["out_dtype"]) @ right.to(kwargs["out_dtype"])
         if function in READS and self.on.place(args[0]) == GPU:
             self.on.note(self.on.waits, function.__name__)
         if function in (Tensor.to, Tensor.cpu, Tensor.cuda):
@@ -151,6 +159,8 @@ class Pretend(TorchFunctionMode):
         if wanted is not None:
             kwargs["device"] = "cpu"
         result = function(*args, **kwargs)
+        if not self.on.has_values and "cuda" in str(wanted) and result.is_floating_point():
+            return result.to("meta")
         if wanted is not None or not tensors_of((args, kwargs)):
             for one in tensors_of(result):
                 if wanted is not None or self.on.place(one) == EITHER:
@@ -238,10 +248,10 @@ def machine(rehearsal: Rehearsal) -> Iterator[None]:
 
 
 @contextmanager
-def watched(rehearsal: Rehearsal) -> Iterator[None]:
+def watched(rehearsal: Rehearsal, watch: type[Watch] = Watch) -> Iterator[None]:
     """Where recomputation compares a tensor's device it asks now with the pretence, now without: not here."""
     checks = {"default": lambda one: (one.shape, one.dtype)}
-    with mock.patch.dict(checkpoint._allowed_determinism_checks_to_fns, checks), Watch(rehearsal), Pretend(rehearsal):
+    with mock.patch.dict(checkpoint._allowed_determinism_checks_to_fns, checks), watch(rehearsal), Pretend(rehearsal):
         yield
 
 
