@@ -100,7 +100,8 @@ def scored(model: str, rollouts, temperature: float, logit_free: bool, head_dtyp
 
     actor = Actor(model, attn_implementation="eager", param_dtype="bf16", temperature=temperature)
     settings = SimpleNamespace(logit_free=logit_free, head_dtype=head_dtype)
-    attach(actor, SimpleNamespace(args=SimpleNamespace(ds=settings), print=lambda line: None))
+    args = SimpleNamespace(ds=settings, actor=SimpleNamespace(entropy_coef=None))
+    attach(actor, SimpleNamespace(args=args, print=lambda line: None))
     gaps = []
     for prompt, response, expected in rollouts:
         sequence = torch.tensor([prompt + response])

@@ -5,6 +5,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ray import ppo_actor
 from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
@@ -17,13 +18,13 @@ class Worker(WorkerWrap):
     """An engine whose calls are made when their result is waited for, as vLLM's engine process gets them."""
 
     def __init__(self, sender, loaded: dict[str, torch.Tensor]) -> None:
-        self.device, self._model_update_with_ray = torch.device("cpu"), False
+        self.device, self._model_update_with_ray = torch.device(get_accelerator().current_device_name()), False
         self.model_config = SimpleNamespace(dtype=torch.bfloat16)
         model = SimpleNamespace(load_weights=lambda weights: self.load(weights))
         self.model_runner = SimpleNamespace(
             model=model, reload_weights=lambda weights_iterator: self.load(weights_iterator)
         )
-        self._model_update_group = SimpleNamespace(broadcast=lambda weight, src: weight.copy_(sender.sent))
+        self._model_update_group = SimpleNamespace(broadcast=lambda weight, **_: weight.copy_(sender.sent))
         self.loaded, self.calls = loaded, 0
 
     def load(self, weights) -> None:
@@ -71,4 +72,4 @@ def handed_over(bucket_bytes: int, ipc: bool, **case) -> dict:
 
 def first(weight: torch.Tensor, *_: int) -> torch.Tensor:
     """Stands for CUDA's opening of a handle, whose seventh argument is the device."""
-    return weight
+    return weight.to(get_accelerator().current_device_name())

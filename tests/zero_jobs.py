@@ -82,6 +82,7 @@ class Case:
     skip: bool = False  # leave out what has no gradient
     turns: bool = False  # an environment speaks between the tokens of the policy
     seed: int = 0
+    flags: tuple[str, ...] = ()  # more words of the command line
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def arguments(case: Case) -> SimpleNamespace:
     switches += ["--train.skip_weightless"] * case.skip
     switches += ["--train.enable_ema"] * case.ema + ["--ds.logit_free"] * case.logit_free
     switches += ["--ds.lora.target_modules", *case.lora_targets] if case.lora_targets else []
-    args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches])
+    args = parse_args([*(str(word) for flag in flags.items() for word in flag), *switches, *case.flags])
     args.ds.param_dtype = case.dtype
     if case.max_tokens:
         args.train.dynamic_batch_enable = True

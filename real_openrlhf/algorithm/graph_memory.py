@@ -3,7 +3,7 @@
 LOGIT_BYTES = 12  # per word: fp32 logits, their softmax and its gradient; an estimate between 9 and 18 measured ones
 HEAD_BYTES = 8  # per number of a hidden state, without logits: the last norm's input in fp32, and its two bf16 results
 # Logits that a logit-free head holds, over all tokens: 67 MB in fp32. A GPU writes the hidden states' gradient
-# once a block, so its blocks are larger: 0.3 GB.
+# once a block, so its blocks are larger.
 LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**24, 2**26
 GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 
@@ -11,8 +11,8 @@ GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 def graph_bytes_per_token(
     hidden: int, intermediate: int, layers: int, vocabulary: int, *, checkpointing: bool, logit_free: bool
 ) -> int:
-    """Kept of a forward, bf16: each layer's input with checkpointing, else 16 hidden and 4 MLP vectors each."""
-    layer = 2 * hidden if checkpointing else 2 * (16 * hidden + 4 * intermediate)
+    """Kept of a forward, bf16: each layer's input with checkpointing, else at most 12 hidden and 4 MLP vectors each."""
+    layer = 2 * hidden if checkpointing else 2 * (12 * hidden + 4 * intermediate)
     return layers * layer + (HEAD_BYTES * hidden if logit_free else LOGIT_BYTES * vocabulary)
 
 

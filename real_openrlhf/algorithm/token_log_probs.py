@@ -74,9 +74,10 @@ def factored_log_probs(
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}")
     vocabulary = len(factors[0][1])
-    if len(labels) and int(labels.max()) >= vocabulary:
-        raise ValueError(f"label {int(labels.max())} is outside a vocabulary of {vocabulary}")
-    asked = (labels >= 0).nonzero().squeeze(1)
+    found = labels.cpu()  # the one wait for a GPU
+    if len(labels) and int(found.max()) >= vocabulary:
+        raise ValueError(f"label {int(found.max())} is outside a vocabulary of {vocabulary}")
+    asked = (found >= 0).nonzero().squeeze(1).to(labels.device)
     if len(asked) < len(labels):
         factors = [(hidden.index_select(0, asked), weight) for hidden, weight in factors]
     if logits_at_once is None:
@@ -150,7 +151,7 @@ class _TokenLogProbs(torch.autograd.Function):
         # d/d logit_j = p_j * (slope * log p_j + level), and at the label `at_label` more
         at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad / ctx.head.temperature
         level, slope = -at_label / total, None
-        if entropy_grad is not None and entropy_grad.any():  # an entropy that is only logged costs nothing here
+        if entropy_grad is not None:
             slope = -entropy_grad / ctx.head.temperature / total
             level = level + slope * (entropy - total.log())
         for words, logits, columns, inside in ctx.head.blocks(labels, _pairs(flat)):

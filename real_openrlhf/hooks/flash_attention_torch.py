@@ -31,19 +31,22 @@ class Sequences(NamedTuple):
     places: Tensor | None = None  # of the packed tokens in a padded batch
 
     @classmethod
-    def from_lengths(cls, lengths: Tensor, places: Tensor | None = None) -> "Sequences":
+    def from_lengths(cls, lengths: Tensor, places: Tensor | None = None, device: Any = "cpu") -> "Sequences":
+        """What is given is on the host: copying it there was the one wait for the device."""
         lengths = lengths[lengths > 0]
-        return cls(F.pad(lengths.cumsum(0), (1, 0)).int(), int(lengths.max()), places)
+        bounds = F.pad(lengths.cumsum(0), (1, 0)).int()
+        return cls(bounds.to(device), int(lengths.max()), None if places is None else places.to(device))
 
     @classmethod
     def from_mask(cls, mask: Tensor) -> "Sequences":
-        return cls.from_lengths(mask.sum(-1), mask.flatten().nonzero().squeeze(1))
+        found = mask.cpu()
+        return cls.from_lengths(found.sum(-1), found.flatten().nonzero().squeeze(1), mask.device)
 
     @classmethod
     def from_positions(cls, positions: Tensor) -> "Sequences":
         """A sequence begins where positions do not go on, and in each row."""
-        begins = F.pad(positions.diff() != 1, (1, 0), value=True).flatten().nonzero().squeeze(1)
-        return cls.from_lengths(F.pad(begins, (0, 1), value=positions.numel()).diff())
+        begins = F.pad(positions.cpu().diff() != 1, (1, 0), value=True).flatten().nonzero().squeeze(1)
+        return cls.from_lengths(F.pad(begins, (0, 1), value=positions.numel()).diff(), None, positions.device)
 
 
 def register() -> None:

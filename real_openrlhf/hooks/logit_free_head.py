@@ -33,6 +33,7 @@ def attach(actor: Any, strategy) -> None:
     if settings.logit_free:
         actor.logit_free = LogitFreeHead(actor.model, actor.temperature, settings.head_dtype != "fp32", strategy.print)
         actor.logit_free.shares_prompts = settings.share_prompts
+        actor.logit_free.trains_entropy = bool(strategy.args.actor.entropy_coef)
 
 
 class LogitFreeHead:
@@ -42,6 +43,7 @@ class LogitFreeHead:
         self.head, self.temperature, self.rounded, self.say = model.get_output_embeddings(), temperature, rounded, say
         self.layer = getattr(self.head, "base_layer", self.head)  # the layer itself, where LoRA wraps it
         self.checked = self.shares_prompts = self.sharing_checked = False
+        self.trains_entropy = True
         refuse_unknown(model.config.get_text_config(), self.head, self.layer)
 
     def scoring(self, model: Callable, labels: Tensor, entropy: bool) -> Callable:
@@ -75,8 +77,11 @@ class LogitFreeHead:
             self.checked = True
 
         def table(hidden: Tensor) -> Tensor:
-            results = self.log_probs(hidden.flatten(0, -2), labels.flatten(), entropy)
-            return torch.stack([one.view(labels.shape) for one in results if one is not None], -1)
+            log_probs, entropies = self.log_probs(hidden.flatten(0, -2), labels.flatten(), entropy)
+            results = [log_probs]
+            if entropies is not None:  # without a gradient the backward pass does not work for it
+                results.append(entropies if self.trains_entropy else entropies.detach())
+            return torch.stack([one.view(labels.shape) for one in results], -1)
 
         with self.replaced(table):
             return forward()

@@ -64,7 +64,8 @@ def logit_free(model, inputs, labels, rounded=False):
 def head_of(model, shares=False, head_dtype="fp32") -> LogitFreeHead:
     actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
     ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype, share_prompts=shares)
-    attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lambda line: None))
+    args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
+    attach(actor, SimpleNamespace(args=args, print=lambda line: None))
     return actor.logit_free
 
 

@@ -20,7 +20,8 @@ def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str
     for actor, flag in ((plain, False), (logit_free, True)):
         actor.packing_samples = packing
         ds = SimpleNamespace(logit_free=flag, head_dtype=None, share_prompts=flag and sharing)
-        attach(actor, SimpleNamespace(args=SimpleNamespace(ds=ds), print=lines.append))
+        args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
+        attach(actor, SimpleNamespace(args=args, print=lines.append))
     assert plain.logit_free is None and logit_free.logit_free is not None
     return plain, logit_free, lines
 

@@ -14,6 +14,7 @@ from real_openrlhf.recipes.plan import Plan
 GB = 1e9
 RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation
 PROCESS_GB = 4.0  # of a policy's or an engine's process: libraries, CUDA's own tables, Ray's store
+BLOCK_BYTES = 14  # of a logit: bf16 and fp32, while the block before has its own in fp32, and their powers
 SUB_GROUP = 1_000_000_000  # parameters of a rank that DeepSpeed keeps in one buffer under ZeRO-3, at most
 TRAIN, ROLLOUT = "train", "rollout"
 
@@ -127,18 +128,20 @@ def states(shape: Shape, plan: Plan) -> dict[str, float]:
 def moments(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes on one GPU that come and go within a step; they never meet, so the largest one counts."""
     a, kv, h, i = shape.attention_width, shape.kv_width, shape.hidden, shape.intermediate
-    # bf16: both norms' and blocks' outputs and residuals, q k v before and after rotation, attention's output,
-    # gate, up, activation, product; fp32: both norms upcast their input and output
-    layer = 2 * (6 * h + 2 * (a + 2 * kv) + a + 4 * i) + 4 * 4 * h
+    # Kept of a layer. Both norms: the input in fp32, the output in bf16 with its weight and without. bf16: q and k
+    # rotated, v, attention's output; gate, up, activation, product.
+    layer = 2 * 8 * h + 2 * (2 * a + 2 * kv) + 2 * 4 * i
     if "flash" not in plan.text("--ds.attn_implementation"):
         layer += shape.heads * plan.number("--data.max_len") * 6  # scores in fp32 and bf16
-    kept = (2 * h if "--actor.gradient_checkpointing_enable" in plan.flags else layer) * shape.layers
+    again = "--actor.gradient_checkpointing_enable" in plan.flags
+    kept = (2 * h if again else layer) * shape.layers
+    working = (layer if again else 0) + 2 * h + 2 * 2 * i  # gradients of the output, and of two of the MLP's
     trains_head = 0 if plan.number("--ds.lora.rank") else 2 * shape.head
     head = "the head" if "--ds.logit_free" in plan.flags else "the logits"
     offloaded, gpus = "--ds.adam_offload" in plan.flags, math.prod(plan.layout)
     return {
         f"activations at their largest: {head}": (tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head),
-        "activations at their largest: one layer": tokens(plan, TRAIN) * (kept + layer),
+        "activations at their largest: one layer": tokens(plan, TRAIN) * (kept + working),
         "log-probabilities of rollouts": rollout_work(shape, plan),
         "gradients in fp32 during the update": 0 if offloaded else 4 * trained_parameters(shape, plan) / gpus,
     }
@@ -150,18 +153,19 @@ def head_work(shape: Shape, plan: Plan) -> float:
         # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
         tables = 2 + 4 + 4 + (8 if "--actor.entropy_coef" in plan.flags else 0)
         return tokens(plan, TRAIN) * shape.vocabulary * tables
-    # A token: what is kept, 8 bytes per hidden number; its gradient in fp32, a block's part of it, and in bf16.
-    # A block: logits and their powers in fp32, the bf16 copy of these for the tensor cores, and its rows of the
-    # weight's gradient in fp32. The weight itself is read as it is: fp32 sums need no fp32 copy of it on a GPU.
-    return tokens(plan, TRAIN) * (8 + 4 + 4 + 2) * shape.hidden + LOGITS_AT_ONCE_ON_GPU * (4 + 4 + 2 + 2)
+    # A token: what is kept, 8 bytes per hidden number, and its gradient in fp32. A block, as it is made: 14 bytes a
+    # logit (BLOCK_BYTES). Later 10, with the block's part of the hidden states' gradient in fp32.
+    made, later = BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU, 10 * LOGITS_AT_ONCE_ON_GPU + tokens(plan, TRAIN) * 4 * shape.hidden
+    return tokens(plan, TRAIN) * (8 + 4) * shape.hidden + max(made, later)
 
 
 def rollout_work(shape: Shape, plan: Plan) -> float:
-    """A forward without gradients: a layer's residual, norm, gate, up and product, or the head, whichever is more."""
+    """A forward without gradients: a layer with the embeddings, or the head, whichever is more."""
     count = tokens(plan, ROLLOUT)
-    layer = count * 2 * (2 * shape.hidden + 3 * shape.intermediate)
+    # two residuals, norm; gate, up, product; what adapters add to one of them
+    layer = count * 2 * (4 * shape.hidden + (4 if plan.number("--ds.lora.rank") else 3) * shape.intermediate)
     if "--ds.logit_free" in plan.flags:
-        return max(layer, count * 4 * shape.hidden + LOGITS_AT_ONCE_ON_GPU * (4 + 4))
+        return max(layer, count * 4 * shape.hidden + LOGITS_AT_ONCE_ON_GPU * BLOCK_BYTES)
     return max(layer, count * shape.vocabulary * (2 + 4))
 
 

@@ -1,0 +1,74 @@
+"""The lines for GPUs, run without one: nothing mixes host and device, and the host waits as often as it did.
+
+Tensors only say that they are on cuda (`pretend_cuda.py`). The engine stands in for DeepSpeed's.
+"""
+
+import pytest
+
+ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
+PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
+KL = (*PACKED, *"--algo.kl.use_loss --algo.kl.init_coef 0.001 --algo.kl.estimator k3".split())
+HINGE = (*PACKED, *"--algo.real.disco_kl_coef 1000 --algo.real.disco_kl_delta 1e-4".split())
+TWO_UPDATES = {"group_sizes": (3, 3), "groups_per_step": 1, "logit_free": True, "flags": PACKED}
+UPSTREAM = {"deal": "groups", "entropy_coef": 0.0}
+
+# A form, and the waits of two updates beside 5 in each forward: of each update the guard's, the norm's and the
+# log's, of each exchange of scores one.
+FORMS = {
+    "real": ({"checkpointing": True, "entropy_coef": 0.0}, 7),
+    "waves of one": ({"micro_batch_size": 1, "depth": "1"}, 7),
+    "scored first": ({"scoring": "separate"}, 7),
+    "token budget, two epochs": ({"max_tokens": 30, "epochs": 2}, 17),
+    "entropy bonus": ({"entropy_coef": 0.01}, 7),
+    "KL to the old policy": ({"kl_old_coef": 0.1}, 7),
+    "KL to the reference": ({"flags": KL, "reference": True}, 7),
+    "a score with a reference": ({"objective": "trpa", "reference": True}, 8),
+    "DisCO's constraint": ({"objective": "disco_logl", "flags": HINGE}, 8),
+    "listwise": ({"objective": "listwise", "graded": True}, 7),
+    "maxrl": ({"objective": "maxrl"}, 7),
+    "a dummy": ({"kinds": ("mixed", "uniform"), "skip": True}, 7),
+    "LoRA": ({"lora": True}, 7),
+    "grpo": ({"loss": "ppo", "flags": KL, "reference": True, **UPSTREAM}, 89),
+    "dapo": ({"loss": "ppo", "flags": (*PACKED, "--actor.eps_clip_low_high", "0.2", "0.28"), **UPSTREAM}, 73),
+    "gspo": ({"loss": "gspo", **UPSTREAM}, 73),
+    "cispo": ({"loss": "cispo", **UPSTREAM}, 73),
+}
+# Where the forward is another one, its waits are others too: of all forwards, then beside them.
+OTHERS = {
+    "padded": ({"flags": ATTENTION}, 2),
+    "shared prompts": ({"flags": ("--ds.share_prompts", "--ds.attn_implementation", "sdpa")}, 5),
+    "with logits": ({"logit_free": False}, 4),
+}
+ALL = {name: (case, 5, rest) for name, (case, rest) in FORMS.items()} | {
+    name: (case, forward, 7) for name, (case, forward) in OTHERS.items()
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_step_mixes_no_devices_and_waits_as_often_as_it_did(one_rank, random_model, name):
+    case, forward, rest = ALL[name]
+    (found,) = one_rank("pretend_cuda.trained", model=random_model, **{**TWO_UPDATES, **case})
+    assert found["mixes"] == {} and found["by_kernel"] == (name != "shared prompts")
+    assert sum(found["waits"].values()) == forward * found["forwards"] + rest, found["waits"]
+
+
+def test_a_tensor_on_the_host_and_one_more_question_are_seen(one_rank, random_model):
+    case = {"model": random_model, **TWO_UPDATES}
+    (mixed,) = one_rank("pretend_cuda.trained", spoil="host", **case)
+    assert mixed["mixes"] and all("algorithm/metrics.py:" in where for where in mixed["mixes"])
+    (asked,) = one_rank("pretend_cuda.trained", spoil="wait", **case)
+    assert sum(asked["waits"].values()) == 6 * asked["forwards"] + 7
+    assert asked["mixes"] == {}
+
+
+@pytest.mark.parametrize("ipc", [False, True])
+@pytest.mark.parametrize("lora", [False, True])
+def test_weights_are_handed_over_from_the_device(one_rank, random_model, ipc, lora):
+    (found,) = one_rank("pretend_cuda.handed_over", ipc=ipc, model=random_model, lora=lora)
+    assert found["mixes"] == {} and not [where for where in found["waits"] if "/tests/" not in where]
+
+
+@pytest.mark.parametrize("over_ranks, waits", [(False, 41), (True, 45)])
+def test_the_loss_alone_takes_tensors_of_the_device(one_rank, over_ranks, waits):
+    (found,) = one_rank("pretend_cuda.loss_alone", over_ranks=over_ranks)
+    assert found["mixes"] == {} and sum(found["waits"].values()) == waits, found["waits"]
