@@ -20,7 +20,9 @@ class Order(TorchDispatchMode):
         name = function.name()
         if name.startswith("c10d"):
             leaves = tree_leaves((args, kwargs))
-            groups = [ProcessGroup.unbox(one) for one in leaves if isinstance(one, torch.ScriptObject) and is_group(one)]
+            groups = [
+                ProcessGroup.unbox(one) for one in leaves if isinstance(one, torch.ScriptObject) and is_group(one)
+            ]
             tensors = [(tuple(one.shape), str(one.dtype)) for one in leaves if isinstance(one, torch.Tensor)]
             self.calls.append((name, tensors, [dist.get_process_group_ranks(one) for one in groups]))
         return function(*args, **(kwargs or {}))
@@ -39,6 +41,8 @@ def of(function: str, swapped: bool = False, **case) -> list[tuple]:
         if swapped:
             own = [torch.zeros(size) for size in (1, 2)][:: 1 if dist.get_rank() else -1]
             groups = [dist.new_group(backend="gloo") for _ in range(2)][:: 1 if dist.get_rank() else -1]
-            for work in [dist.all_reduce(one, group=group, async_op=True) for one, group in zip(own, groups, strict=True)]:
+            for work in [
+                dist.all_reduce(one, group=group, async_op=True) for one, group in zip(own, groups, strict=True)
+            ]:
                 work.wait()
     return order.calls

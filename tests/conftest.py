@@ -26,8 +26,8 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 GROUPS = {
     "peft": "logit_free_head lora_weights memory_estimate",
     "parser": "arguments bad_inputs dry_run reward_faults",
-    "ranks": "actor_trainer checkpoints collective_order fixes full_width logit_free_zero3 nonfinite_guard pretend_cuda "
-    "weight_buckets zero_ranks",
+    "ranks": "actor_trainer checkpoints collective_order fixes full_width logit_free_zero3 nonfinite_guard "
+    "pretend_cuda weight_buckets zero_ranks",
     "training on one rank": "compare resume train",
     "more training on one rank": "like_gpu user_files",
     "training on two ranks": "resume_on_two_ranks train_on_two_ranks verifier_in_training",

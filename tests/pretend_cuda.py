@@ -21,11 +21,11 @@ from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ray.launcher import ReferenceModelActor
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from varlen_on_cpu import stand_in
-from zero_jobs import Case, arguments, fill, policy_actor
+from zero_jobs import Case, fill, policy_actor
 
 from real_openrlhf import real_policy_loss
 
@@ -176,7 +176,9 @@ class Pretend(TorchFunctionMode):
                 rest[number], wanted = torch.device("cpu"), one
             elif isinstance(one, Tensor):
                 rest[number], wanted = one.dtype, "cuda" if self.on.place(one) == GPU else "cpu"
-        result = tensor.to(*(one for one in rest if one != torch.device("cpu")), **kwargs) if rest or kwargs else tensor
+        result = (
+            tensor.to(*(one for one in rest if one != torch.device("cpu")), **kwargs) if rest or kwargs else tensor
+        )
         here = self.on.place(tensor)
         there = here if wanted is None else GPU if "cuda" in str(wanted) or isinstance(wanted, int) else HOST
         if here == there:

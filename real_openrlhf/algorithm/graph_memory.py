@@ -11,7 +11,7 @@ GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 def graph_bytes_per_token(
     hidden: int, intermediate: int, layers: int, vocabulary: int, *, checkpointing: bool, logit_free: bool
 ) -> int:
-    """Kept of a forward, bf16: each layer's input with checkpointing, else at most 12 hidden and 4 MLP vectors each."""
+    """Kept of a forward, bf16: each layer's input with checkpointing, else at most 12 hidden and 4 MLP vectors."""
     layer = 2 * hidden if checkpointing else 2 * (12 * hidden + 4 * intermediate)
     return layers * layer + (HEAD_BYTES * hidden if logit_free else LOGIT_BYTES * vocabulary)
 

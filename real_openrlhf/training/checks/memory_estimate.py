@@ -155,7 +155,10 @@ def head_work(shape: Shape, plan: Plan) -> float:
         return tokens(plan, TRAIN) * shape.vocabulary * tables
     # A token: what is kept, 8 bytes per hidden number, and its gradient in fp32. A block, as it is made: 14 bytes a
     # logit (BLOCK_BYTES). Later 10, with the block's part of the hidden states' gradient in fp32.
-    made, later = BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU, 10 * LOGITS_AT_ONCE_ON_GPU + tokens(plan, TRAIN) * 4 * shape.hidden
+    made, later = (
+        BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU,
+        10 * LOGITS_AT_ONCE_ON_GPU + tokens(plan, TRAIN) * 4 * shape.hidden,
+    )
     return tokens(plan, TRAIN) * (8 + 4) * shape.hidden + max(made, later)
 
 
