@@ -181,6 +181,7 @@ def _real_weights(scores: Tensor, groups: Groups, settings: Constants) -> Tensor
     """(K,) the gradient of `real`, as constants."""
     leaf = scores.detach().requires_grad_()
     real(leaf, groups, settings).sum().backward()
+    assert leaf.grad is not None
     return leaf.grad
 
 
