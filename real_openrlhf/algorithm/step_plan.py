@@ -214,8 +214,8 @@ class RankStep:
         """Loss and weights of these rows of the table, which are whole groups, with the step's denominators."""
         values = None if self.values is None else self.values[rows]
         columns = (scores[rows], self.labels[rows], self.groups[rows])
-        own = {"values": values, "lengths": self.lengths[rows], "lots": self.lots[rows]}
-        return score_weights(settings, *columns, self.num_groups, self.num_rollouts, **own)
+        lengths, lots = self.lengths[rows], self.lots[rows]
+        return score_weights(settings, *columns, self.num_groups, self.num_rollouts, values, lengths, lots)
 
 
 @dataclass(frozen=True)
