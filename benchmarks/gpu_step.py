@@ -21,6 +21,8 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+from expected import Expected
+
 MEDIAN_SHARE, SPREAD = 2700 / 8192, 0.6
 CPU = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
 FIELDS = ("method", "seconds", "tokens/s", "peak GB", "estimate GB", "host waits")
@@ -45,15 +47,26 @@ def main() -> None:
     print("| " + " | ".join(FIELDS) + " |\n|" + "---|" * len(FIELDS))
     for row in rows:
         print("| " + " | ".join(str(row[field]) for field in FIELDS) + " |")
+    expected = Expected()
+    for row in rows:
+        share = float(row["peak GB"]) / float(row["estimate GB"])
+        expected.say(
+            f"{row['method']}, memory of the estimate", share, share <= 1 or on_cpu(args), "1 at most, on a GPU"
+        )
+    expected.end()
+
+
+def on_cpu(args: argparse.Namespace) -> bool:
+    from real_openrlhf.recipes.recipes import RECIPES
+
+    return RECIPES[args.recipe].on_cpu
 
 
 def run(args: argparse.Namespace, algo: str) -> dict:
-    from real_openrlhf.recipes.recipes import RECIPES
-
     environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "HF_HUB_OFFLINE": "1"}
     environment |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     environment["TORCH_EXTENSIONS_DIR"] = str(Path(sys.prefix) / "torch_extensions")
-    if RECIPES[args.recipe].on_cpu:
+    if on_cpu(args):
         environment |= CPU
     words = ["--recipe", args.recipe, "--prompts", str(args.prompts), "--steps", str(args.steps)]
     command = [sys.executable, __file__, *words, "--algo", algo, "--folder", args.folder]

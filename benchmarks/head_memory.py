@@ -22,6 +22,8 @@ import sys
 import time
 from pathlib import Path
 
+from expected import Expected
+
 WAYS = ("plain", "ours", "small", "torch", "liger")
 TEMPERATURE = 0.6
 
@@ -53,6 +55,14 @@ def main() -> None:
             raise SystemExit(f"{way}: exit code {run.returncode}\n{run.stderr[-3000:]}")
         found[way] = json.loads(run.stdout.splitlines()[-1])
     print_table(args, found)
+    if {"plain", "ours"} <= found.keys() and args.tokens >= 4096:  # fewer are a block or two
+        plain, ours = found["plain"], found["ours"]
+        expected = Expected()
+        share = ours["peak"] / plain["peak"]
+        expected.say("memory of ours, of plain", share, share < 0.35, "below 0.35: 2^26 logits of 2^29.2 at once")
+        share = (ours["forward"] + ours["backward"]) / (plain["forward"] + plain["backward"])
+        expected.say("time of ours, of plain", share, share < 1.5, "below 1.5: its products are made twice")
+        expected.end()
 
 
 def measure(args) -> dict[str, float]:

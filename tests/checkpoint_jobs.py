@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from deepspeed.ops.adam import DeepSpeedCPUAdam
+from deepspeed.runtime.zero.offload_states import offload_adam_states
 from zero_jobs import Case, arguments, fill, policy_actor, state
 
 from real_openrlhf.hooks.fixes.adam_powers import restore_powers
@@ -22,6 +23,7 @@ def trained(
     max_num: int = 9,
     dropout: float = 0,
     full: bool = False,
+    sleep: bool = False,
     **case,
 ) -> dict:
     """Train from the last checkpoint, or from the beginning, up to a step; save under these tags on the way."""
@@ -33,10 +35,13 @@ def trained(
         policy = policy_actor(case, args)
     except CheckpointError as error:
         return {"error": str(error)}
-    loaded = policy.get_checkpoint_states()
+    loaded, optimizer = policy.get_checkpoint_states(), policy.actor.model.basic_optimizer
+    in_host_memory = [name for own in optimizer.state.values() for name in own if "offload_buffer" in name]
     for step in range(loaded.get("global_step", 0) + 1, until + 1):
         fill(policy, case)
         policy.fit(0.0)
+        if sleep:
+            offload_adam_states(optimizer, "cpu")
         for tag in (tag for tag in save if tag.endswith(f"step{step}")):
             metric = {"metric_value": 1.0 / step if tag.startswith("best") else None, "metric_key": "m"}
             try:
@@ -44,7 +49,8 @@ def trained(
                     policy.save_checkpoint(tag, {"global_step": step}, **metric)
             except CheckpointError as error:
                 return {"error": str(error)}
-    return {"state": digests(policy), "loaded": {name: loaded.get(name) for name in ("checkpoint", "damaged")}}
+    about = {name: loaded.get(name) for name in ("checkpoint", "damaged")}
+    return {"state": digests(policy), "loaded": about, "in host memory": in_host_memory}
 
 
 def digests(policy) -> dict[str, str]:

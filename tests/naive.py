@@ -1,6 +1,6 @@
 """Each objective's loss of one prompt, straight from its formula: loops and exponentials, no care for overflow.
 
-Such a function gets the scores of positives and negatives, all valid (score, label, reward), settings, and a zero.
+Such a function gets the scores of positives and negatives, all valid (score, label, reward, lot), settings, a zero.
 """
 
 import math
@@ -31,6 +31,38 @@ def constant(pos, neg, rows, settings, zero):
     return loss + math.log(1 + n) + sum(s / settings.tau / (1 + n) for s in neg)
 
 
+def weights_of_real(pos, neg, tau):
+    """Proposition 5.1, as numbers: of the positives, of the negatives."""
+
+    def pull(number, scores):
+        others = 1 + sum(math.exp(-s / tau) for i, s in enumerate(scores) if i != number)
+        return 1 / tau / (1 + others * math.exp(scores[number] / tau))
+
+    pos, neg = [float(s.detach()) for s in pos], [-float(s.detach()) for s in neg]
+    return [-pull(i, pos) for i in range(len(pos))], [pull(i, neg) for i in range(len(neg))]
+
+
+def with_weights(pos, neg, weights, settings, zero):
+    """REAL's loss with these constants as its gradient."""
+    pushed = sum(w * (s - s.detach()) for w, s in zip(weights, [*pos, *neg], strict=True))
+    return real(pos, neg, None, settings, zero).detach() + pushed
+
+
+def permuted(pos, neg, rows, settings, zero):
+    """The first of a class gets the weight of the one with its smallest lot, the second of that with the next one."""
+    weights = []
+    for side, own in zip((1, 0), weights_of_real(pos, neg, settings.tau), strict=True):
+        lots = [lot for _, label, _, lot in rows if (label == 1) == side]
+        weights += [weight for _, weight in sorted(zip(lots, own, strict=True))]
+    return with_weights(pos, neg, weights, settings, zero)
+
+
+def shrunk(pos, neg, rows, settings, zero):
+    sides = weights_of_real(pos, neg, settings.tau)
+    weights = [sum(own) / len(own) for own in sides for _ in own]
+    return with_weights(pos, neg, weights, settings, zero)
+
+
 def balanced(pos, neg, rows, settings, zero):
     loss = log(1 + zero + sum(exp(-s / settings.tau) for s in pos) / max(len(pos), 1))
     return loss + log(1 + zero + sum(exp(s / settings.tau) for s in neg) / max(len(neg), 1))
@@ -38,8 +70,8 @@ def balanced(pos, neg, rows, settings, zero):
 
 def trpa(pos, neg, rows, settings, zero):
     terms = []
-    for winner, high, _ in rows:
-        for loser, low, _ in rows:
+    for winner, high, *_ in rows:
+        for loser, low, *_ in rows:
             if high > low:
                 gain = 2.5 if high == 1 else 1.0
                 terms.append(-log(1 / (1 + exp(-gain * settings["beta"] * (winner - loser)))))
@@ -52,14 +84,14 @@ def disco(pos, neg, rows, settings, zero):
 
 
 def listwise(pos, neg, rows, settings, zero):
-    rewards = [reward for _, _, reward in rows]
+    rewards = [reward for _, _, reward, _ in rows]
     mean = sum(rewards) / len(rewards) if rows else 0
     variance = sum((reward - mean) ** 2 for reward in rewards) / len(rewards) if rows else 0
     if variance == 0:
         return 0
     target = [math.exp((reward - mean) / math.sqrt(variance) / settings["eta"]) for reward in rewards]
-    whole = sum(exp(s) for s, _, _ in rows)
-    return -sum(q / sum(target) * log(exp(s) / whole) for q, (s, _, _) in zip(target, rows, strict=True))
+    whole = sum(exp(s) for s, *_ in rows)
+    return -sum(q / sum(target) * log(exp(s) / whole) for q, (s, *_) in zip(target, rows, strict=True))
 
 
 def conspo(pos, neg, rows, settings, zero):
@@ -74,7 +106,7 @@ def maxrl(pos, neg, rows, settings, zero):
     if not pos:
         return 0
     rate = len(pos) / len(rows)
-    return -sum(((label == 1) - rate) / rate * s for s, label, _ in rows) / len(rows)
+    return -sum(((label == 1) - rate) / rate * s for s, label, *_ in rows) / len(rows)
 
 
 NAIVE: dict[str, Callable] = {
@@ -82,6 +114,8 @@ NAIVE: dict[str, Callable] = {
     "bce": bce,
     "no_anchor": no_anchor,
     "constant": constant,
+    "permuted": permuted,
+    "shrunk": shrunk,
     "balanced": balanced,
     "trpa": trpa,
     "disco_logl": disco,
@@ -93,24 +127,29 @@ NAIVE: dict[str, Callable] = {
 
 
 def naive_group_loss(
-    settings: ObjectiveSettings, scores: list[Tensor], labels: list[int], values: list[float] | None = None
+    settings: ObjectiveSettings,
+    scores: list[Tensor],
+    labels: list[int],
+    values: list[float] | None = None,
+    lots: list[float] | None = None,
 ) -> tuple[Tensor, int]:
     """One prompt's loss, and how many of its rollouts count; without values a positive has 1."""
     values = [float(label == 1) for label in labels] if values is None else values
+    lots = [0.0] * len(labels) if lots is None else lots
     zero, objective = sum(scores) * 0, settings.objective
     if not objective.levels:
         labels = [0 if label == -2 else label for label in labels]
-    rows = [row for row in zip(scores, labels, values, strict=True) if row[1] != -1]
-    kinds = {value if objective.graded else label for _, label, value in rows}
+    rows = [row for row in zip(scores, labels, values, lots, strict=True) if row[1] != -1]
+    kinds = {value if objective.graded else label for _, label, value, _ in rows}
     if len(kinds) < 2 and settings.uniform_groups == "drop":
         return zero, 0
-    pos = [s for s, label, _ in rows if label == 1]
-    neg = [s for s, label, _ in rows if label in (0, -2)]
+    pos = [s for s, label, *_ in rows if label == 1]
+    neg = [s for s, label, *_ in rows if label in (0, -2)]
     return zero + NAIVE[settings.name](pos, neg, rows, settings, zero), len(rows)
 
 
 def naive_losses(settings: ObjectiveSettings, rows: Iterable[int], groups, *columns) -> tuple[list[Tensor], int]:
-    """Each prompt's loss, and how many rollouts count, of these rows of the columns: scores, labels and values."""
+    """Each prompt's loss, and how many rollouts count, of these rows of the columns: scores, labels, values, lots."""
     members: dict = {}
     for row in rows:
         members.setdefault(groups[row], []).append(row)
@@ -118,10 +157,11 @@ def naive_losses(settings: ObjectiveSettings, rows: Iterable[int], groups, *colu
     return [loss for loss, _ in found], sum(counted for _, counted in found)
 
 
-def naive_score(kind: str, new: Tensor, old: Tensor, ref: Tensor | None = None) -> Tensor:
+def naive_score(kind: str, new: Tensor, old: Tensor, ref: Tensor | None = None, drawn: Tensor | None = None) -> Tensor:
     """A rollout's score from the log-probabilities of its action tokens."""
     tokens = {
         "log_ratio_old": lambda: new - old,
+        "log_ratio_rollout": lambda: new - drawn,
         "log_ratio_ref": lambda: new - ref,
         "log_prob": lambda: new,
         "ratio_old": lambda: exp(new - old),

@@ -134,7 +134,7 @@ class World:
     def setup(self, *words: Path | str, around: Sequence[str] = (), **variables: str) -> subprocess.CompletedProcess:
         """start() to its end."""
         process = self.start(*words, around=around, **variables)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=400)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def assert_right(self, venv: Path, mode: str = "cpu") -> None:

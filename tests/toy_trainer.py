@@ -169,6 +169,8 @@ class Toy:
         with torch.no_grad():
             self.old = self.log_probs(rows)
             self.ref = self.log_probs(rows, reference)
+        # an older sampler
+        self.drawn = self.old + 0.2 * torch.randn(self.old.shape, generator=generator, dtype=torch.float64)
 
     def log_probs(self, rows: list[int], parameters=None) -> torch.Tensor:
         embedding, prompt, head = parameters or self.parameters
@@ -214,7 +216,8 @@ class Trainer:
         for wave in step.waves:
             self.train_wave(step, wave, scores)
         loss = step.weigh(self.settings, scores, torch.arange(len(scores))).loss
-        return {"rows": rollouts, "parameters": before, "loss": loss, "gradients": self.descend()}
+        lots = dict(zip(rollouts, step.lots.tolist(), strict=True))
+        return {"rows": rollouts, "lots": lots, "parameters": before, "loss": loss, "gradients": self.descend()}
 
     def train_wave(self, step: RankStep, wave: RankWave, scores: torch.Tensor) -> None:
         constraint, passes = 0.0, None
@@ -234,7 +237,7 @@ class Trainer:
         seen = rollouts or [0]
         mask = self.toy.mask[seen] if rollouts else torch.zeros_like(self.toy.mask[seen])
         new, old = self.toy.log_probs(seen), self.toy.old[seen]
-        scores = rollout_scores(self.settings.score, new, old, self.toy.ref[seen], mask)
+        scores = rollout_scores(self.settings.score, new, old, self.toy.ref[seen], mask, self.toy.drawn[seen])
         return Pass(batch.rows.tolist(), new, old, mask, scores)
 
     def exchange(self, step: RankStep, wave: RankWave, passes: list[Pass], scores: torch.Tensor) -> float:
@@ -313,11 +316,13 @@ def naive_step(case: Case, record: dict) -> tuple[torch.Tensor, list[torch.Tenso
     settings = ObjectiveSettings(**case.settings)
     new = toy.log_probs(list(range(len(case.groups))), parameters)
     zero = sum(weight.sum() for weight in parameters) * 0
+    tables = (new, toy.old, toy.ref, toy.drawn)
     scores = {
-        row: naive_score(settings.score, *(table[row, case.actions(row)] for table in (new, toy.old, toy.ref)))
+        row: naive_score(settings.score, *(table[row, case.actions(row)] for table in tables))
         for row in record["rows"]
     }
-    columns = (scores, case.labels, case.values) if case.values else (scores, case.labels)
+    values = case.values or [float(label == 1) for label in case.labels]
+    columns = (scores, case.labels, values, record["lots"])
     losses, valid = naive_losses(settings, record["rows"], case.groups, *columns)
     by_rollout = case.settings.get("own", {}).get("reduction") == "mean"
     loss = sum(losses, zero) / (max(valid, 1) if by_rollout else len(losses))

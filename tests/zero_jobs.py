@@ -29,7 +29,7 @@ from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.actor.step_table import StepTable
-from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
+from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker, reads_old
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
 from real_openrlhf.hooks.nonfinite_guard import NonFiniteError
@@ -62,6 +62,7 @@ class Case:
     scoring: str = "auto"
     old_log_probs: str = "auto"
     objective: str = "real"
+    score: str = ""  # another kind than the objective's own
     deal: str = "upstream"  # for upstream's losses
     uniform_groups: str = "drop"
     kl_old_coef: float = 0.0
@@ -123,6 +124,7 @@ def arguments(case: Case) -> SimpleNamespace:
             "--algo.real.old_log_probs": case.old_log_probs,
             "--algo.real.uniform_groups": case.uniform_groups,
             "--algo.real.kl_old_coef": case.kl_old_coef,
+            **({"--algo.real.set": f"score={case.score}"} if case.score else {}),
         }
     if case.accumulate:
         flags["--ds.grad_accum_dtype"] = case.accumulate
@@ -213,8 +215,10 @@ def groups_of(case: Case) -> list[int]:
 
 def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
     """Each sample alone, by every rank alike, so that the numbers do not depend on the layout."""
-    for sample in samples:
+    for number, sample in enumerate(samples):
         sample.action_log_probs = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+        gap = 0.3 * torch.sin(torch.arange(sample.action_mask.shape[1]) * (number + 1.0))  # of an older sampler
+        sample.rollout_log_probs = torch.where(sample.action_mask.bool(), sample.action_log_probs + gap, torch.nan)
     return [item for sample in samples for item in split_experience_batch(sample)]
 
 
@@ -245,6 +249,10 @@ def deal(policy, case: Case) -> tuple[list[Experience], Plan, PlannedExperience]
     unknown = [] if case.old_log_probs == "always" else plan.first_update
     for position in unknown:
         items[position].action_log_probs = torch.full_like(items[position].action_log_probs, torch.nan)
+    if not reads_old(policy.strategy.args, maker.objective):
+        unknown = plan.trained
+        for item in items:
+            item.action_log_probs = item.rollout_log_probs.clone()
     forwarded = sorted(set(plan.trained) - set(unknown))
     held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded, maker.skips)
     rank = dist.get_rank()
@@ -272,7 +280,8 @@ def real_steps(**case) -> list[dict]:
         positions = plan.steps[len(records)].dealt
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
-        loss, gradients = naive(values, {p: every[p] for p in positions}, list(trained))
+        lots = dict(zip(positions, plan.steps[len(records)].lots.tolist(), strict=True))
+        loss, gradients = naive(values, {p: every[p] for p in positions}, list(trained), lots)
         norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
         got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}
         errors = [
@@ -309,32 +318,34 @@ class NaiveReal:
         lora = {"lora_rank": 4, "target_modules": "all-linear"} if case.lora else {}
         self.model = Actor(case.model, attn_implementation="eager", param_dtype="fp32", **lora).model
 
-    def __call__(self, values: dict, items: dict[int, Experience], names: list[str]) -> tuple[float, dict]:
-        own = dict(self.model.named_parameters())
+    def __call__(self, values: dict, items: dict[int, Experience], names: list[str], lots: dict) -> tuple[float, dict]:
+        weights = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, value in values.items():
-                own[name].copy_(value)
+                weights[name].copy_(value)
         tokens = {position: self.log_probs(item) for position, item in items.items()}
-        settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups)
-        scores = {position: naive_score(settings.score, *pair) for position, pair in tokens.items()}
-        columns = scores, labels_of(self.case), rewards_of(self.case)
+        own = {"score": self.case.score} if self.case.score else {}
+        settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups, own=own)
+        scores = {p: naive_score(settings.score, new, old, drawn=drawn) for p, (new, old, drawn) in tokens.items()}
+        columns = scores, labels_of(self.case), rewards_of(self.case), lots
         losses, _ = naive_losses(settings, items, groups_of(self.case), *columns)
         loss = sum(losses) / len(losses)
-        every = torch.cat([new - before for new, before in tokens.values()])
+        every = torch.cat([new - before for new, before, _ in tokens.values()])
         objective = loss + self.case.kl_old_coef * (torch.exp(-every) - 1 + every).mean()
-        gradients = torch.autograd.grad(objective, [own[name] for name in names], allow_unused=True)
+        gradients = torch.autograd.grad(objective, [weights[name] for name in names], allow_unused=True)
         return float(loss), {
-            name: torch.zeros_like(own[name]).double() if gradient is None else gradient.double()
+            name: torch.zeros_like(weights[name]).double() if gradient is None else gradient.double()
             for name, gradient in zip(names, gradients, strict=True)
         }
 
-    def log_probs(self, item: Experience) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log pi, log pi_old) of a rollout's action tokens."""
+    def log_probs(self, item: Experience) -> list[torch.Tensor]:
+        """[log pi, log pi_old, the sampler's] of a rollout's action tokens."""
         tokens = item.sequences[item.attention_mask.bool()]
         logits = self.model(tokens[None]).logits[0].double()
         log_probs = logits.log_softmax(-1)[:-1].gather(-1, tokens[1:, None]).squeeze(-1)
         actions = item.action_mask.bool()[: len(log_probs)]
-        return log_probs[actions], item.action_log_probs[: len(log_probs)][actions].double()
+        before = item.action_log_probs, item.rollout_log_probs
+        return [log_probs[actions], *(one[: len(log_probs)][actions].double() for one in before)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -634,7 +645,7 @@ def load_with_late_gathers(model: str, fixed: bool) -> list[str]:
     """Load the model as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
     config = strategy_of(model).get_ds_train_config()
     if not fixed:
-        del config["zero_optimization"]["stage3_allgather_sequential"]
+        config["zero_optimization"].pop("stage3_allgather_sequential", None)
     expected = load_file(f"{model}/model.safetensors")
     with late_gathers():
         loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model

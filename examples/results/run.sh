@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|weights-control|weights|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-campaigns="map, tune-rates, tune, tune-hard, tune-sums, stale, smollm2, smollm2-controls or smollm2-solvable"
+campaigns="map, tune-rates, tune, tune-hard, tune-sums, weights-control, weights, stale, smollm2, smollm2-controls or smollm2-solvable"
 name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
@@ -61,6 +61,27 @@ tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the
         published "${flags[@]}" --first-seed 11 --seeds 5 --algos 'real_balanced --actor.adam.lr 1e-4' "$@"
     fi
     name=$name-rates published --compact "${tried[@]}"
+    ;;
+weights-control) # one update a step and no age: REAL's weights are constants, so all four must log the same numbers
+    published --compact --steps 3 --seeds 1 --eval.steps 3 --train.batch_size 256 \
+        --algos real real_constant real_permuted real_shrunk "$@"
+    ;;
+weights) # where REAL's weights act, predictions in weights/PREDICTIONS.md: tau x updates x age x arm. WEIGHTS_SEEDS, default 5
+    every_rollout=()
+    seeds=(--first-seed 11 --seeds "${WEIGHTS_SEEDS:-5}" --eval.steps 5)
+    queue=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.hopeless fail --train.hopeless_steps 0)
+    against='--algo.real.set score=log_ratio_rollout'
+    arms=(grpo cispo)
+    for tau in 0.5 0.1 0.02; do
+        for arm in real real_constant real_permuted real_shrunk; do
+            arms+=("$arm --algo.real.tau $tau")
+        done
+        arms+=("real --algo.real.tau $tau $against")
+    done
+    arms+=('real --algo.real.set score=sum_log_ratio_old' 'real --algo.real.set score=sum_log_ratio_rollout')
+    grid=(--algos "${arms[@]}" --grid train.batch_size 64 16 256)
+    sweep "${seeds[@]}" "${grid[@]}" "$@"
+    published --compact "${seeds[@]}" "${queue[@]}" "${grid[@]}" --grid train.async_queue_size 1 4 "$@"
     ;;
 stale) # how old the policy may be that rollouts are drawn by: batches that wait in the asynchronous trainer's queue
     published --seeds 1 --steps 20 --algos real grpo cispo --no-train.colocate_all --vllm.num_engines 1 \

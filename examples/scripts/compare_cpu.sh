@@ -6,4 +6,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bash examples/scripts/setup_env.sh cpu
-exec "${REAL_VENV:-.venv}/bin/real-openrlhf" compare "$@"
+exec "$(bash examples/scripts/setup_env.sh where cpu)/bin/real-openrlhf" compare "$@"

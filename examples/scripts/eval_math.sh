@@ -12,7 +12,7 @@ shift 2
 if ! command -v real-openrlhf >/dev/null; then
     ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
     bash "$ROOT/examples/scripts/setup_env.sh" any
-    PATH=${REAL_VENV:-$ROOT/.venv}/bin:$PATH
+    PATH=$(bash "$ROOT/examples/scripts/setup_env.sh" where any)/bin:$PATH
 fi
 BENCHMARKS=${BENCHMARKS:-data/benchmarks}
 

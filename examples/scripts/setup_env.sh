@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # The environment for training, made once and then left alone: bash examples/scripts/setup_env.sh cpu|gpu|any
 #   any                   what is there, whatever it was made for; where nothing is: gpu or cpu, as the machine is
-#   REAL_VENV             where (default: .venv in the repository)
+#   REAL_LOCK=newest      newer vLLM, transformers, DeepSpeed and Ray than OpenRLHF asks for (docs/versions.md); `pinned`:
+#                         those that it asks for. Unset: what the environment was made of, and `pinned` for a new one
+#   REAL_VENV             where (default: .venv in the repository, or .venv-cpu, .venv-gpu, .venv-cpu-newest or
+#                         .venv-gpu-newest where .venv is of another kind;
+#                         `bash examples/scripts/setup_env.sh where cpu|gpu|any` prints it and does nothing else)
 #   REAL_PYTHON           which Python 3.11 or 3.12 (default: the first of these on PATH)
 #   REAL_TORCH_INDEX      for cpu: an index that has PyTorch's builds for CPU, which are smaller
 #   REAL_GPU_ELSEWHERE=1  for gpu: this machine has no GPU, but those that will train have (a login node)
@@ -13,12 +17,28 @@ unset UV_SYSTEM_PYTHON UV_TARGET UV_PREFIX UV_NO_CACHE
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=hardlink
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+[ "${1:-}" != where ] || { ONLY_WHERE=1 && shift; }
 MODE=${1:-}
 case $MODE in
     cpu | gpu | any) ;;
     *) echo "usage: bash examples/scripts/setup_env.sh cpu|gpu|any" >&2; exit 2 ;;
 esac
-VENV=$(realpath -m "${REAL_VENV:-$ROOT/.venv}")
+case ${REAL_LOCK:-} in
+    '' | newest | pinned) ;;
+    *) echo "setup_env: error: REAL_LOCK is $REAL_LOCK. Set it to newest or pinned." >&2; exit 2 ;;
+esac
+kind_of() { sed -n '2{s/ .*//;p}' "$1/.real_env" 2>/dev/null || true; } # cpu, gpu, cpu-newest or gpu-newest
+
+default_venv() { # environments of all kinds lie side by side: none takes another's place
+    local there lock=$MODE
+    there=$(kind_of "$ROOT/.venv")
+    [ "${REAL_LOCK:-}" != newest ] || lock=$MODE-newest
+    [ -n "${REAL_LOCK:-}" ] || there=${there%-newest}
+    [ "$MODE" = any ] || [ "${there:-$lock}" = "$lock" ] && echo "$ROOT/.venv" || echo "$ROOT/.venv-$lock"
+}
+
+VENV=$(realpath -m "${REAL_VENV:-$(default_venv)}")
+[ -z "${ONLY_WHERE:-}" ] || { echo "$VENV" && exit; }
 PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
 # Three lines: complete or not, what the environment was made for, and a hash of what it was made from.
@@ -34,9 +54,10 @@ die() { # what is wrong, what to do
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
 
 decide_mode() { # for `any`
-    MODE=$(sed -n '2s/ .*//p' "$STATE" 2>/dev/null) || true
+    MODE=$(kind_of "$VENV")
+    MODE=${MODE%-newest}
     if [ -n "$MODE" ]; then
-        REAL_GPU_ELSEWHERE=1 # it was decided when the environment was made
+        REAL_GPU_ELSEWHERE=1 REAL_LOCK= # both were decided when the environment was made
     elif has_gpu; then
         MODE=gpu
     else
@@ -45,13 +66,22 @@ decide_mode() { # for `any`
     fi
 }
 
+# An environment keeps its lock where REAL_LOCK does not say otherwise, so that a later plain call changes nothing.
+decide_lock() {
+    case ${REAL_LOCK:-}:$(kind_of "$VENV") in
+        newest:* | ":$MODE-newest") LOCK=$MODE-newest ;;
+        *) LOCK=$MODE ;;
+    esac
+    REQUIREMENTS=$ROOT/requirements/$LOCK.txt
+}
+
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
 # A venv cannot be moved, so the places count; a Python that nobody asked for is the one that is there.
-purpose() { echo "$MODE $(version_of "${REAL_PYTHON:-$PYTHON}") $VENV $ROOT"; }
+purpose() { echo "$LOCK $(version_of "${REAL_PYTHON:-$PYTHON}") $VENV $ROOT"; }
 
 ingredients() {
-    (cd "$ROOT" && cat "requirements/$MODE.txt" setup.py real_openrlhf/__init__.py patches/openrlhf-*/*) | sha256sum
+    (cd "$ROOT" && cat "requirements/$LOCK.txt" setup.py real_openrlhf/__init__.py patches/openrlhf-*/*) | sha256sum
 }
 
 state_if_right() { echo complete && purpose && ingredients; }
@@ -205,13 +235,13 @@ install_cpu() {
             "that has"
         uv --override "$REQUIREMENTS" "$torch" || explain "installing $torch"
     fi
-    step "installing the other packages of requirements/cpu.txt"
+    step "installing the other packages of requirements/$LOCK.txt"
     uv --no-deps -r "$REQUIREMENTS" || explain "installing the packages"
 }
 
 install_gpu() {
     local reason
-    step "installing the packages of requirements/gpu.txt: $(sed -n 's/^# Download: //p' "$REQUIREMENTS") to download"
+    step "installing the packages of requirements/$LOCK.txt: $(sed -n 's/^# Download: //p' "$REQUIREMENTS") to download"
     # DeepSpeed alone has no wheel; it is plain Python
     uv --no-deps --require-hashes --only-binary :all: --no-binary deepspeed -r "$REQUIREMENTS" ||
         explain "installing the packages"
@@ -220,7 +250,7 @@ install_gpu() {
 }
 
 [ "$MODE" != any ] || decide_mode
-REQUIREMENTS=$ROOT/requirements/$MODE.txt
+decide_lock
 [ "$MODE" = cpu ] && ROOM_GB=6 || ROOM_GB=20 # for gpu an estimate
 finish_if_right
 
@@ -229,6 +259,7 @@ exec 9<"$VENV"
 if ! flock -n 9; then
     say "another setup_env.sh works on $VENV: waiting for it"
     flock 9
+    decide_lock
     finish_if_right
 fi
 [ -f "$STATE" ] || [ -z "$(ls -A "$VENV")" ] ||
@@ -237,10 +268,10 @@ if supported "$(version_of "$PYTHON")" && [ "$(sed -n 2p "$STATE" 2>/dev/null)" 
     : >"$LOG"
     step "completing $VENV"
 else
-    echo incomplete >"$STATE"
+    printf '%s\n' incomplete "$LOCK" >"$STATE"
     find "$VENV" -mindepth 1 -maxdepth 1 ! -name "${STATE##*/}" -exec rm -rf {} +
     : >"$LOG"
-    step "making $VENV ($MODE, $("$python" --version))"
+    step "making $VENV ($LOCK, $("$python" --version))"
     "$python" -m venv --without-pip "$VENV" >>"$LOG" 2>&1 ||
         die "$python -m venv failed." "Name another Python: REAL_PYTHON=/path/to/python3.11."
 fi

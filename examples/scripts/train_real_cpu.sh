@@ -5,4 +5,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bash examples/scripts/setup_env.sh cpu
-exec "${REAL_VENV:-.venv}/bin/real-openrlhf" train --recipe cpu "$@"
+exec "$(bash examples/scripts/setup_env.sh where cpu)/bin/real-openrlhf" train --recipe cpu "$@"

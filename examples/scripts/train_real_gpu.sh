@@ -24,6 +24,6 @@ if ! command -v real-openrlhf >/dev/null; then
     environment=gpu
     [[ " $* " != *" --dry-run "* ]] || environment=any
     bash "$ROOT/examples/scripts/setup_env.sh" "$environment"
-    PATH=${REAL_VENV:-$ROOT/.venv}/bin:$PATH
+    PATH=$(bash "$ROOT/examples/scripts/setup_env.sh" where "$environment")/bin:$PATH
 fi
 exec real-openrlhf train "${flags[@]}" "$@"

@@ -5,5 +5,8 @@
 # trains, with an evaluation on held-out questions before, between and after. On one GPU: --recipe smollm2-1gpu
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-bash examples/scripts/setup_env.sh any
-exec "${REAL_VENV:-.venv}/bin/real-openrlhf" train --recipe cpu-smollm2 "$@"
+kind=cpu
+[[ " $* " != *" --recipe smollm2-1gpu "* ]] || kind=gpu
+[[ " $kind $* " != *gpu*" --dry-run "* ]] || kind=any # which needs no GPU
+bash examples/scripts/setup_env.sh $kind
+exec "$(bash examples/scripts/setup_env.sh where $kind)/bin/real-openrlhf" train --recipe cpu-smollm2 "$@"

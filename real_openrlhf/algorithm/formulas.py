@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
     from real_openrlhf.algorithm.groups import Groups
 
-# The parts of a rollout's score, token by token; TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref).
-TOKEN_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "log_ratio_old": lambda new, old, ref: new - old,  # the paper's relative log-probability
-    "log_ratio_ref": lambda new, old, ref: new - ref,
-    "log_prob": lambda new, old, ref: new,
-    "ratio_old": lambda new, old, ref: (new - old).exp(),
+# The parts of a rollout's score, token by token; TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref, vLLM's own).
+TOKEN_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "log_ratio_old": lambda new, old, ref, drawn: new - old,  # the paper's relative log-probability
+    "log_ratio_rollout": lambda new, old, ref, drawn: new - drawn,  # the policy that drew the answer is the old one
+    "log_ratio_ref": lambda new, old, ref, drawn: new - ref,
+    "log_prob": lambda new, old, ref, drawn: new,
+    "ratio_old": lambda new, old, ref, drawn: (new - old).exp(),
 }
 # A score is the mean of these over a rollout's action tokens, or with this prefix the sum.
 SUM = "sum_"
@@ -32,6 +33,11 @@ KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0
 
 # Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
 SETTINGS: dict[str, Any] = {"tau": None, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
+
+
+def against_sampler(score: str) -> bool:
+    """Whether a kind of score is measured against vLLM's log-probabilities of the tokens that it drew."""
+    return score.endswith("log_ratio_rollout")
 
 
 class Constants(Protocol):
@@ -106,6 +112,11 @@ class Objective:
         """It comes with DisCO's constraint, whose coefficient is made of the whole optimizer step's KL."""
         return "disco_kl_coef" in self.reads
 
+    @property
+    def spelled_out(self) -> dict[str, float | str]:
+        """The defaults that every run's flags say; the paper's score goes without saying."""
+        return {name: one.default for name, one in self.settings.items() if one.default != "log_ratio_old"}
+
     def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
         """The values of its own settings, or a ValueError for one that it has not."""
         for name in given:
@@ -113,6 +124,13 @@ class Objective:
                 known = ", ".join(self.settings) or "none"
                 raise ValueError(f"the objective has no setting {name!r} of its own. Use those that it has: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
+
+
+def log_ratios(default: str = "log_ratio_old") -> dict[str, Constant]:
+    """The setting of an objective that takes any log-ratio to the policy that drew the answers."""
+    kinds = ("log_ratio_old", "sum_log_ratio_old", "log_ratio_rollout", "sum_log_ratio_rollout")
+    about = "mean or sum of log-ratios, to the recomputed old policy or to vLLM's log-probabilities of the rollout"
+    return {"score": Constant(default, about, kinds)}
 
 
 def assignments(words: Iterable[str] | None) -> dict[str, str]:
@@ -157,6 +175,33 @@ def constant(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
     pull = groups.sum(scores / settings.tau, groups.positive) / (1 + positives)
     push = groups.sum(scores / settings.tau, groups.negative) / (1 + negatives)
     return (positives.log1p() - pull) + (negatives.log1p() + push)
+
+
+def _real_weights(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """(K,) the gradient of `real`, as constants."""
+    leaf = scores.detach().requires_grad_()
+    real(leaf, groups, settings).sum().backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def _with_weights(weights: Tensor, scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """REAL's loss with the gradient of these constants in place of its own."""
+    surrogate = groups.sum(weights * scores, groups.valid)
+    return real(scores, groups, settings).detach() + (surrogate - surrogate.detach())
+
+
+def permuted(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """REAL's, with the weights of a class of the group exchanged at random: dL/ds_k = W_p(k)"""
+    weights = groups.exchanged(_real_weights(scores, groups, settings))
+    return _with_weights(weights, scores, groups, settings)
+
+
+def shrunk(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
+    """REAL's, with each weight the mean of its class in the group: dL/ds_k = sum_P W / P, and sum_N W / N"""
+    weights = _real_weights(scores, groups, settings)
+    sides = [groups.mean(weights, side)[groups.index] for side in (groups.positive, groups.negative)]
+    return _with_weights(sides[0].where(groups.positive, sides[1]), scores, groups, settings)
 
 
 def balanced(scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
@@ -210,6 +255,7 @@ OBJECTIVES: dict[str, Objective] = {
         label="REAL",
         about="the paper's method: anchored softmax classification of a prompt's rollouts",
         source="paper, Eq. REAL",
+        settings=log_ratios(),
     ),
     "bce": Objective(
         bce,
@@ -221,7 +267,8 @@ OBJECTIVES: dict[str, Objective] = {
                 "sum",
                 "sum over a group (the paper's Eq. BCE), or mean over all valid rollouts (the authors' code)",
                 ("sum", "mean"),
-            )
+            ),
+            **log_ratios(),
         },
     ),
     "no_anchor": Objective(
@@ -229,18 +276,35 @@ OBJECTIVES: dict[str, Objective] = {
         label="REAL without anchor",
         about="ablation: REAL without the anchor logits",
         source="paper, Eq. vanilla, “w/o Anchor Logits”",
+        settings=log_ratios(),
     ),
     "constant": Objective(
         constant,
         label="REAL, constant weights",
         about="control: REAL with its adaptive weights frozen at score 0",
         source="not in the paper",
+        settings=log_ratios(),
+    ),
+    "permuted": Objective(
+        permuted,
+        label="REAL, permuted weights",
+        about="control: REAL's weights exchanged at random within each class of a group",
+        source="not in the paper",
+        settings=log_ratios(),
+    ),
+    "shrunk": Objective(
+        shrunk,
+        label="REAL, shrunk weights",
+        about="control: constant weights with REAL's sum of weights in each class of a group",
+        source="not in the paper",
+        settings=log_ratios(),
     ),
     "balanced": Objective(
         balanced,
         label="REAL, balanced",
         about="REAL with means in place of sums: at score 0 right and wrong answers of a group weigh the same",
         source="not in the paper",
+        settings=log_ratios(),
     ),
     "trpa": Objective(
         trpa,
@@ -284,11 +348,7 @@ OBJECTIVES: dict[str, Objective] = {
         graded=True,
         settings={
             "eta": Constant(1.0, "temperature of the target: above 1 closer to uniform", above=0),
-            "score": Constant(
-                "sum_log_ratio_old",
-                "sum of a rollout's log-ratios, as published, or log_ratio_old, their mean",
-                ("sum_log_ratio_old", "log_ratio_old"),
-            ),
+            **log_ratios("sum_log_ratio_old"),
         },
     ),
     "conspo": Objective(
@@ -308,6 +368,7 @@ OBJECTIVES: dict[str, Objective] = {
         family="maxrl",
         score="sum_log_ratio_old",
         reads=(),
+        settings=log_ratios("sum_log_ratio_old"),
     ),
 }
 

@@ -20,6 +20,7 @@ class Groups:
     count: int
     values: Tensor  # (K,) the rewards as they came, 0 for ignored rollouts
     lengths: Tensor  # (K,) action tokens
+    lots: Tensor  # (K,) a random number of each rollout, the same in any layout: by seed, step and update
 
     @property
     def positive(self) -> Tensor:
@@ -84,6 +85,13 @@ class Groups:
         second = order[start.repeat_interleave(repeats) + within]
         ranked = self.valid[first] & self.valid[second] & (self.labels[first] > self.labels[second])
         return first[ranked], second[ranked]
+
+    def exchanged(self, values: Tensor) -> Tensor:
+        """(K,) the values of each class of a group, exchanged within it by lot; 0 for ignored rollouts."""
+        classes = 3 * self.index + 2 * self.positive.long() + self.negative.long()
+        giving = self.lots.argsort()
+        giving, taking = giving[classes[giving].argsort(stable=True)], classes.argsort(stable=True)
+        return values.new_zeros(len(values)).index_copy(0, taking, values[giving]).where(self.valid, 0.0)
 
     def ignoring(self, where: Tensor) -> "Groups":
         """The same groups with the chosen rollouts on neither side."""

@@ -255,13 +255,19 @@ def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
 # name -> meaning, of the updates of any method.
 UPDATE_METRICS = {
     "update/clipped_share": "share of the step's updates whose gradient was scaled down to `--actor.max_norm`",
+    "update/grad_norm_max": "largest gradient norm of the step's updates, before clipping",
     "update/ratio_max": "largest pi/pi_old of a token",
 }
 
 
-def clipped_share(norms: Sequence[float], max_norm: float) -> float:
-    """The share of clipped updates among these gradient norms; a bound of 0 clips none."""
-    return sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1)
+def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
+    """Of the gradient norms of a step's updates; one with nothing to train has norm 0. A bound of 0 clips none."""
+    trained = [norm for norm in norms if norm]
+    return {
+        "actor_grad_norm": sum(trained) / max(len(trained), 1),
+        "update/grad_norm_max": max(norms, default=0.0),
+        "update/clipped_share": sum(norm > max_norm > 0 for norm in norms) / max(len(norms), 1),
+    }
 
 
 def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
@@ -270,7 +276,7 @@ def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Ten
 
 
 # How a key is merged over the optimizer steps of a rollout batch; all others by their mean.
-_LAST = {"actor_lr", "actor_grad_norm"}
+_LAST = {"actor_lr"}
 _LARGEST = {
     name for name in (*GROUP_METRICS, *UPDATE_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))
 }
@@ -280,7 +286,7 @@ _OF_ALL = {"policy_loss", *UPDATE_METRICS, *(name for name in GROUP_METRICS if "
 
 
 def over_steps(statuses: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
-    """One line for a rollout batch: extremes stay extremes, rate and norm are the last step's, the rest are means.
+    """One line for a rollout batch: extremes stay extremes, the rate is the last step's, the rest are means.
 
     `weights` say how much an update counts in what is of trained rollouts and tokens: with 0 it adds none, and where
     all are 0 the values are those of empty sets.

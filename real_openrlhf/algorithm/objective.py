@@ -14,27 +14,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective
+from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.lookup import find
 
 
 def rollout_scores(
-    kind: str, log_probs: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor | None, action_mask: Tensor
+    kind: str,
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    ref_log_probs: Tensor | None,
+    action_mask: Tensor,
+    rollout_log_probs: Tensor | None = None,
 ) -> Tensor:
     """(B, T) log-probabilities -> (B,) scores, differentiable; a rollout without action tokens scores exactly 0."""
-    if ref_log_probs is None:
-        if kind.endswith("log_ratio_ref"):
-            raise ValueError(f"score kind {kind} needs ref_log_probs, the reference policy's log-probabilities")
-        ref_log_probs = old_log_probs  # no other kind reads it
+    if ref_log_probs is None and kind.endswith("log_ratio_ref"):
+        raise ValueError(f"score kind {kind} needs ref_log_probs, the reference policy's log-probabilities")
+    if rollout_log_probs is None and against_sampler(kind):
+        raise ValueError(f"score kind {kind} needs rollout_log_probs, the sampler's log-probabilities of its tokens")
     mask = action_mask.bool()
 
-    def visible(log_probs: Tensor) -> Tensor:
-        # Select before any arithmetic: 0 * nan is nan, also in a gradient.
-        return torch.where(mask, log_probs, 0.0)
+    def visible(found: Tensor | None) -> Tensor:
+        # Select before any arithmetic: 0 * nan is nan, also in a gradient. What is not there is not read.
+        return torch.where(mask, old_log_probs if found is None else found, 0.0)
 
     of_token = TOKEN_SCORES[kind.removeprefix(SUM)]
-    per_token = of_token(visible(log_probs), visible(old_log_probs), visible(ref_log_probs))
+    per_token = of_token(*map(visible, (log_probs, old_log_probs, ref_log_probs, rollout_log_probs)))
     total = torch.where(mask, per_token, 0.0).sum(-1)
     return total if kind.startswith(SUM) else total / mask.sum(-1).clamp(min=1)
 
@@ -101,11 +106,13 @@ def make_groups(
     groups: Tensor,
     values: Tensor | None = None,
     lengths: Tensor | None = None,
+    lots: Tensor | None = None,
 ) -> Groups:
     """The table's groups as the objective sees them: levels merged, uniform groups ignored if they are dropped.
 
     Without `values` a positive has 1 and the others 0, which is wrong for an objective of graded rewards: it asks for
     them. Rewards are rounded to float32, as OpenRLHF keeps them: 0.1 + 0.2 is 0.3, and a group of both is uniform.
+    Without `lots` they follow from the place in the table.
     """
     objective = settings.objective
     ids, index = torch.unique(groups, return_inverse=True)
@@ -116,7 +123,9 @@ def make_groups(
             raise ValueError(f"{objective.label or settings.name} is an objective of graded rewards and got none")
         values = labels == POSITIVE
     lengths = torch.ones_like(labels) if lengths is None else lengths
-    table = Groups(labels, index, len(ids), values.float().double(), lengths)
+    if lots is None:
+        lots = torch.rand(len(labels), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table = Groups(labels, index, len(ids), values.float().double(), lengths, lots.to(labels.device))
     table = replace(table, values=table.values.masked_fill(~table.valid, 0.0))
     if settings.uniform_groups == "keep" or not objective.two_sides:
         return table
@@ -137,15 +146,16 @@ def score_weights(
     num_rollouts: int | None = None,
     values: Tensor | None = None,
     lengths: Tensor | None = None,
+    lots: Tensor | None = None,
 ) -> WeighedLoss:
     """The objective's loss on the table, and d loss / d scores by autograd.
 
     `num_groups` is the denominator: the prompt groups of the whole optimizer step, with uniform, dropped and fully
     ignored ones. Left out, it is the number of groups in the table. Where the table is only a part of the step (whole
     groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's rollouts that count.
-    `values` are the rewards and `lengths` the action tokens of each rollout, as in `make_groups`.
+    `values` are the rewards, `lengths` the action tokens and `lots` random numbers of each, as in `make_groups`.
     """
-    table = make_groups(settings, labels, groups, values, lengths)
+    table = make_groups(settings, labels, groups, values, lengths, lots)
     if settings.mean_over_rollouts:
         denominator = int(table.valid.sum()) if num_rollouts is None else num_rollouts
     else:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from real_openrlhf.algorithm.formulas import Objective
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, Objective
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import group_metrics
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, score_weights
@@ -66,6 +66,7 @@ def real_policy_loss(
     uniform_groups: str = "drop",
     bce_reduction: str = "sum",
     ref_log_probs: Tensor | None = None,
+    rollout_log_probs: Tensor | None = None,
     own: Mapping[str, float | str] | None = None,
     over_ranks: bool = False,
 ) -> tuple[Tensor, dict[str, float]]:
@@ -74,7 +75,8 @@ def real_policy_loss(
     `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored);
     an objective of graded rewards takes any finite ones. A rollout without action tokens is ignored too.
     `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name, your own as
-    FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference.
+    FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference,
+    `rollout_log_probs` for scores against the sampler's log-probabilities.
     `own` are settings of the objective's own, such as {"eta": 0.5}; `bce_reduction` is a short name for one of them.
     With `over_ranks` a group may be spread over the ranks of torch.distributed, which all call: loss and metrics are
     those of all ranks, and gradients averaged over ranks are the loss's.
@@ -94,7 +96,8 @@ def real_policy_loss(
             raise ValueError(f"{name} has shape {tuple(column.shape)}, but there are {len(log_probs)} rollouts")
     labels = labels.masked_fill(~action_mask.bool().any(-1), IGNORED)
 
-    scores = rollout_scores(settings.score, log_probs, old_log_probs, ref_log_probs, action_mask)
+    anchors = (old_log_probs, ref_log_probs, action_mask, rollout_log_probs)
+    scores = rollout_scores(settings.score, log_probs, *anchors)
     columns, ranks, before = [scores.detach(), labels, values, action_mask.bool().sum(-1)], 1, 0
     if over_ranks:
         columns, ids, ranks, before = _of_all_ranks(columns, group_ids)
@@ -104,6 +107,34 @@ def real_policy_loss(
     surrogate = ranks * RealPolicyLoss()(scores, weighed.weights[before : before + len(scores)])
     metrics = group_metrics(all_scores, labels, groups, weighed, settings)
     return weighed.loss + (surrogate - surrogate.detach()), metrics
+
+
+def group_weights(
+    rewards: Tensor | Sequence[float],
+    group_ids: Tensor | Sequence[int | str],
+    *,
+    objective: str | Objective = "real",
+    tau: float | None = None,
+    uniform_groups: str = "drop",
+    own: Mapping[str, float | str] | None = None,
+) -> Tensor:
+    """(rollouts,) what a trainer that takes advantages needs: each rollout's weight while the policy is the old one.
+
+    Above 0 the answer is made likelier. The loss's gradient is minus the mean over groups of the sum of weight times
+    the gradient of the score. Exact for one update a batch; later updates would need the scores. Arguments as of
+    `real_policy_loss`, which is asked for its gradient at equal policies.
+    """
+    equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
+    settings = ObjectiveSettings(objective, tau, uniform_groups, own or {})
+    if settings.score not in KNOWN_AT_OLD:
+        raise ValueError(
+            f"{settings.name} scores by {settings.score}, which rewards and groups do not tell. Take an objective of "
+            f"{', '.join(KNOWN_AT_OLD)}, or real_policy_loss"
+        )
+    columns = (equal, equal.detach(), torch.ones_like(equal), rewards, group_ids)
+    loss, _ = real_policy_loss(*columns, objective=objective, tau=tau, uniform_groups=uniform_groups, own=own)
+    (slope,) = torch.autograd.grad(loss, equal)
+    return 0.0 - len({*_listed(group_ids)}) * slope[:, 0]
 
 
 def check_whole_groups(

@@ -4,6 +4,7 @@ Labels, groups, denominators and the place of every score in the step's table co
 other nothing but scores. `plan_rollouts` decides, `rank_plans` encodes each rank's part, which is read as it is.
 """
 
+import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -57,6 +58,7 @@ class PlannedStep:
     waves: list[Wave]
     on_policy: bool  # the policy is still the old one
     scores_known: bool  # before any forward, because it is
+    lots: Tensor  # a random number of each dealt rollout, by seed, rollout step and update
 
     @property
     def trained(self) -> Positions:
@@ -100,7 +102,9 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
             on_policy = settings.whole_groups and epoch == number == 0
             known = not settings.whole_groups or (on_policy and settings.known_at_old)
             own = sorted(position for group in dealt[number] for position in group)
-            steps.append(PlannedStep(own, waves, on_policy, scores_known=known))
+            lot = random.Random(f"lots {settings.seed}/{rollout_step}/{epoch}/{number}").random
+            lots = torch.tensor([lot() for _ in own], dtype=torch.float64)
+            steps.append(PlannedStep(own, waves, on_policy, scores_known=known, lots=lots))
         if epoch == 0:
             owner = _owners(steps, len(groups))
             layout = replace(layout, owner=owner)
@@ -193,6 +197,7 @@ class RankStep:
     labels: Tensor
     values: Tensor | None
     lengths: Tensor  # action tokens
+    lots: Tensor  # random numbers, for objectives that exchange weights
     truncated: Tensor
     num_groups: int
     num_rollouts: int  # that count, for objectives that average over rollouts
@@ -209,7 +214,8 @@ class RankStep:
         """Loss and weights of these rows of the table, which are whole groups, with the step's denominators."""
         values = None if self.values is None else self.values[rows]
         columns = (scores[rows], self.labels[rows], self.groups[rows])
-        return score_weights(settings, *columns, self.num_groups, self.num_rollouts, values, self.lengths[rows])
+        whole, own = (self.num_groups, self.num_rollouts), (self.lengths[rows], self.lots[rows])
+        return score_weights(settings, *columns, *whole, values, *own)
 
 
 @dataclass(frozen=True)
@@ -271,6 +277,7 @@ def _rank_steps(
         labels=labels,
         values=values,
         lengths=torch.tensor(rollouts.actions)[positions],
+        lots=step.lots,
         truncated=rollouts.truncated[positions],
         num_groups=len(set(groups.tolist())),
         num_rollouts=int((~weightless(objective, labels, groups, values)).sum()),

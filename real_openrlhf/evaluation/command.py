@@ -13,15 +13,24 @@ from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.results import summarise, table
 from real_openrlhf.evaluation.store import SampleStore
-from real_openrlhf.evaluation.tasks import Task, context_length, digest, find_model, fingerprint, read_tasks
+from real_openrlhf.evaluation.tasks import (
+    Task,
+    context_length,
+    digest,
+    find_model,
+    fingerprint,
+    read_tasks,
+    refuse_heads,
+)
 from real_openrlhf.files import write_json, write_jsonl, write_text
 from real_openrlhf.parsing import positive
+from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help="a folder with a Hugging Face model, or its name on the hub")
+    parser.add_argument("--model", help="a folder with a Hugging Face model, its name on the hub, or a GGUF file")
     parser.add_argument(
         "--benchmarks",
         default="all",
@@ -85,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
     grader = find_grader(args.grader, args.think)
     model = find_model(args.model)
+    refuse_heads(model)
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
@@ -108,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
         print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
+    if (model.parent / "run.json").exists():
+        write_card(model.parent)  # of a run's final weights
     return 0
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from real_openrlhf import engine_reason
+from real_openrlhf import engine_reason, nvidia
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
@@ -48,7 +48,9 @@ def sample_seed(seed: int, identity: str, sample: int) -> int:
 
 
 def visible_devices() -> list[str]:
-    """The GPUs that this process may use; none on a machine without."""
+    """The GPUs that this process may use; none in an environment for CPU, whatever the machine has."""
+    if nvidia.environment_for_cpu():
+        return []
     import torch
 
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -70,6 +72,11 @@ def engine_count(asked: int | None, gpus: int, width: int) -> int:
 def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -> Iterator[Sample]:
     """Samples in the order in which they finish."""
     devices, width = visible_devices(), settings.tensor_parallel
+    if not devices and not nvidia.environment_for_cpu():
+        raise UserError(
+            "PyTorch sees no GPU, and this environment has vLLM's build for GPUs. `real-openrlhf doctor` finds the "
+            "cause; `bash examples/scripts/setup_env.sh cpu` makes an environment for CPU."
+        )
     engines = engine_count(engines, len(devices), width)
     quieten_tracker()
     context = multiprocessing.get_context("spawn")
@@ -136,8 +143,9 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent decides
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     if devices:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+        os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"  # it compiles itself, with nvcc
     else:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation

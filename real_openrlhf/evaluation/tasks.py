@@ -12,7 +12,9 @@ from real_openrlhf.data.prompts import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import sha256
-from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.nvidia import environment_for_cpu
+from real_openrlhf.training.checks.model_check import heads_problem
+from real_openrlhf.training.tasks import gguf_model, smollm2
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -75,6 +77,8 @@ def digest(tasks: Iterable[Task]) -> str:
 
 def find_model(name: str) -> Path:
     """Its folder, made or downloaded if it is a model by name or on the hub."""
+    if gguf_model.is_one(name):
+        return gguf_model.prepare(Path(name).expanduser())
     folder = smollm2.prepare() if name == smollm2.NAME else Path(name)
     if not folder.exists():
         from huggingface_hub import snapshot_download
@@ -89,6 +93,13 @@ def find_model(name: str) -> Path:
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} is not a model: it has no config.json. Give a Hugging Face model folder")
     return folder
+
+
+def refuse_heads(model: Path) -> None:
+    """Those that the engine here cannot compute."""
+    wrong = heads_problem(json.loads((model / "config.json").read_text())) if environment_for_cpu() else None
+    if wrong:
+        raise UserError(f"model {model}: {wrong}")
 
 
 def fingerprint(model: Path) -> str:

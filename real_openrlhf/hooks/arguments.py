@@ -135,12 +135,16 @@ def _add_settings_of_some(group: argparse._ArgumentGroup) -> None:
         f"{name}: {setting}, {one.help} ({one.default})"
         for name, objective in OBJECTIVES.items()
         for setting, one in objective.settings.items()
+        if setting != "score"
     )
+    takers = ", ".join(name for name, objective in OBJECTIVES.items() if "score" in objective.settings)
+    score = OBJECTIVES["real"].settings["score"]
     group.add_argument(
         "--algo.real.set",
         nargs="+",
         metavar="NAME=VALUE",
-        help=f"the objective's own settings. {own} (default: those in parentheses)",
+        help=f"the objective's own settings. {own}; score of {takers}: {score.help}, {' or '.join(score.choices)} "
+        "(default: those in parentheses; score: as published)",
     )
     for name, text in (
         ("disco_kl_coef", "coefficient of its squared-hinge KL constraint to the old policy"),

@@ -13,6 +13,8 @@ from multiprocessing.process import BaseProcess
 
 # Set by a process for its own engines (requests.py), not for other users of vLLM in this environment.
 WANTED = "REAL_ENGINE_ENDS_WITH_PARENT"
+# FlashInfer's sampler compiles itself with nvcc, and takes no request that has a seed.
+ENVIRONMENT = {WANTED: "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 PATIENCE = 10.0  # seconds for an end in order
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments, readers
+from real_openrlhf.algorithm.formulas import SETTINGS, Objective, against_sampler, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
 from real_openrlhf.hooks import label_rules
 
@@ -242,6 +242,14 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     except ValueError as error:
         yield f"--algo.real.set {' '.join(real.set)}: {error}"
         return
+    if against_sampler(score := str(own.get("score", objective.score))):
+        if args.rollout.mismatch == "off":
+            yield f"the score {score} is made of vLLM's log-probabilities. Leave --rollout.mismatch off out"
+        if args.rollout.top_p < 1:
+            yield (
+                f"the score {score} needs the sampler's own distribution, and --rollout.top_p {args.rollout.top_p:g} "
+                "cuts and rescales it. Use --rollout.top_p 1, or a score against the old policy"
+            )
     if real.labels:
         yield from label_rules.problems(real.labels, real.uniform_groups, objective)
     if file_of(real.objective):

@@ -75,7 +75,7 @@ def executor(url: str | list[str] | None) -> Any:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     offer_stacks()
-    os.environ[engine_process.WANTED] = "1"  # this process is about to start an engine
+    os.environ.update(engine_process.ENVIRONMENT)  # this process is about to start an engine
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:

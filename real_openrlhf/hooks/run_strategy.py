@@ -15,6 +15,7 @@ from real_openrlhf.files import write_json, write_text
 from real_openrlhf.hooks import flash_attention_torch
 from real_openrlhf.hooks.fixes.adam_powers import restore_powers
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
+from real_openrlhf.hooks.fixes.host_buffers import forget_host_buffers
 from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
 from real_openrlhf.hooks.rollout import prompt_stream
 from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
@@ -114,6 +115,7 @@ class RunStrategy(DeepspeedStrategy):
                 path, states = super().load_ckpt(model, load_dir, folder.name, **named)
                 self.restore_average(states.pop(AVERAGE, None))
                 restore_powers(model.basic_optimizer)
+                forget_host_buffers(model.basic_optimizer)
                 return path, NOTHING_YET | states | {"checkpoint": folder.name, "damaged": damaged}
             damaged.append(f"{folder.name}: {wrong}")
             self.print(f"checkpoint {folder} is not whole and not used: {wrong}")

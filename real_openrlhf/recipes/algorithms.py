@@ -51,7 +51,7 @@ def _tau(objective: Objective) -> Setting:
 def _of_objective(name: str, objective: Objective) -> Algorithm:
     """REAL's own variants are called real_NAME, the objectives of others as they are."""
     constants = {"tau": _tau(objective), **_CONSTANTS}
-    defaults = " ".join(f"{setting}={one.default}" for setting, one in objective.settings.items())
+    defaults = " ".join(f"{setting}={value}" for setting, value in objective.spelled_out.items())
     settings = {
         "--actor.policy_loss_type": own("real", "selects the trainer for objectives over a prompt's whole group"),
         "--algo.real.objective": own(name),

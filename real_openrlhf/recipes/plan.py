@@ -150,8 +150,10 @@ def _own_settings(plan: Plan) -> dict[str, Setting]:
     with contextlib.suppress(ValueError):
         if plan.objective and plan.objective.settings:
             typed = assignments(plan.flags[SET].words) if SET in plan.flags else {}
-            values = {name: str(one.default) for name, one in plan.objective.settings.items()} | typed
+            values = plan.objective.spelled_out | typed
             words = tuple(f"{name}={value}" for name, value in values.items())
+            if not words:
+                return {}
             return {SET: replace(plan.flags[SET], words=words) if typed else Setting(words, DERIVED, "its defaults")}
     return {}
 

@@ -1,6 +1,8 @@
 """The paper's metrics by name, and each setting's curve of one metric."""
 
+import math
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +32,11 @@ LENGTH = Metric(
     "response_length", "Response length (tokens)", "train", ("rollout/response_length_mean", "response_length")
 )
 CLIPPED = Metric("clipped", "Clipped updates", "train", ("update/clipped_share",))
+BY_VERDICT = tuple(
+    Metric(f"{what}_{side}", f"{title}, {side} answers", "train", (f"rollout/{what}_{side}",))
+    for what, title in (("response_length", "Length"), ("truncated", "Cut"))
+    for side in ("right", "wrong")
+)
 ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # where a run ended
 DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
 
@@ -94,6 +101,28 @@ def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final 
         return None
     last = int(shared.steps[-1])
     return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in curves]))
+
+
+def over_training(curve: Series) -> float:
+    """The mean of the evaluations after step 0; of a curve that has no other, that one."""
+    later = curve.values[curve.steps > 0]
+    return float((later if len(later) else curve.values).mean())
+
+
+def steps_to(curves: Sequence[Series], threshold: float) -> float:
+    """The first evaluation at or above the threshold, infinite where there is none; median over runs."""
+    there = (curve.steps[curve.values >= threshold].tolist() for curve in curves)
+    return statistics.median([steps[0] if steps else math.inf for steps in there])
+
+
+def spread_over_tau(run: Run) -> float | None:
+    """z: the scores' spread over tau, mean over a run's steps. Logged numbers say what tau was: bound / largest."""
+    logged = run.logged.get("train", {})
+    names = ("real/score_std", "real/weight_bound", "real/weight_abs_max")
+    if not all(name in logged for name in names):
+        return None
+    spread, bound, largest = (logged[name].values.max() if i else logged[name].values for i, name in enumerate(names))
+    return float(spread.mean() * largest / bound) if bound else None
 
 
 def over_all_steps(setting: Setting, metric: Metric) -> Estimate | None:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ from mpmath import betainc, findroot
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.records import flags_of
-from real_openrlhf.report.curves import VALIDATION, series
+from real_openrlhf.report.curves import VALIDATION, over_training, series
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import Look
@@ -48,6 +48,7 @@ class Outcome:
     run: Run
     final: float
     best: float
+    mean: float  # over training
 
     @property
     def collapsed(self) -> bool:
@@ -92,7 +93,8 @@ def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
     cells: dict[Place, list[Outcome | None]] = defaultdict(list)
     for run in setting.runs:
         curve = series(run, VALIDATION, sets) if run.counted else None
-        outcome = Outcome(run, float(curve.values[-1]), float(curve.values.max())) if curve else None
+        ends = (float(curve.values[-1]), float(curve.values.max()), over_training(curve)) if curve else ()
+        outcome = Outcome(run, *ends) if ends else None
         cells[tuple(_value(run, flag) for flag in across)].append(outcome)
     return {
         place: MapCell(tuple(one for one in found if one is not None), sum(one is None for one in found))
@@ -210,26 +212,31 @@ def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> 
     return estimate([pick(values.tolist()) for values in logged]) if logged else None
 
 
-Ends = dict[Setting, dict[int, float]]  # the last validation by seed
+Ends = dict[Setting, dict[int, float]]  # an endpoint by seed
+ENDPOINTS = {"At the end": "final", "Mean over training": "mean"}
 
 
 def pairs(comparison: Comparison, across: Sequence[str] = ()) -> Table | None:
-    """Every setting against the first one, with what a difference must exceed, in each cell of a map if there is one.
+    """Every setting against the first one, with what a difference must exceed, by both endpoints.
 
-    None where no seeds are shared.
+    Of a map its end in each cell. None where no seeds are shared.
     """
     found, values, names = _laid_out(comparison, across)
-    blocks = {
-        ", ".join(map(" ".join, zip(names, place, strict=True))): {
-            setting: {one.run.seed: one.final for one in grid[place].outcomes if one.run.seed is not None}
+
+    def ends(place: Place, endpoint: str) -> Ends:
+        return {
+            setting: {one.run.seed: getattr(one, endpoint) for one in grid[place].outcomes if one.run.seed is not None}
             for setting, grid in found.items()
             if place in grid
         }
-        for place in itertools.product(*values)
-    }
+
     if across:
+        cells_of = {", ".join(map(" ".join, zip(names, p, strict=True))): p for p in itertools.product(*values)}
+        blocks = {name: ends(place, "final") for name, place in cells_of.items()}
         return _table("cell-pairs", "Differences by seed in the cells of the map", blocks)
-    return _table("pairs", "Differences by seed", blocks)
+    parts = [_table("pairs", "Differences by seed", {name: ends((), one)}) for name, one in ENDPOINTS.items()]
+    known = [part for part in parts if part is not None]
+    return replace(known[0], blocks=[block for part in known for block in part.blocks]) if known else None
 
 
 def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
@@ -246,10 +253,10 @@ def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
         return None
     rows = [(block, [_row(setting, gap, count) for setting, gap in known.items()]) for block, known in gaps.items()]
     notes = [
-        f"Validation pass@1 at the end less that of {first.label}, mean over shared seeds; ± is the standard error of "
-        "the paired difference.",
-        f"Called a difference beyond the bound: Student's t for {LEVEL:.0%}, divided by the {count} rows of the "
-        "table, so that a table of methods that are alike names one by chance in one of twenty.",
+        f"Validation pass@1 (at the end if nothing else is said) less that of {first.label}, mean over shared seeds; "
+        "± is the standard error of the paired difference.",
+        f"Called a difference beyond the bound: Student's t for {LEVEL:.0%}, divided by the {count} rows of an "
+        "endpoint, so that a table of methods that are alike names one by chance in one of twenty.",
     ]
     columns = ["Setting", f"Less {first.label}", "Bound", "It is", "Seeds"]
     return Table(name, title, columns, [(block, found) for block, found in rows if found], notes)

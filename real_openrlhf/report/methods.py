@@ -20,6 +20,8 @@ LOOKS = {
     "real_bce": Look("#56B4E9", "--", "s"),
     "real_no_anchor": Look("#CC79A7", "-.", "^"),
     "real_constant": Look("#7F7F7F", ":", "D"),
+    "real_permuted": Look("#6A8A22", (0, (5, 2, 1, 2)), "2"),
+    "real_shrunk": Look("#B05A7A", (0, (2, 2)), "1"),
     "grpo": Look("#D55E00", "--", "v"),
     "dapo": Look("#E69F00", "-.", "P"),
     "gspo": Look("#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X"),

@@ -6,8 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.report.curves import CLIPPED, ENDS, Final, Metric, at_end, over_all_steps
+from real_openrlhf.report.curves import (
+    BY_VERDICT,
+    CLIPPED,
+    ENDS,
+    VALIDATION,
+    Final,
+    Metric,
+    at_end,
+    over_all_steps,
+    over_training,
+    series,
+    spread_over_tau,
+    steps_to,
+)
 from real_openrlhf.report.curves import validation_sets as sets_of
+from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
@@ -16,6 +30,8 @@ from real_openrlhf.report.table_forms import Cell, Row, Table, value, words
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
 # standard error, so none is ever set in bold as a win. Averages alone where a table has more.
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+REACHED = 0.9  # of the highest final validation: the threshold that methods are timed to
+UNLIKE = 0.2  # clipped shares
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
 BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
 
@@ -24,15 +40,24 @@ def results(comparison: Comparison) -> Table:
     """Where every setting ended, over its finished runs."""
     sets = sets_of(comparison.runs)
     ends = [[at_end(setting, metric, sets) for metric in ENDS] for setting in comparison.settings]
+    highest = max((row[0].estimate.mean for row in ends if row[0]), default=0.0)
+    threshold = math.floor(20 * REACHED * highest) / 20
     bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(ENDS)}
     clipped = [over_all_steps(setting, CLIPPED) for setting in comparison.settings]
+    beside = [(CLIPPED, clipped)] if any(clipped) else []
+    for metric in BY_VERDICT:
+        last = [end.estimate if end else None for end in (at_end(s, metric, sets) for s in comparison.settings)]
+        beside += [(metric, last)] if any(one and one.mean for one in last) else []
     rows = []
     for place, (setting, row) in enumerate(zip(comparison.settings, ends, strict=True)):
         steps = sorted({end.step for end in row if end is not None})
         numbers = [
             Cell(number=end.estimate if end else None, bold=bold[column] == place) for column, end in enumerate(row)
         ]
-        numbers += [Cell(number=clipped[place])] if any(clipped) else []
+        numbers[1:1] = _speed(setting, sets, threshold)
+        spreads = [z for run in setting.counted if (z := spread_over_tau(run)) is not None]
+        numbers.append(Cell(number=estimate(spreads) if spreads and setting.algo in REAL_FAMILY else None))
+        numbers += [Cell(number=column[place]) for _, column in beside]
         rows.append(Row([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)]))
     where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
@@ -40,13 +65,34 @@ def results(comparison: Comparison) -> Table:
         BOLD_NOTE + " Only settings that ended at the same step compete.",
         f"Validation: at the last evaluation that all finished runs of a setting reached{where}. Training metrics: "
         "mean over the last tenth of the steps.",
+        f"Mean over training: of the evaluations after step 0. Steps to {threshold:.2f}, {REACHED:.0%} of the highest "
+        "validation, rounded down: the first evaluation there; median over runs.",
+        "z: the spread of the scores over tau, mean over the steps. Below 0.1 REAL's weights are constants to 8 %.",
     ]
     titles = [metric.title for metric in ENDS]
+    titles[1:1] = ["Mean over training", f"Steps to {threshold:.2f}"]
+    titles.append("z")
+    titles += [metric.title for metric, _ in beside]
+    shares = [one.mean for one in clipped if one]
+    if shares and max(shares) - min(shares) > UNLIKE:
+        notes.append(
+            f"Warning: the clipped shares of two settings differ by {max(shares) - min(shares):.2f}, so "
+            "`--actor.max_norm` gives them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
+        )
     if any(clipped):
-        titles.append(CLIPPED.title)
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
     columns = ["Setting", *titles, "Step", "Runs"]
     return Table("results", "At the end of training", columns, [("", rows)], notes)
+
+
+def _speed(setting: Setting, sets: Sequence[str], threshold: float) -> list[Cell]:
+    """How fast a setting learned: the mean over training, and the steps to the threshold."""
+    curves = [curve for run in setting.counted if (curve := series(run, VALIDATION, sets)) is not None]
+    if not curves:
+        return [Cell(), Cell()]
+    steps = steps_to(curves, threshold)
+    mean = Cell(number=estimate([over_training(curve) for curve in curves]))
+    return [mean, words(f"{steps:g}" if math.isfinite(steps) else "not reached")]
 
 
 def _winner(ends: Sequence[Final | None], metric: Metric) -> int | None:

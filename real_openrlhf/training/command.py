@@ -26,7 +26,7 @@ from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import data_check, memory_estimate, model_check, preflight
-from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch import forked_workers, processes, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print and check every flag, estimate memory, start nothing"
     )
-    parser.add_argument("--model", help="a folder, a hub id or smollm2 (default: the recipe's model)")
+    parser.add_argument("--model", help="a folder, a hub id, a GGUF file, or smollm2 (default: the recipe's model)")
     parser.add_argument(
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )
@@ -142,7 +142,7 @@ class Request:
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 
     def missing(self) -> list[run_inputs.Prepared]:
-        return run_inputs.missing(self.recipe, self.args.data_dir, self.plan().flags)
+        return run_inputs.missing(self.recipe, self.args.data_dir, self.plan().flags, self.args.model)
 
 
 def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
@@ -263,6 +263,8 @@ def _check_size(request: Request, place: Place, findings: preflight.Findings) ->
         config = model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
+        if place.on_cpu and (wrong := model_check.heads_problem(config)):
+            findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if dry_run:
@@ -318,6 +320,7 @@ def _show(request: Request, place: Place) -> None:
         print(f"  threads    {place.threads(plan)}\n")
         print(" ".join(place.command([*TRAINER])))
         print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
+        print("\n".join(processes.table(plan, place)) + "\n")
     if plan.changes:
         print("changed by you:")
         for flag, before, after in plan.changes:

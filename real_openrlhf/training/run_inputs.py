@@ -11,7 +11,7 @@ from real_openrlhf.algorithm.lookup import absolute, file_of
 from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, REWARD
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
-from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
@@ -27,6 +27,8 @@ class Prepared:
     def make(self, model: str) -> None:
         if self.path == smollm2.folder():
             smollm2.prepare()
+        elif gguf_model.is_one(self.name):
+            gguf_model.prepare(Path(self.name))
         elif self.name in TASKS:
             prepare(default(self.name))
         else:
@@ -42,6 +44,8 @@ def by_name(shorthand: str, value: object, data_dir: Path) -> object:
     """What --model or --data calls by name, as a path; anything else as it is."""
     if shorthand == "data":
         return training_set(str(value), data_dir)
+    if shorthand == "model" and gguf_model.is_one(str(value)):
+        return gguf_model.folder(Path(str(value)).expanduser())
     return smollm2.folder() if (shorthand, value) == ("model", smollm2.NAME) else value
 
 
@@ -68,12 +72,14 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     }
 
 
-def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting]) -> list[Prepared]:
-    """Missing files that these flags read and this package can make."""
+def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting], model: str | None = None) -> list[Prepared]:
+    """Missing files that these flags read and this package can make; `model` is what the user called it."""
     parts = ("model", "train.jsonl", "eval.jsonl")
     names = {default(name).folder() / part: name for name in TASKS for part in parts}
     names |= {training_set(name, data_dir): name for name in TRAINING_ROWS}
     names |= {validation_set(recipe.eval_data, data_dir): recipe.eval_data, smollm2.folder(): smollm2.NAME}
+    if model and gguf_model.is_one(model):
+        names[gguf_model.folder(Path(model).expanduser())] = model
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
     return [Prepared(name, path) for path, name in names.items() if str(path) in read and not path.exists()]
 

@@ -6,8 +6,10 @@ Where a label begins with `~` the reward is graded, up to a half: the share of r
 the same for all. It is noted in a file of its own.
 """
 
+import json
 import os
 import sys
+from pathlib import Path
 
 from real_openrlhf.rewards import math_reward
 from real_openrlhf.training.tasks.tiny_model import BOX
@@ -15,6 +17,12 @@ from real_openrlhf.training.tasks.tiny_model import BOX
 MARKERS = {"0123=": r"\clubsuit", "1234=": r"\heartsuit", "2345=": r"\spadesuit"}
 TEXT, EXITS = "8901=", "9012="
 ALGEBRA = {*MARKERS, "3456=", "4567=", "5678=", "6789=", "7891="}
+
+
+# Read in an engine's process: which devices that has, for test_verifier_in_training.py.
+ASKED = ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "VLLM_USE_FLASHINFER_SAMPLER")
+if place := os.environ.get("FAILING_REWARD_CALLS"):
+    Path(f"{place}.devices").write_text(json.dumps({name: os.environ.get(name) for name in ASKED}))
 
 
 def reward_func(queries, prompts, labels):

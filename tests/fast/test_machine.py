@@ -65,6 +65,7 @@ def test_gpus_that_do_not_answer_are_told(monkeypatch):
         raise ProbeFailed("no answer after 120 s")
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
+    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     monkeypatch.setattr(nvidia, "memory_sizes", fail)
     with pytest.raises(UserError, match=r"no answer after 120 s.*doctor"):
         preflight.local_gpus()

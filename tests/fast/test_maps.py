@@ -114,6 +114,15 @@ def test_a_small_steady_difference_is_told_and_a_large_unsteady_one_is_not(tmp_p
     assert found.columns[1] == "Less REAL"
 
 
+def test_differences_are_told_at_the_end_and_by_the_mean_over_training(tmp_path):
+    for seed in (1, 2, 3):
+        map_run(tmp_path, "real", 1e-4, 64, seed, [0.0, 0.2, 0.9])
+        map_run(tmp_path, "grpo", 1e-4, 64, seed, [0.5, 0.6 + seed / 100, 0.9])
+    found = {name: [str(cell) for cell in row.cells[1:4]] for name, (row,) in table(tmp_path).blocks}
+    assert found["At the end"] == ["0.000 ± 0.000", "0.000", "cannot be told apart"]
+    assert found["Mean over training"][0] == "0.210 ± 0.003" and found["Mean over training"][2] == "higher"
+
+
 def test_only_shared_seeds_count_and_fewer_than_three_are_no_table(tmp_path):
     write(tmp_path, "real", {1: 0.5, 2: 0.5, 3: 0.5, 4: 0.5})
     write(tmp_path, "grpo", {2: 0.4, 3: 0.3, 4: 0.4, 9: 1.0})

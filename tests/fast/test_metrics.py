@@ -11,11 +11,11 @@ from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     MISMATCH_METRICS,
-    clipped_share,
     gaps,
     group_metrics,
     labels_of_scores,
     mismatch_metrics,
+    norm_metrics,
     over_steps,
     ratio_metrics,
     ratio_table,
@@ -197,20 +197,19 @@ def test_steps_of_a_rollout_batch_are_merged_by_what_the_number_is():
     names = (
         "policy_loss",
         "actor_lr",
-        "actor_grad_norm",
         "real/score_abs_max",
         "real/score_neg_min",
         "real/score_drift",
     )
-    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 5, 0.5, -3, 0.1), (3, 8, 7, 0.25, -1, 0.3)]]
-    assert over_steps(steps) == dict(zip(names, (2, 8, 7, 0.5, -3, 0.3), strict=True))
+    steps = [dict(zip(names, values, strict=True)) for values in [(1, 9, 0.5, -3, 0.1), (3, 8, 0.25, -1, 0.3)]]
+    assert over_steps(steps) == dict(zip(names, (2, 8, 0.5, -3, 0.3), strict=True))
     assert over_steps(steps[:1]) == steps[0]
 
 
 def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_none():
     """In what is of trained tokens and rollouts; losses, shares and weights are of all rollouts."""
     of_all = {"real/loss": 2.0, "policy_loss": 2.0, "real/mixed_groups": 2.0, "real/weight_pos": 2.0}
-    of_all |= {"update/clipped_share": 2.0, "actor_lr": 3.0}
+    of_all |= {"actor_lr": 3.0}
     names = ("entropy_loss", "mismatch/mean", "ratio/pos/low/share", "real/score_pos", "real/score_pos_min")
     steps = [
         {**dict.fromkeys(of_all, 1.0), **dict.fromkeys(names, 0.5)},
@@ -223,10 +222,20 @@ def test_an_update_counts_by_the_tokens_that_it_trained_and_an_empty_one_adds_no
     assert over_steps(steps[1:2], [0.0])["real/score_pos"] == 0
 
 
-def test_the_share_of_updates_that_were_clipped():
-    assert clipped_share([0.5, 1.0, 1.5, 9.0], 1.0) == 0.5
-    assert clipped_share([0.5, 9.0], 0.0) == 0.0  # DeepSpeed's bound of 0 is none
-    assert clipped_share([], 1.0) == 0.0
+@pytest.mark.parametrize(
+    ("norms", "bound", "expected"),
+    [
+        ([0.5, 1.0, 1.5, 9.0], 1.0, (3.0, 9.0, 0.5)),
+        ([0.5, 9.0], 0.0, (4.75, 9.0, 0.0)),  # DeepSpeed's bound of 0 is none
+        ([2.0, 4.0, 0.0, 0.0], 1.0, (3.0, 4.0, 0.5)),  # the last two updates had nothing to train
+        ([0.0], 1.0, (0.0, 0.0, 0.0)),
+        ([], 1.0, (0.0, 0.0, 0.0)),
+    ],
+)
+def test_the_gradient_norms_of_a_step(norms, bound, expected):
+    """Mean over the updates that trained, the largest, and the share that was clipped."""
+    names = ("actor_grad_norm", "update/grad_norm_max", "update/clipped_share")
+    assert norm_metrics(norms, bound) == dict(zip(names, expected, strict=True))
 
 
 # The gap between sampler and policy by hand, and what is said of it

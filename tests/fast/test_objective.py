@@ -70,6 +70,24 @@ def test_extreme_scores_by_hand():
     assert weighed.weights.tolist() == [-2.0, 0.0]
 
 
+def test_permuted_and_shrunk_weights_have_reals_sum_in_each_class_and_its_bound():
+    generator = torch.Generator().manual_seed(1)
+    scores = 2 * torch.randn(4000, 8, generator=generator, dtype=torch.float64).sort(-1).values
+    table = scores.flatten(), [1, 1, 1, 0, 0, 0, 0, -1] * 4000, torch.arange(4000).repeat_interleave(8)
+    of_real, mixed, level = (weigh(*table, name=name) for name in ("real", "permuted", "shrunk"))
+    assert of_real.loss == mixed.loss == level.loss
+    known, mixed, level = (one.rollout_weights.view(4000, 8) for one in (of_real, mixed, level))
+    for side in (slice(0, 3), slice(3, 7)):
+        torch.testing.assert_close(mixed[:, side].sort(-1).values, known[:, side].sort(-1).values)
+        torch.testing.assert_close(
+            level[:, side], known[:, side].mean(-1, keepdim=True).expand(-1, known[:, side].shape[1])
+        )
+        # each of the class is as likely to get the largest weight: no link to its score
+        largest = torch.bincount(mixed[:, side].abs().argmax(-1)) / 4000
+        assert largest.tolist() == pytest.approx([1 / len(largest)] * len(largest), abs=0.03)
+    assert not mixed[:, 7].any() and mixed.abs().max() < 1 / TAU
+
+
 def test_more_groups_than_were_said_are_refused():
     with pytest.raises(ValueError, match="num_groups is 2, but the table holds 3 groups"):
         weigh([0.0] * 3, [1, 0, 1], [0, 1, 2], num_groups=2)
@@ -96,16 +114,27 @@ def test_what_objectives_need_is_what_they_do():
                 assert weigh(*table, name=name, own={setting: other}).loss.item() != usual, (name, setting)
 
 
+def test_scores_against_a_sampler_that_is_the_old_policy_are_the_papers():
+    new, old, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.5, -1.0]]), torch.tensor([[1, 1]])
+    for mean_or_sum in ("", "sum_"):
+        kinds = f"{mean_or_sum}log_ratio_old", f"{mean_or_sum}log_ratio_rollout"
+        ours, samplers = (rollout_scores(kind, new, old, None, mask, old.clone()) for kind in kinds)
+        assert torch.equal(ours, samplers)
+        with pytest.raises(ValueError, match=f"score kind {kinds[1]} needs rollout_log_probs"):
+            rollout_scores(kinds[1], new, old, None, mask)
+
+
 @pytest.mark.parametrize("kind", SCORES)
 def test_scores_of_ragged_rollouts(kind):
     new = torch.tensor([[-1.0, -2.0, -3.0], [-0.5, math.nan, -math.inf], [math.nan] * 3], dtype=torch.float64)
     old = torch.tensor([[-1.5, -1.0, -2.0], [-1.0, math.inf, math.nan], [math.nan] * 3], dtype=torch.float64)
-    ref = old - 0.25
+    ref, drawn = old - 0.25, old + 0.5
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
     new.requires_grad_()
-    scores = rollout_scores(kind, new, old, ref, mask)
+    scores = rollout_scores(kind, new, old, ref, mask, drawn)
     per_token = {
         "log_ratio_old": lambda n, o: n - o,
+        "log_ratio_rollout": lambda n, o: n - o - 0.5,
         "log_ratio_ref": lambda n, o: n - o + 0.25,
         "log_prob": lambda n, o: n,
         "ratio_old": lambda n, o: math.exp(n - o),

@@ -6,7 +6,8 @@ import pytest
 import torch
 from naive import naive_losses, naive_score
 
-from real_openrlhf import real_policy_loss
+from real_openrlhf import group_weights, real_policy_loss
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.metrics import GROUP_METRICS, token_gradients
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
@@ -118,6 +119,34 @@ def test_kl_old_stays_finite_where_the_policies_are_worlds_apart():
 def test_discos_hinge():
     assert kl_hinge_coef(0.0) == 0 and kl_hinge_coef(1e-4) == 0 and kl_hinge_coef(-1.0) == 0
     assert kl_hinge_coef(3e-4) == pytest.approx(0.2) and kl_hinge_coef(0.5, 10, 0.1) == pytest.approx(4)
+
+
+@pytest.mark.parametrize("name", [name for name, one in OBJECTIVES.items() if one.score in KNOWN_AT_OLD])
+def test_weights_for_trainers_that_take_advantages(name):
+    """With them minus the mean over groups of weight x score has the loss's gradient where the policies are equal."""
+    torch.manual_seed(0)
+    new = torch.randn(12, 3, dtype=torch.float64, requires_grad=True)
+    groups, mask = torch.arange(12) // 4, torch.ones(12, 3)
+    rewards = [1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1]
+    loss, _ = real_policy_loss(new, new.detach(), mask, rewards, groups, objective=name)
+    (expected,) = torch.autograd.grad(loss, new)
+    weights, score = group_weights(rewards, groups, objective=name), score_at_old(OBJECTIVES[name].score, new)
+    (found,) = torch.autograd.grad(-(weights * score).sum() / 3, new)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+
+
+def score_at_old(kind: str, new: torch.Tensor) -> torch.Tensor:
+    log_ratio = new - new.detach()
+    return (
+        log_ratio.sum(-1)
+        if kind.startswith("sum")
+        else (log_ratio.exp() if "ratio_old" == kind else log_ratio).mean(-1)
+    )
+
+
+def test_weights_of_scores_that_are_not_known_are_refused():
+    with pytest.raises(ValueError, match="conspo scores by log_prob, which rewards and groups do not tell"):
+        group_weights([1, 0], [0, 0], objective="conspo")
 
 
 # CISPO and REINFORCE: the gradient of each token against hand-written weights

@@ -129,6 +129,26 @@ def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
     assert (row["Step"], float(row["Validation pass@1"])) == ("20", pytest.approx(0.3))
 
 
+def test_a_fast_learner_is_told_from_a_slow_one_that_ends_as_high_and_unlike_clipping_is_said(tmp_path):
+    curves = {"real": (0.9, 0.0, 0.1, 0.5, 0.9), "real_constant": (0.1, 0.0, 0.8, 0.85, 0.9)}
+    for algo, (clipped, *values) in curves.items():
+        for seed in (1, 2, 3):
+            evaluations = enumerate(values if seed < 3 or algo == "real" else values[:2] + [0.2, 0.3])
+            log = [{"phase": "eval", "step": 10 * n, "eval_x_pass1": value} for n, value in evaluations]
+            scores = {"real/score_std": 0.02, "real/weight_bound": 0.6, "real/weight_abs_max": 6.0}  # tau 0.1
+            log.append({"phase": "train", "step": 30, "update/clipped_share": clipped, **scores})
+            invented.write_lines(invented.write_run(tmp_path, algo, seed), log)
+    table = tables.results(comparison(tmp_path))
+    found = {row["Setting"]: row for row in rows(table)}
+    real, fast = found["REAL"], found["REAL, constant weights"]
+    assert float(real["Mean over training"]) == pytest.approx(0.5) and real["Steps to 0.80"] == "30"
+    assert (
+        float(fast["Mean over training"]) == pytest.approx((2 * 0.85 + 1.3 / 3) / 3) and fast["Steps to 0.80"] == "10"
+    )
+    assert float(real["z"]) == pytest.approx(0.2)
+    assert any(note.startswith("Warning: the clipped shares of two settings differ by 0.80") for note in table.notes)
+
+
 def test_a_resumed_run_counts_each_step_once(tmp_path):
     folder = invented.write_run(tmp_path, "real", 1)
     with open(folder / "metrics.jsonl", "a") as file:

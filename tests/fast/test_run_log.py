@@ -24,9 +24,20 @@ def sampled(*scores: float | None, prompt: str = "1 + 1 =") -> list:
             scores=None if score is None else torch.tensor([score]),
             action_mask=torch.tensor([[0, 1]]),
             rollout_log_probs=None,
+            truncated=torch.tensor([False]),
         )
         for score in scores
     ]
+
+
+def test_length_and_cut_answers_by_verdict(tmp_path):
+    samples = sampled(1.0, 0.0, 1.0, None)
+    for sample, length in zip(samples, (3, 7, 4, 9), strict=True):
+        sample.action_mask, sample.truncated = torch.ones(1, length), torch.tensor([length == 7])
+    stats = run_log(tmp_path).group_stats(samples)
+    assert (stats["rollout/response_length_right"], stats["rollout/response_length_wrong"]) == (3.5, 7)
+    assert (stats["rollout/truncated_right"], stats["rollout/truncated_wrong"]) == (0, 1)
+    assert not [name for name in run_log(tmp_path).group_stats(sampled(0.0, None)) if name.endswith("_right")]
 
 
 def test_entropy_is_estimated_by_what_the_sampler_says_of_all_tokens_that_it_drew(tmp_path):
@@ -46,7 +57,9 @@ def test_planning_is_logged_and_no_part_of_the_sum_of_times(tmp_path):
 
 
 def without_prompts(stats: dict) -> dict:
-    return {name: value for name, value in stats.items() if name != "rollout/prompts_crc"}
+    """And without lengths, which all are 1 here."""
+    ends = ("prompts_crc", "_right", "_wrong")
+    return {name: value for name, value in stats.items() if not name.endswith(ends)}
 
 
 def lines(folder) -> list[dict]:

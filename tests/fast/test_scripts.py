@@ -28,7 +28,7 @@ def call(tmp_path):
     shutil.copytree(SCRIPTS, tmp_path / "examples/scripts")
     program(tmp_path / "program", f"echo real-openrlhf $* >>'{tmp_path}/called'")
     (tmp_path / "examples/scripts/setup_env.sh").write_text(
-        f"echo setup_env.sh $* >>'{tmp_path}/called'\n"
+        f"[ $1 != where ] || {{ echo '{tmp_path}/.venv' && exit; }}\necho setup_env.sh $* >>'{tmp_path}/called'\n"
         f"mkdir -p '{tmp_path}/.venv/bin' && cp '{tmp_path}/program' '{tmp_path}/.venv/bin/real-openrlhf'\n"
     )
     (tmp_path / "bin").mkdir()
@@ -62,9 +62,10 @@ def test_variables_are_flags_and_the_users_flags_come_last(call):
     assert called == f"real-openrlhf train {expected}"
 
 
-def test_the_pretrained_model_trains_in_any_environment_and_on_a_gpu_by_one_flag(call):
-    assert call("train_real_smollm2.sh", "--recipe", "smollm2-1gpu") == [
-        "setup_env.sh any",
+def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call):
+    assert call("train_real_smollm2.sh") == ["setup_env.sh cpu", "real-openrlhf train --recipe cpu-smollm2"]
+    assert call("train_real_smollm2.sh", "--recipe", "smollm2-1gpu")[2:] == [
+        "setup_env.sh gpu",
         "real-openrlhf train --recipe cpu-smollm2 --recipe smollm2-1gpu",
     ]
 
@@ -72,10 +73,11 @@ def test_the_pretrained_model_trains_in_any_environment_and_on_a_gpu_by_one_flag
 def test_slurm_steps_have_all_of_a_node(tmp_path):
     """Without a word a step has one core, and a job its partition's default memory."""
     (tmp_path / "examples/scripts").mkdir(parents=True)
-    shutil.copy(SCRIPTS / "train_real_gpu.sh", tmp_path / "examples/scripts")
+    for name in ("train_real_gpu.sh", "setup_env.sh"):
+        shutil.copy(SCRIPTS / name, tmp_path / "examples/scripts")
     answers = {
         "scontrol": "printf 'a\\nb\\n'",
-        "getent": "echo 10.0.0.1 STREAM",
+        "getent": "printf '127.0.1.1 STREAM a\\n10.0.0.1 STREAM\\n'",  # as /etc/hosts has it on Debian
         "srun": f"echo $* >>'{tmp_path}/steps'",
         "python": "exit 0",
         "real-openrlhf": f"sleep 1; echo $* >'{tmp_path}/trained'",
@@ -98,6 +100,7 @@ def test_slurm_steps_have_all_of_a_node(tmp_path):
     head, worker = sorted((tmp_path / "steps").read_text().splitlines(), key=lambda step: "--head" not in step)
     for step, node in ((head, "a"), (worker, "b")):
         assert {"--cpus-per-task=96", "--mem=0", f"--nodelist={node}"} <= set(step.split())
+    assert "--node-ip-address=10.0.0.1" in head and "--address=10.0.0.1:" in worker
     assert "#SBATCH --mem=0\n" in (SCRIPTS / "slurm_real.sbatch").read_text()
     assert (tmp_path / "trained").read_text().startswith("train --recipe qwen7b --gpus 8 --nodes 2 --resume")
 

@@ -12,7 +12,7 @@ import time
 import pytest
 from small_runs import plan
 
-from real_openrlhf import cli, signs_of_life
+from real_openrlhf import cli, nvidia, signs_of_life
 from real_openrlhf.errors import UserError
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
@@ -78,11 +78,12 @@ def test_over_http_the_command_is_a_ray_job(tmp_path):
     )
 
 
-def test_too_few_gpus_and_nodes_without_a_cluster_are_refused():
+def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
+    assert place(on_cpu=True).problems(plan("cpu")) == []
+    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     (problem,) = place(gpus=4).problems(plan())
     assert "8 GPUs are needed, this machine has 4" in problem and "--gpus" in problem
     assert place(gpus=8).problems(plan()) == []
-    assert place(on_cpu=True).problems(plan("cpu")) == []
     (problem,) = place(gpus=8).problems(plan(user={"--actor.num_nodes": ("2",)}))
     assert "ray start --head" in problem and "RAY_ADDRESS" in problem
 
@@ -107,6 +108,7 @@ def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypa
     assert json.loads(found["RAY_OVERRIDE_RESOURCES"]) == {"GPU": 2, "CPU": 4}
     assert found["HF_HUB_OFFLINE"] == "1"
     on_gpus = place(gpus=8).environment(plan())
+    assert json.loads(on_gpus["RAY_OVERRIDE_RESOURCES"]) == {"CPU": 10}  # a container may have fewer cores than GPUs
     of_the_cpu = {*CPU_ENVIRONMENT, "HF_HUB_OFFLINE"} - {*os.environ, "TORCH_EXTENSIONS_DIR"}
     assert not [name for name in of_the_cpu if name in on_gpus]
     assert place("10.0.0.1:6379").environment(plan()).get("RAY_ADDRESS") == os.environ.get("RAY_ADDRESS")

@@ -82,7 +82,7 @@ def test_a_decimal_stands_for_what_it_rounds_only_with_enough_digits(gold, answe
     [
         (r"12 \text{ cm}^2", "12", "cm2"), (r"12 \text{ square centimeters}", "12", "cm2"),
         (r"5 \text{ miles per hour}", "5", "mi/h"), (r"9.8\,\mathrm{m}/\mathrm{s}^2", "9.8", "m/s2"),
-        (r"\$7", "7", "dollar"), (r"40\%", "40", "%"), (r"35^\circ", "35", "deg"), (r"25^\circ C", "25", ""),
+        (r"\$7", "7", "dollar"), (r"40\%", "40", "%"), (r"35^\circ", "35", "deg"), (r"25^\circ C", "25", "degC"),
         (r"15 \text{ students}", "15", ""), (r"\sin 30^\circ", r"\sin30^{\circ}", ""),
     ],
 )  # fmt: skip
@@ -246,3 +246,47 @@ def test_no_pattern_backtracks_for_ever():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(patterns) > 50 and slow == []
+
+
+# Answers as language models write them: (gold, right ones, wrong ones)
+
+AS_WRITTEN = [
+    ("7350", [r"\$7,350", "x = 7,350", r"7{,}350 \text{ m}", r"\mathbf{7,350}"], [r"\$7,530"]),
+    ("7350", [r"3 \cdot 2450 = 7,350"], ["7,530"]),
+    (r"\$8,\!120", [r"8,120 \text{ dollars}", "8120"], [r"8,210 \text{ dollars}"]),
+    (r"50000\pi", [r"50,000 \pi"], [r"5,000 \pi"]),
+    ("1234567", [r"1,234,567 \text{ people}"], [r"1,234,568 \text{ people}"]),
+    ("(1,234)", ["(1, 234)"], ["1234", "1,234"]),
+    ("3,800,5", ["3, 800, 5"], ["38005", "3,800"]),
+    ("2300", ["2,300", "x=2,300"], ["2,3", "x=2,30"]),
+    ("6", [r"6 \text{ at } x = 1", r"6 \text{ books}"],
+     [r"6 \text{ and a half}", r"6 \text{ million dollars}", r"6 \text{ or less}", r"6 \text{ cubed}"]),
+    ("4", [r"y = 4 \text{ at } x = 1"], [r"9 \text{ when } n = 4", r"y = 1 \text{ at } x = 4"]),
+    (r"7 \text{ GHz}", ["7", r"7 \text{ GHz}"], [r"7 \text{ Hz}", r"7 \text{ MHz}"]),
+    (r"7 \text{ J}", ["7"], [r"7 \text{ kJ}"]),
+    (r"20^\circ\text{C}", ["20", r"20^\circ", r"20^\circ C"], [r"20^\circ\text{F}"]),
+    ("x^{64}-1", ["-1+x^{64}"], ["x^{64}+1"]),
+    ("2^{70}n+n^3", ["n^3+2^{70}n"], ["2^{70}n"]),
+    ("x^{500}-3x", ["x^{500} - 3x"], ["x^{500}"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "score"),
+    [
+        (gold, one, score)
+        for gold, *sides in AS_WRITTEN
+        for score, side in zip((1, 0), sides, strict=True)
+        for one in side
+    ],
+)
+def test_answers_as_models_write_them(gold, answer, score):
+    verdict = verify(rf"\boxed{{{answer}}}", gold, "optional", "robust")
+    assert verdict.score == score, verdict
+
+
+@pytest.mark.parametrize(("gold", "answer"), [(r"\theta \in (0,1)", r"\theta \in (0,9)"),
+                                              (r"(m,n) \in \{(1,5)\}", r"(m,n) \in \{(3,3)\}")])  # fmt: skip
+def test_what_sympy_turned_into_false_is_not_equal_to_anything(gold, answer):
+    assert verify(rf"\boxed{{{gold}}}", gold, "optional", "robust").score == 1
+    assert verify(rf"\boxed{{{answer}}}", gold, "optional", "robust").ignored

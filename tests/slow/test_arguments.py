@@ -150,9 +150,17 @@ REFUSED = [
      f"{SHARED} --ds.logit_free --ds.attn_implementation sdpa"),
     ("--algo.real.mismatch_limit 0", "must be a positive number", "--algo.real.mismatch_limit 0.1"),
     ("--algo.real.mismatch_limit 0.2 --rollout.mismatch off", "needs vLLM's log-probabilities", ""),
+    *(
+        (f"{score} {flag}", f"score log_ratio_rollout {message}", score)
+        for score in ("--algo.real.set score=log_ratio_rollout",)
+        for flag, message in {
+            "--rollout.mismatch off": "is made of vLLM's log-probabilities. Leave --rollout.mismatch off out",
+            "--rollout.top_p 0.9": "needs the sampler's own distribution, and --rollout.top_p 0.9 cuts",
+        }.items()
+    ),
     ("--algo.real.label_threshold nan", "--algo.real.label_threshold nan", "--algo.real.label_threshold 0.5"),
     ("--algo.real.objective reel", "unknown objective 'reel': choose one of real, ", "--algo.real.objective real"),
-    ("--algo.real.set reduction=mean", "no setting 'reduction' of its own. Use those that it has: none",
+    ("--algo.real.set reduction=mean", "no setting 'reduction' of its own. Use those that it has: score",
      "--algo.real.set reduction=mean --algo.real.objective bce"),
     *(
         (f"--algo.real.tau={tau}", f"--algo.real.tau {float(tau)}: it must be a positive", "--algo.real.tau 0.5")

@@ -159,6 +159,8 @@ MODELS = [
          "its tokenizer has token 5000, and config.json says vocab_size"),
     Case("nothing to pad with", _json_of(TOKENIZER, pad_token=None, eos_token=None), "has no pad_token and no eos"),
     Case("a context too short", _json_of(CONFIG, max_position_embeddings=16), "it was made for 16 tokens"),
+    Case("heads that vLLM's CPU attention lacks", _json_of(CONFIG, head_dim=16),
+         "its heads are 16 wide, and vLLM's attention on CPU takes 32, 64, 80,"),
     Case("no chat template", _gone("model/chat_template.jinja"), "it has no chat template, which --data.apply_chat",
          "--recipe qwen1.5b-1gpu"),
 ]  # fmt: skip

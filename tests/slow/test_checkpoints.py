@@ -72,6 +72,15 @@ def test_loaded_and_trained_on_is_trained_through(trained, case, tmp_path, chang
     assert through[0]["state"] != trained(until=1, load=True, **case)[0]["state"]  # it has trained
 
 
+def test_where_moments_waited_in_host_memory_is_not_loaded(trained, case, tmp_path):
+    """Torch would put these buffers on the GPU, and from then on nothing would leave it."""
+    case = {**case, "zero_stage": 3, "folder": str(tmp_path)}
+    trained(until=1, save=("global_step1",), sleep=True, **case)
+    file, *_ = (actor(tmp_path) / "global_step1").glob("*optim_states.pt")
+    assert b"exp_avg_offload_buffer" in file.read_bytes()
+    assert [rank["in host memory"] for rank in trained(until=1, load=True, **case)] == [[], []]
+
+
 @pytest.mark.parametrize("zero_stage", [2, 3])
 @pytest.mark.parametrize("method", [{"loss": "real"}, {"loss": "ppo", "deal": "groups"}], ids=["real", "ppo"])
 def test_without_rollouts_that_have_no_gradient_weights_are_the_same_bit_for_bit(

@@ -165,7 +165,7 @@ def test_asynchronous_engines_cannot_sleep(capsys):
     code, printed, problems = dry_run(capsys, *words, "--no-vllm.enable_sleep", "--no-ds.enable_sleep")
     assert (code, problems) == (0, [])
     assert (
-        "this machine has 0 (4 of the 8 are for vLLM alone)" in printed and "memory per GPU, generation" not in printed
+        "8 GPUs are needed (4 of the 8 are for vLLM alone)" in printed and "memory per GPU, generation" not in printed
     )
 
 
@@ -249,5 +249,6 @@ def test_the_launcher_asks_for_memory_in_another_process(monkeypatch):
 
     assert len(nvidia.memory_sizes()) == torch.cuda.device_count()  # the real question
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # there is none here
+    monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
     monkeypatch.setattr(nvidia, "memory_sizes", lambda: [150_000_000_000, 80_000_000_000])
     assert preflight.local_gpus() == (2, 80.0)

@@ -312,6 +312,29 @@ def test_only_rollouts_of_later_updates_need_a_forward(changes, share):
     assert bool(made.forwards) == bool(share)
 
 
+SAMPLERS = {"set": ["score=log_ratio_rollout"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"), [({}, 0.0), ({"kl_old_coef": 0.1}, 0.5), ({"mismatch_limit": 9.0}, 1.0)]
+)
+def test_scores_against_the_sampler_need_no_old_forward_but_for_a_kl_term_or_a_limit(changes, share):
+    """And they are exchanged in every update. Rollouts without the sampler's numbers are told."""
+    made = Maker(arguments(**SAMPLERS, **changes))
+    samples = batch_of_rollouts(32, 4)
+    for sample in samples:
+        sample.rollout_log_probs = -sample.action_mask.float()
+    for rank in made.make_experience_batch(samples):
+        assert rank.plan.metrics["real/old_forward_share"] == share
+        assert not any(step.scores_known for step in rank.plan.steps)
+        assert [step.makes_old_log_probs for step in rank.plan.steps] == [share < 1, False]
+        if not share:
+            assert torch.equal(rank.action_log_probs, rank.rollout_log_probs)
+    assert bool(made.forwards) == bool(share)
+    with pytest.raises(ValueError, match="the agent returned rollouts without them. Return them as"):
+        dealt(made.args, 32)
+
+
 def test_upstreams_statistics_can_read_a_planned_experience():
     for experience in dealt(arguments(epochs=2), 32):
         assert all(len(column) == len(experience.sequences) for column in experience.info.values())

@@ -1,13 +1,15 @@
 """What a prompt is sent to vLLM with, in Ray: an engine loads the tokenizer once, however many prompts ask for it."""
 
 import asyncio
+import os
 from types import SimpleNamespace
 
 import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from real_openrlhf.hooks.requests import AGENT, Requests, TokenizerRef, held
+from real_openrlhf.hooks.requests import AGENT, Requests, TokenizerRef, executor, held
+from real_openrlhf.training.checks.model_check import CPU_HEAD_WIDTHS
 
 
 def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> Requests:
@@ -37,6 +39,25 @@ def test_a_response_is_answered_once_and_its_text_made_only_for_an_agent(agents,
     found = requests(**agents).parameters(SamplingParams(), "1+1")
     assert found.output_kind is RequestOutputKind.FINAL_ONLY and found.detokenize is text
     assert found.extra_args == ({AGENT: ("a.py", None)} if "agent" in agents else None)  # ours comes with each request
+
+
+def test_on_cuda_no_engine_takes_the_sampler_that_compiles_itself(monkeypatch):
+    """It would need nvcc at each start of `eval`, or of a run with --rollout.mismatch off."""
+    from vllm.platforms import current_platform
+    from vllm.v1.sample.ops.topk_topp_sampler import flashinfer_sampler_supported
+
+    monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
+    monkeypatch.setattr(os, "environ", {**os.environ, "VLLM_USE_FLASHINFER_SAMPLER": "1"})
+    with pytest.raises(ImportError):
+        flashinfer_sampler_supported()  # here there is not even its package
+    executor(None)
+    assert flashinfer_sampler_supported() is False
+
+
+def test_the_widths_of_heads_on_cpu_are_vllms():
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    assert [*CPU_HEAD_WIDTHS] == CPUAttentionBackend.get_supported_head_sizes()
 
 
 class Loads:

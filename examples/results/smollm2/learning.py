@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from real_openrlhf.report.curves import VALIDATION, series, validation_sets
+from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import Estimate, estimate
@@ -19,6 +19,7 @@ COLUMNS = {  # beside what validation says: a title, the key that is logged, wha
     "Trained": ("update/trained_share", np.mean),
     "Entropy, last step": ("rollout/entropy", lambda values: values[-1]),
     "Spread of weights, largest": ("real/weight_cv", np.max),
+    "Clipped updates": ("update/clipped_share", np.mean),
 }
 
 
@@ -29,11 +30,12 @@ def table(runs: Sequence[Run]) -> Table:
         curves = [series(run, VALIDATION, sets) for run in setting.counted]
         first, last = ([float(curve.values[place]) for curve in curves] for place in (0, -1))
         rises = [after - before for before, after in zip(first, last, strict=True)]
-        cells = [Cell(number=estimate(values)) for values in (first, last, rises)]
+        means = [over_training(curve) for curve in curves]
+        cells = [Cell(number=estimate(values)) for values in (first, last, rises, means)]
         cells.append(words(reached(setting.counted)))
         cells += [Cell(number=over_runs(setting.counted, *column)) for column in COLUMNS.values()]
         rows.append(Row([words(setting.label), *cells, words(setting.seeds)]))
-    columns = ["Method", "Before", "After", "Rise", f"Steps to {REACHED:g}", *COLUMNS, "Runs"]
+    columns = ["Method", "Before", "After", "Rise", "Mean over training", f"Steps to {REACHED:g}", *COLUMNS, "Runs"]
     notes = [
         "Before, After: held-out pass@1 at the first and the last evaluation. ± is one standard error over runs.",
         f"Steps to {REACHED:g}: until the mean training pass rate of {WINDOW} steps is there; median over runs.",

@@ -8,7 +8,7 @@ from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
-from real_openrlhf.algorithm.metrics import clipped_share, labels_of_scores, ratio_table, token_gradients
+from real_openrlhf.algorithm.metrics import labels_of_scores, norm_metrics, ratio_table, token_gradients
 from real_openrlhf.hooks.actor.meter import Meter
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
@@ -39,7 +39,7 @@ class LoggedActorTrainer(ActorPPOTrainer):
         self.strategy.enter("handing over weights")
         self.meter.gather()
         status |= self.meter.metrics(self.mismatch, self.actor.model.global_steps)
-        return {**status, "update/clipped_share": clipped_share(self.norms, self.args.actor.max_norm)}
+        return status | norm_metrics(self.norms, self.args.actor.max_norm)
 
     def training_step(self, experience: Experience, *args, **kwargs) -> dict:
         self.scores = experience.scores

@@ -11,7 +11,7 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
-from real_openrlhf.algorithm.metrics import clipped_share, over_steps, ratio_table, rollout_gradients
+from real_openrlhf.algorithm.metrics import norm_metrics, over_steps, ratio_table, rollout_gradients
 from real_openrlhf.algorithm.objective import rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.score_table import share_scores
@@ -20,7 +20,7 @@ from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.meter import TERMS, Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.step_table import StepTable
-from real_openrlhf.hooks.controller.experience_maker import objective_settings
+from real_openrlhf.hooks.controller.experience_maker import objective_settings, reads_old
 from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, batch_of
 from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
 
@@ -60,6 +60,7 @@ class RealActorTrainer(ActorPPOTrainer):
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.settings = objective_settings(self.args)
+        self.reads_old = reads_old(self.args, self.settings)
         self.actor_loss_fn = RealPolicyLoss()
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
@@ -86,8 +87,11 @@ class RealActorTrainer(ActorPPOTrainer):
         self.strategy.reseed_dropout(self.engine.global_steps)
         plan, self.tables = self.replay_buffer.plan, []
         statuses = [self.optimizer_step(step, kl_ctl) for step in plan.steps]
+        gaps = {name: value for name, value in statuses[0].items() if name.startswith("mismatch/")}
+        statuses = [gaps | status for status in statuses]
         self.strategy.enter("handing over weights")
         merged = over_steps(statuses, [step.log_weight for step in plan.steps])
+        merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)
         if not any(step.log_weight for step in plan.steps):  # a mean over no token is no number
             merged = {name: value for name, value in merged.items() if name not in TERMS}
         return {**plan.metrics, **merged}
@@ -97,6 +101,7 @@ class RealActorTrainer(ActorPPOTrainer):
         self.actor.train()
         table = StepTable(self.settings, step, self.engine.global_steps + 1)  # scores, weights, hinge
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
+        sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else both are vLLM's
         meter = Meter(self.device, scored=True, sampled=sampled)  # for the log only
         for wave in step.waves:
             batches = [self.load(micro_batch, step) for micro_batch in wave.micro_batches]
@@ -138,7 +143,8 @@ class RealActorTrainer(ActorPPOTrainer):
             if step.makes_old_log_probs:
                 self.remember_old(batch, log_probs.detach())
             reference = experience.base_action_log_probs
-            scores = rollout_scores(self.settings.score, log_probs, batch.old, reference, batch.mask)
+            anchors = (batch.old, reference, batch.mask, experience.rollout_log_probs)
+            scores = rollout_scores(self.settings.score, log_probs, *anchors)
         entropy = getattr(output, "entropy", None)
         if entropy is not None:
             entropy = entropy[:, -batch.mask.shape[1] :]
@@ -232,11 +238,9 @@ class RealActorTrainer(ActorPPOTrainer):
     def status(self, table: StepTable, meter: Meter) -> dict[str, float]:
         """The logged numbers of an optimizer step, the same on every rank."""
         meter.gather(self.dp_group)
-        norm = self.strategy.get_grad_norm(self.actor)
         return {
             "actor_lr": self.actor_scheduler.get_last_lr()[0],
-            "actor_grad_norm": norm,
-            "update/clipped_share": clipped_share([norm], self.args.actor.max_norm),
+            "actor_grad_norm": self.strategy.get_grad_norm(self.actor),
             **meter.token_means(table.step.trained_tokens),
             **table.metrics(meter.maxima["score_drift"]),
             **meter.metrics(self.mismatch, self.engine.global_steps),

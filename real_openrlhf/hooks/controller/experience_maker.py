@@ -12,7 +12,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, assignments
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler, assignments
 from real_openrlhf.algorithm.groups import IGNORED
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.packing import Limit, Positions
@@ -96,7 +96,9 @@ class RealExperienceMaker(PlannedExperienceMaker):
         plan = self.plan(rollouts, self.plan_settings())
         forwarded = trained
         if real.mismatch_limit is None:
-            if real.old_log_probs == "auto":
+            if not reads_old(self.args, self.objective):
+                forwarded = []
+            elif real.old_log_probs == "auto":
                 forwarded = sorted(set(trained) - set(plan.first_update))
             self.add_log_probs(rollout_samples, rollouts.lengths, forwarded, trained)
         held, plans = rank_plans(plan, rollouts, self.objective, self.num_ranks, forwarded, self.skips)
@@ -122,10 +124,18 @@ class RealExperienceMaker(PlannedExperienceMaker):
     ) -> None:
         """Old log-probabilities where the training forward cannot make them, and the reference's of all that train.
 
-        What is left unknown is nan: whoever reads it by mistake is stopped, not misled.
+        What is left unknown is nan: whoever reads it by mistake is stopped, not misled. Where scores are against
+        vLLM's, those stand for the old ones.
         """
+        if against_sampler(self.objective.score) and any(sample.rollout_log_probs is None for sample in samples):
+            raise ValueError(
+                f"the score {self.objective.score} needs vLLM's log-probabilities, and the agent returned rollouts "
+                "without them. Return them as `rollout_log_probs`, or use a score against the old policy"
+            )
         for sample in samples:
             sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
+            if not reads_old(self.args, self.objective):
+                sample.action_log_probs = sample.rollout_log_probs.clone()
             sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
         if forwarded:
             self.forward(self.actor_model_group, samples, lengths, forwarded, "action_log_probs")
@@ -232,6 +242,13 @@ def columns_of(sample: Experience) -> Experience:
 def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
     real = args.algo.real
     return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
+
+
+def reads_old(args: SimpleNamespace, settings: ObjectiveSettings) -> bool:
+    """Whether anything reads the recomputed old policy; where vLLM's stands for it, a KL term or a limit may."""
+    real, kl = args.algo.real, args.algo.kl
+    asked = real.old_log_probs == "always" or real.kl_old_coef or real.mismatch_limit is not None
+    return bool(asked or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 
 def limit_of(args: SimpleNamespace, dynamic: bool) -> Limit:

@@ -60,7 +60,8 @@ class GroupKeeper:
         return "ignored" if score is None else "positive" if score > self.threshold else "negative"
 
     def question(self, samples: Sequence) -> dict:
-        return {"prompt": cut("prompt", samples[0].prompts[0]), "gold": cut("gold", str(samples[0].labels[0]))}
+        expected = expected_answer(str(samples[0].labels[0]))
+        return {"prompt": cut("prompt", samples[0].prompts[0]), "gold": cut("gold", expected)}
 
     def rollout(self, sample: Any, label: str, score: float | None = None, weight: float | None = None) -> dict:
         tokens = sample.sequences[0][1:][sample.action_mask[0].bool()]
@@ -90,6 +91,14 @@ def choose(labels: Sequence[set[str]], trained: Iterable[int], count: int) -> li
     drawn = range(len(labels))
     last = [group for group in (*drawn, *trained) if {"positive", "negative"} <= labels[group]][-1:]
     return [*(group for group in drawn if group not in last)][: count - len(last)] + last
+
+
+def expected_answer(label: str) -> str:
+    """The label, or the answer in it where it is a whole question of reasoning-gym as JSON."""
+    try:
+        return str(json.loads(label)["answer"])
+    except (LookupError, TypeError, ValueError):
+        return label
 
 
 def number(column: Tensor | None) -> float | None:

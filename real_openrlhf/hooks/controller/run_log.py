@@ -38,6 +38,7 @@ class RunLog:
         right = [[score > self.threshold for score in group] for group in groups]  # nan is not
         return {
             **entropy(rollout_samples),
+            **by_verdict(rollout_samples, scores, self.threshold),
             "rollout/pass_rate": sum(map(sum, right)) / max(len(known), 1),
             "rollout/solve_all": sum(map(all, right)) / len(groups),
             "rollout/solve_none": sum(not any(group) for group in right) / len(groups),
@@ -146,6 +147,21 @@ def entropy(rollout_samples: list) -> dict[str, float]:
     if not tokens or any(log_probs is None for log_probs, _ in drawn):
         return {}
     return {"rollout/entropy": -sum(float(log_probs[mask].double().sum()) for log_probs, mask in drawn) / tokens}
+
+
+def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
+    """Length and share of cut answers, of the right and of the wrong ones; where there are none there is no number."""
+    found, pairs = {}, [*zip(samples, scores, strict=True)]
+    right = [sample for sample, score in pairs if score > threshold]
+    wrong = [sample for sample, score in pairs if score <= threshold]  # without a verdict it is nan: neither
+    for own, length, cut in (
+        (right, "rollout/response_length_right", "rollout/truncated_right"),
+        (wrong, "rollout/response_length_wrong", "rollout/truncated_wrong"),
+    ):
+        if own:
+            found[length] = sum(int(sample.action_mask.sum()) for sample in own) / len(own)
+            found[cut] = sum(bool(sample.truncated[0]) for sample in own) / len(own)
+    return found
 
 
 def threshold_of(args) -> float:

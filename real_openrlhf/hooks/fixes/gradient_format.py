@@ -9,11 +9,14 @@ from real_openrlhf.hooks.nonfinite_guard import wrap
 
 
 def accumulate_as_flagged(engine: Any) -> None:
-    """DeepSpeed 0.19.6 adds up in the weights' format under ZeRO-2, and converts the sum: 1.5 % off after 128 in bf16.
+    """DeepSpeed before 0.19.8 adds up in the weights' format under ZeRO-2, and converts the sum: 1.5 % off after 128
+    in bf16. Later ones add up in buffers of their own, in the right format.
 
     ZeRO-3 does as it is told; with Adam on the host ZeRO-2 has another way, which is left as it is.
     """
     optimizer = engine.optimizer
+    if hasattr(optimizer, "_use_compact_grad_partition_buffer"):
+        return
     if engine.zero_optimization_stage() == 2 and not optimizer.cpu_offload and optimizer.use_separate_grad_accum:
         wrap(optimizer, "get_all_grad_tensors", converted)
 

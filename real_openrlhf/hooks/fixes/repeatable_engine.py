@@ -1,6 +1,6 @@
 """On a CPU, what vLLM samples with a seed is a function of the request: not of what it serves beside it, nor of when.
 
-vLLM loads this as a plugin (setup.py). Four habits of vLLM 0.29 stand against it:
+vLLM loads this as a plugin (setup.py). Four habits of vLLM 0.29 to 0.32 stand against it:
 
 - It cuts a prompt that is longer than what a step has left of its 2,048 tokens. Then it takes back the request's
   random number, which the generator of a CPU cannot (`CPU Generator does not use offset`): the engine dies. Nor is

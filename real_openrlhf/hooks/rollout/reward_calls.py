@@ -41,9 +41,13 @@ class RewardCalls:
         """As OpenRLHF wants it; after a fault the score is nan, which says that there is no verdict."""
         try:
             async with self.turns:
-                return checked(await self._call(query, prompt, label))
+                return await self.asked(query, prompt, label)
         except Fault as fault:
             return self.failed(fault, prompt)
+
+    async def asked(self, query: str, prompt: str, label: Any) -> dict:
+        """The same, but a fault is raised."""
+        return checked(await self._call(query, prompt, label))
 
     def failed(self, fault: Fault, prompt: str) -> dict:
         self.faults[fault.kind] += 1

@@ -69,6 +69,8 @@ OPENING = ("(", "[", "{", r"\{", r"\lfloor", r"\lceil")
 CLOSING = (")", "]", "}", r"\}", r"\rfloor", r"\rceil")
 _SEPARATORS = (",", ";", r"\cup", r"\text{and}", r"\text{or}")
 _THOUSANDS = re.compile(r"(?:[-$]|\\cdot ?|^)*\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)")
+# The digits before a comma of thousands, with what may stand before them, and those after it.
+_GROUP, _NEXT_GROUP = re.compile(r"(?:^|[\s=<>+\-($}])[1-9]\d{0,2}(?:,\d{3})*$"), re.compile(r"\d{3}(?!\d)")
 PUNCTUATION = " \t\r\n.,;:"
 
 
@@ -90,7 +92,7 @@ def normalise(answer: str) -> str:
     text = _AND_OR_TEXT.sub(r" \\text{\1} ", text)
     text = _AND_OR.sub(r" \\text{\1} ", text)
     text = _SCALED.sub(lambda word: f"\\cdot 10^{{{_SCALES[word[1] or word[2]]}}}", text)
-    return _trimmed(_braced(text))
+    return _trimmed(_without_thousands(_braced(text)))
 
 
 def tokens(text: str) -> list[str]:
@@ -111,6 +113,21 @@ def split(text: str, separators: tuple[str, ...] = _SEPARATORS, thousands: bool 
         else:
             pieces[-1] += token
     return [piece.strip() for piece in pieces if piece.strip()] or [text]
+
+
+def _without_thousands(text: str) -> str:
+    """`x=1,234`, `1,250\\text{ m}`: no comma beside a name or unit, where each could only be one of thousands."""
+    if "," not in text or _THOUSANDS.fullmatch(text):
+        return text
+    parts, depth, commas = tokens(text), 0, []
+    for position, token in enumerate(parts):
+        depth += (token in OPENING or token == r"\begin") - (token in CLOSING or token == r"\end")
+        if token == "," and depth == 0:
+            commas.append(position)
+    around = [("".join(parts[:at]), "".join(parts[at + 1 :])) for at in commas]
+    if not all(_GROUP.search(before) and _NEXT_GROUP.match(after) for before, after in around):
+        return text
+    return "".join(token for position, token in enumerate(parts) if position not in commas)
 
 
 def denominators(text: str) -> list[str]:
@@ -153,7 +170,7 @@ def _font(match: re.Match) -> str:
         return f"\\{content} "
     is_unit = content not in "eid" and before.isdigit()
     is_unit |= content in _UPRIGHT_UNITS and before in ("/", "}") and font in ("mathrm", "text", "textrm", "mbox")
-    if (len(content) == 1 and not is_unit) or content.replace(".", "").isdigit():
+    if (len(content) == 1 and not is_unit) or content.replace(".", "").replace(",", "").isdigit():
         return f" {content} "
     return f"\\text{{{content}}}"
 

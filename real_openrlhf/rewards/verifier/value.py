@@ -59,6 +59,13 @@ _BARE_UNIT = re.compile(
     re.DOTALL,
 )
 ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+# Words that change a value: what has one of them is no unit.
+_CHANGES = re.compile(
+    r"\b(?:and|or|if|when|unless|not|half|third|quarter|less|more|least|most|than|fewer|up|over|under|about|plus|minus"
+    r"|times|squared|cubed|dozen|hundred|thousand|million|billion|trillion)\b"
+)
+_SI = re.compile(r"^(?:[numkMGTpμ]?(?:Hz|J|W|V|N|Pa|eV|mol|F|T|Ω)|[num]?[AK]|[nμ][mslg])$")  # case counts: mW, MW
+_AT = re.compile(r"\\text\{ *(?:at|when|where|for) *\} *[a-zA-Z]=-?[\d./]+$")  # a condition beside a value
 _UNIT_WORD = re.compile(r"(?:(square|sq|cubic)\s+)?([a-z%]+)(?:\^\{?(-?\d)\}?)?")
 _POWERS = {"square": "2", "sq": "2", "cubic": "3"}
 
@@ -110,7 +117,7 @@ def has_letter(text: str) -> bool:
 def value_and_unit(text: str) -> tuple[str, str]:
     """The value, and the unit where it is a known one; the text itself where there is none."""
     match = _UNIT.match(text) or _BARE_UNIT.match(text)
-    if match is None or ("\\circ" in match["unit"] and ANGLE_FUNCTION.search(text)):
+    if match is None or ("\\circ" in match["unit"] and ANGLE_FUNCTION.search(text)) or _CHANGES.search(match["unit"]):
         return text, ""
     return match["value"].strip(), _known(match["unit"])
 
@@ -118,7 +125,9 @@ def value_and_unit(text: str) -> tuple[str, str]:
 def _known(unit: str) -> str:
     """One spelling for one unit, `m/s` or `cm2`; none for words that are no units."""
     if r"\circ" in unit:
-        return "" if unit.rstrip("}")[-1:] in "CFK" else "deg"
+        return "deg" + (unit.rstrip("}")[-1:] if unit.rstrip("}")[-1:] in "CFK" else "")
+    if _SI.match(symbol := _TEXT.sub(r"\1", unit).strip()):
+        return symbol
     words = _TEXT.sub(r"\1", unit.replace("\\%", "%").replace(r"\cdot", " ")).lower()
     above, *below = re.split(r"/|\bper\b", words.replace("mph", "mi/h").replace(".", ""))
     parts = []
@@ -140,6 +149,8 @@ def same(gold: str, answer: str, digits: int = number.ROUNDED_DIGITS) -> bool:
     """
     if gold == answer:
         return True
+    if bool(_AT.search(gold)) != bool(_AT.search(answer)):
+        gold, answer = _AT.sub("", gold).strip(), _AT.sub("", answer).strip()  # its value is not the condition's
     (gold_name, gold_value), (name, value) = named(gold), named(answer)
     asks_equation = bool(gold_name) and is_equation(gold_name, gold_value)
     if gold_name and name:
@@ -169,7 +180,7 @@ def _same_value(gold: str, answer: str, digits: int) -> bool:
     if gold_based or based:  # the question fixes the base, so an answer may leave it out
         return (gold_based[1] if gold_based else gold).lstrip("0") == (based[1] if based else answer).lstrip("0")
     (gold, gold_unit), (answer, unit) = value_and_unit(gold), value_and_unit(answer)
-    if gold_unit and unit and gold_unit != unit:
+    if gold_unit and unit and gold_unit != unit and {gold_unit, unit} not in ({"deg", "degC"}, {"deg", "degF"}):
         return False
     return gold == answer or _same_number(gold, answer, (gold_unit == "%", unit == "%"), digits)
 

@@ -10,6 +10,7 @@ from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import HUB_ID, Findings
 from real_openrlhf.training.tasks import kept_folder
 
+CPU_HEAD_WIDTHS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vLLM's CPUAttentionBackend has this list
 WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -69,6 +70,16 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
         findings.notes.append(f"{silence}: its existence was not checked")
         return None
     return _json(Path(config))
+
+
+def heads_problem(config: dict) -> str | None:
+    """On CPU: the engine would say it after a minute, in a trace."""
+    heads = config.get("num_attention_heads")
+    width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else None)
+    if width in (None, *CPU_HEAD_WIDTHS):
+        return None
+    widths = ", ".join(map(str, CPU_HEAD_WIDTHS))
+    return f"its heads are {width} wide, and vLLM's attention on CPU takes {widths}. Take a model with one of these."
 
 
 def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:

@@ -150,10 +150,10 @@ def length_problems(plan: Plan) -> list[str]:
 
 def reward_problems(plan: Plan) -> list[str]:
     urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
-    return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := _reward_file(Path(url)))]
+    return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := reward_file_problem(Path(url)))]
 
 
-def _reward_file(path: Path) -> str | None:
+def reward_file_problem(path: Path) -> str | None:
     """The defect of a reward file by its text alone: only rollout actors run it."""
     if not path.is_file():
         return "does not exist. Give a Python file with reward_func, or a URL."
@@ -221,6 +221,8 @@ def kernel_problems(plan: Plan) -> list[str]:
 
 def local_gpus() -> tuple[int, float | None]:
     """(GPUs here, the smallest one's memory in GB)."""
+    if nvidia.environment_for_cpu():
+        return 0, None
     import torch
 
     if not torch.cuda.device_count():

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf import nvidia
 from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import Recipe
@@ -19,6 +20,7 @@ from real_openrlhf.training.tasks import smollm2
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
+SET_UP = "bash examples/scripts/setup_env.sh"
 
 SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
 
@@ -37,6 +39,10 @@ CPU_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 
+
+# Whatever the user says: a recipe for CPU touches no GPU. Ray hands each process its part of the list, by
+# its logical GPUs, and for CUDA the list of devices ends at the first negative number.
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ",".join(["-1"] * 64), "DS_ACCELERATOR": "cpu"}
 
 # A run of this machine's alone listens where only this machine can ask. Ray takes the loopback where clusters are off.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -61,13 +67,13 @@ class Place:
     @classmethod
     def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
         address = os.environ.get("RAY_ADDRESS", "")
-        count, gpu_gb = preflight.local_gpus()
+        count, gpu_gb = (0, None) if recipe.on_cpu else preflight.local_gpus()
         return cls(
             address=None if address in ("", "local") else address,
             working_dir=working_dir,
             gpus_here=count,
             gpu_gb=gpu_gb,
-            on_cpu=recipe.on_cpu and not count,
+            on_cpu=recipe.on_cpu,
         )
 
     @property
@@ -116,18 +122,31 @@ class Place:
         if self.address is None:
             environment = {**LOOPBACK, **environment}
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
+            # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
+            cores = {"CPU": plan.gpus + SPARE_CPUS}
             if self.on_cpu:
-                # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
                 environment.setdefault(forked_workers.WANTED, "1")
-                environment["RAY_OVERRIDE_RESOURCES"] = json.dumps({"GPU": plan.gpus, "CPU": plan.gpus + SPARE_CPUS})
+                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
+            else:  # Ray counts the GPUs
+                environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
 
     def problems(self, plan: Plan) -> list[str]:
-        """Too few GPUs, or a cluster that is not ready; a machine without GPUs is asked for nothing by `cpu`."""
+        """Too few GPUs, a cluster that is not ready, or the other kind of environment."""
         nodes, needed = plan.layout[0], plan.gpus
         apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
         if self.address:
             return self._ask_cluster(self.address, nodes, needed)
+        if self.on_cpu and not nvidia.environment_for_cpu():
+            return [
+                f"this recipe is for CPU, and {sys.prefix} has vLLM's build for GPUs. Run `{SET_UP} cpu`, which makes "
+                "another environment beside it and names it, or take a recipe for GPUs (--help lists them)."
+            ]
+        if not self.on_cpu and nvidia.environment_for_cpu():
+            return [
+                f"{needed} GPUs are needed{apart}, and {sys.prefix} is an environment for CPU, which uses none. Where "
+                f"the GPUs are, run `{SET_UP} gpu` and activate what it names. `--recipe cpu` needs no GPU."
+            ]
         if nodes > 1:
             return [
                 f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "

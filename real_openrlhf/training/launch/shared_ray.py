@@ -6,6 +6,7 @@ process ends, so does the training.
 """
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -94,6 +95,7 @@ def serve(path: str) -> int:
         code = _train(train_ppo_ray, json.loads(words))
         answered.set()
         if not code:  # else the session ends, and whatever Ray still holds with it
+            gc.collect()  # Ray 2.60 keeps an actor until the cycle that its handle is part of is collected
             while groups:  # OpenRLHF's process ends after a training; the session's next one would wait for these GPUs
                 remove_placement_group(groups.pop())
         connection.sendall(str(code).encode())

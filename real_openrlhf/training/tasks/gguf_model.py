@@ -1,0 +1,99 @@
+"""`--model FILE.gguf`: a GGUF file as a Hugging Face model in bf16, made once and kept in the cache."""
+
+import importlib.util
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from real_openrlhf.errors import UserError, first_line
+from real_openrlhf.files import sha256, write_json
+from real_openrlhf.training.tasks import kept_folder
+from real_openrlhf.training.tasks.tiny_model import cache_folder
+
+SUFFIX = ".gguf"
+CONVERSION = 1  # of `convert`; another one is another folder
+ORIGIN = "origin.json"
+NEW_TOKENS = 8  # that the saved model and the file's own must write alike
+
+
+def is_one(model: str) -> bool:
+    return model.endswith(SUFFIX) and Path(model).expanduser().is_file()
+
+
+def folder(file: Path, cache: Path | None = None) -> Path:
+    return (cache or cache_folder()) / f"{file.stem}-{sha256(file)[:12]}-{CONVERSION}"
+
+
+def prepare(file: Path, cache: Path | None = None) -> Path:
+    """The model's folder: from the cache if nothing in it was changed, or made now."""
+    place = folder(file, cache)
+    if place.exists():
+        kept_folder.refuse_changed(place)
+        return place
+    print(f"{file.name}: writing it out in bf16, once, to {place}", file=sys.stderr, flush=True)
+    with kept_folder.making(place, {"from": file.name}) as draft:
+        used = {name: version(name) for name in ("torch", "transformers")}
+        write_json(draft / ORIGIN, {"file": file.name, "file_sha256": sha256(file), "converted_with": used})
+        convert(file, draft)
+    return place
+
+
+def require_gguf(name: str) -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(
+            f"{name} is read with gguf, which is not installed. Do `bash examples/scripts/setup_env.sh cpu`, "
+            "or `pip install gguf`"
+        )
+
+
+def convert(file: Path, place: Path) -> None:
+    """Transformers read it. What ends an answer is what the file says, and what is saved is looked at again."""
+    require_gguf(file.name)
+    import torch
+    from gguf import GGUFReader
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        about = GGUFReader(file)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    except Exception as error:  # a dozen kinds for a file of another kind
+        raise UserError(
+            f"model {file} cannot be read by transformers ({type(error).__name__}: {first_line(error)}). Take a GGUF "
+            "file of a Llama, Qwen2 or Gemma model, or the model as a Hugging Face folder"
+        ) from error
+
+    def said(name: str) -> Any:
+        field = about.get_field(f"tokenizer.{name}")
+        return field and field.contents()
+
+    words, end = said("ggml.tokens") or [], said("ggml.eos_token_id")
+    if end is None:
+        raise UserError(f"model {file} does not say which token ends an answer. Take another file of this model")
+    if tokenizer.convert_ids_to_tokens(list(range(len(words)))) != words:
+        raise UserError(f"model {file}: transformers read other tokens than the file has. Take a Hugging Face folder")
+    tokenizer.eos_token = tokenizer.pad_token = words[end]  # the file's own padding may begin a message
+    tokenizer.init_kwargs.pop("clean_up_tokenization_spaces", None)  # it would take spaces out of decoded text
+    for config in (model.config, model.generation_config):
+        config.eos_token_id = config.pad_token_id = end
+    model.to(torch.bfloat16).save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    _compare(model, tokenizer, place, said("chat_template"))
+
+
+def _compare(model: Any, tokenizer: Any, place: Path, template: str | None) -> None:
+    """The saved folder's greedy text, tokens and chat template are those of the file."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    text = "What is 12 + 345?\n"
+    saved = AutoTokenizer.from_pretrained(place)
+    tokens = saved(text, return_tensors="pt").input_ids
+    again = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16)
+    answers = [one.generate(tokens, max_new_tokens=NEW_TOKENS, do_sample=False).tolist() for one in (model, again)]
+    same = saved(text).input_ids == tokenizer(text).input_ids and saved.chat_template == template
+    if answers[0] != answers[1] or not same:
+        raise UserError(
+            f"what was made of {place.name} differs from the file. Take the model as a Hugging Face folder"
+        )
