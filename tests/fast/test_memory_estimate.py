@@ -103,9 +103,9 @@ def test_without_logits_the_vocabulary_costs_the_heads_gradient_and_a_chunk():
     small, large = moments(9216), moments(18432)
     head, layer = "activations at their largest: the head", "activations at their largest: one layer"
     assert max(small, key=small.get) == layer
-    # by hand: each of 28 layers' input, 18 bytes a number of the last one's output; 12 a logit of 2**26; bf16 gradient
-    assert small[head] == 9216 * 3584 * (28 * 2 + 18) + 12 * 2**26 + 2 * 152064 * 3584
-    assert large[head] - small[head] == 9216 * 3584 * (28 * 2 + 18)
+    # by hand: each of 28 layers' input, 12 bytes a number of the last one's output; 14 a logit of 2**26; bf16 gradient
+    assert small[head] == 9216 * 3584 * (28 * 2 + 12) + 14 * 2**26 + 2 * 152064 * 3584
+    assert large[head] - small[head] == 9216 * 3584 * (28 * 2 + 12)
 
 
 def test_disk_counts_what_is_kept_and_what_is_never_rotated():

@@ -3,7 +3,7 @@
 import pytest
 
 MIXES = {"kinds": ("uniform", "uniform", "mixed", "uniform"), "group_sizes": (4, 2, 2, 3)}  # updates with nothing
-UNEVEN = {**MIXES, "groups_per_step": 1, "skip": True, "entropy_coef": 0.0}
+UNEVEN = {**MIXES, "groups_per_step": 1, "micro_batch_size": 1, "skip": True, "entropy_coef": 0.0}
 METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "deal": "groups"}}
 
 
