@@ -467,6 +467,7 @@ def logged_ratios(**case) -> dict:
     """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
     policy, case = filled(**case)
     tokens = {0.0: 0, 1.0: 0}
+    policy.trainer.mismatch.stops = False  # the policy moves by 1 here, vLLM's numbers stay
     for item in policy.trainer.replay_buffer.items:
         item.action_log_probs = item.action_log_probs + dist.get_rank()
         if not item.scores.isnan():
