@@ -7,7 +7,7 @@ from typing import Literal
 
 Think = Literal["required", "optional"]
 
-_WHOLLY_BOXED = re.compile(r"^\$?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*\$?$", re.DOTALL)
+_WHOLLY_BOXED = re.compile(r"^(?:\$|\\\[|\\\()?\s*\\(?:boxed|fbox)\s*\{(.*)\}\s*(?:\$|\\\]|\\\))?$", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # Text that may stand between two boxes of one answer, as in `\boxed{3} and \boxed{4}`.

@@ -42,9 +42,9 @@ class Collection:
 Node = Leaf | Row | Collection
 
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
-_MEMBER = re.compile(r"^[a-zA-Z]\\in(?![a-zA-Z])(.+)$", re.DOTALL)
+_MEMBER = re.compile(r"^[a-zA-Z](?:_\{\w+\})?\\in(?![a-zA-Z])(.+)$", re.DOTALL)
 _MATRIX = re.compile(r"^\\begin\{([pb]?matrix|smallmatrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}$", re.DOTALL)
-_NEW_LINE = re.compile(r"\\\\")
+_NEW_LINE = re.compile(r"\\\\(?:\[-?[\d.]+ ?(?:pt|em|ex|mm|cm)\])?")
 _NAMES = re.compile(r"^\(?([a-zA-Z](?:_\{\w+\})?(?:,[a-zA-Z](?:_\{\w+\})?)+)\)?$")
 _RELATION = re.compile(r"(\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|<|>) ?")
 _BUILDER = re.compile(r"^[a-z](?:\\in ?\\mathbb\{R\})?[|:](.*(?:<|>|\\[lg]e ).*)$", re.DOTALL)

@@ -15,6 +15,7 @@ _SYMBOLS = str.maketrans({
     "λ": r"\lambda ", "μ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ", "ω": r"\omega ",
     "Δ": r"\Delta ", "Ω": r"\Omega ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "\u00a0": " ", "…": r"\ldots ",
     "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "€": "", "£": "",
+    "（": "(", "）": ")", "，": ",", "、": ",", "。": "", "－": "-", "／": "/", "：": ":", "；": ";", "＝": "=", "＋": "+",
 })  # fmt: skip
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
@@ -33,6 +34,7 @@ _COMMANDS = {
     # layout only
     "left": "", "right": "", "middle": "", "big": "", "Big": "", "bigg": "", "Bigg": "", "bigl": "", "bigr": "",
     "Bigl": "", "Bigr": "", "displaystyle": "", "textstyle": "", "limits": "", "rm": "", "bf": "",
+    "large": "", "Large": "", "LARGE": "", "huge": "", "Huge": "", "small": "",
     "quad": " ", "qquad": " ",
 }  # fmt: skip
 _COMMANDS |= {name: f"{one} " for name, one in _COMMANDS.items() if re.search(r"\\[a-zA-Z]+$", one)}
@@ -41,6 +43,12 @@ _FONT = re.compile(
     r"\\(mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|textrm|textbf|textit|textnormal|mbox|hbox"
     r"|operatorname\*?|text)\s*\{([^{}]*)\}"
 )
+_BOLD = re.compile(  # around a formula; what it holds has no braces but those of one level
+    r"\\(?:mathbf|boldsymbol|bm|(?:text)?color\{[a-z]+\})\s*\{((?=[^{}]*[\d\\(])(?:[^{}]|\{[^{}]*\})*)\}"
+)
+_ORDINAL = re.compile(r"(?<=\d)(?:\^\{?)?\s*(?:\\(?:text|mathrm|textrm)\{\s*(?:st|nd|rd|th)\s*\}|(?:st|nd|rd|th)(?![a-zA-Z]))\}?")
+_CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
+_SAID = re.compile(r"^\s*(?:\\text\{\s*(?:the )?(?:final )?answer(?: is)?:?\s*\}:?|(?:final )?answer:|=)\s*", re.I)
 _UPRIGHT_UNITS = frozenset("msghLNJWKVAC")  # one-letter units where a variable would be in italics
 _FUNCTIONS = (
     "arcsin arccos arctan sin cos tan cot sec csc sinh cosh tanh ln log exp gcd lcm max min det pi infty sqrt"
@@ -77,6 +85,8 @@ PUNCTUATION = " \t\r\n.,;:"
 def normalise(answer: str) -> str:
     """The canonical text of an answer. Bounded work: callers refuse over-long and over-nested texts first."""
     text = _from_unicode(answer)
+    text = _BOLD.sub(r" \1 ", _SAID.sub("", text))
+    text = _CHOOSE.sub(r"\\binom{\1}{\2}", _ORDINAL.sub("", text))
     text = _DOLLARS.sub(r"\1\\text{ dollars}", text)
     text = _DELIMITER.sub(" ", text.replace(r"\$", "").replace("$", " "))
     text = _SPACE_COMMAND.sub(" ", _NEGATIVE_SPACE.sub("", text))

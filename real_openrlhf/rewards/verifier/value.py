@@ -28,7 +28,8 @@ _DECORATION = re.compile(r"\\angle ?|\\triangle ?|\\overline(?=\{)|^m(?=\\angle)
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _ONLY_TEXT = re.compile(r"^(?!-)(?:\\text\{[^{}]*\}|[a-zA-Z'\s.-])+$")
 _CHOICE = re.compile(r"^(?:\\text\{)?\(?([A-Z])\)?\.?\}?$")
-_BASED = re.compile(r"^\(?((?=[A-F]*\d)[0-9A-F]+)\)?_\{(?:\\text\{)?(\d+)\}?\}$")
+_BASED = re.compile(r"^\(?(-?(?=[A-F]*\d)[0-9A-F]+)\)?_\{\(?(?:\\text\{)?\(?(\d+)\)?\}?\)?\}$")
+_CAPITALS = re.compile(r"^(?:\\angle ?)?[A-Z]{3,}$")  # a word or points: its letters are no factors
 _SYNONYMS = {
     "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealsolutions": "emptyset",
     "theemptyset": "emptyset", "infinitelymany": "infty", "infinity": "infty", "infinite": "infty",
@@ -174,6 +175,8 @@ def _same_value(gold: str, answer: str, digits: int) -> bool:
         return gold_words == words
     if _VARIABLE.match(gold) and _VARIABLE.match(answer):
         return False
+    if _CAPITALS.match(gold) and _CAPITALS.match(answer):
+        return gold == answer or (r"\angle" in gold + answer and _points(gold) in (_points(answer), _points(answer)[::-1]))
     gold_based, based = _BASED.match(gold), _BASED.match(answer)
     if gold_based and based:
         return gold_based.groups() == based.groups()
@@ -207,6 +210,10 @@ def _same_number(gold: str, answer: str, percents: tuple[bool, bool], digits: in
     return False
 
 
+def _points(text: str) -> str:
+    return text.removeprefix(r"\angle").strip()
+
+
 def _rational(text: str) -> tuple[Fraction | None, bool]:
     try:
         return number.rational(text), False
@@ -216,7 +223,7 @@ def _rational(text: str) -> tuple[Fraction | None, bool]:
 
 def _plain(text: str) -> str:
     r"""Without the marks of upright text: `10\text{m}^{2}` may be written `10m^{2}`."""
-    return re.sub(r"\s", "", _TEXT.sub(r"\1", text))
+    return re.sub(r"(?<!\d)\s|\s(?!\d)", "", _TEXT.sub(r"\1", text))  # 5 1/3 is not 51/3
 
 
 def _words(text: str) -> str:
