@@ -268,6 +268,46 @@ AS_WRITTEN = [
     ("x^{64}-1", ["-1+x^{64}"], ["x^{64}+1"]),
     ("2^{70}n+n^3", ["n^3+2^{70}n"], ["2^{70}n"]),
     ("x^{500}-3x", ["x^{500} - 3x"], ["x^{500}"]),
+    ("51/3", ["51/3", "17"], ["5 1/3"]),
+    ("2 1/8", ["2 1/8", r"2\frac{1}{8}"], ["21/8"]),
+    ("TABLE", ["TABLE", r"\text{TABLE}"], ["BLEAT"]),
+    (r"\angle XYZ", [r"\angle ZYX", "XYZ"], [r"\angle XZY"]),
+    ("52_{(9)}", ["52_9", "52"], ["52_{(7)}"]),
+    ("-21_6", ["-21_{6}"], ["-21_7", "21_6"]),
+    ("63_{(7)}", ["63_7"], ["36_7"]),
+    (r"\[\boxed{1, 4}\]", ["1,4", "4,1"], ["1,5"]),
+    (r"\begin{pmatrix} 1 \\ 6 \end{pmatrix}", [r"\begin{pmatrix} 1 \\[5pt] 6 \end{pmatrix}"],
+     [r"\begin{pmatrix} 1 \\[5pt] 7 \end{pmatrix}"]),
+    ("(2,5)", [r"x_0 \in (2,5)"], [r"x_0 \in (2,6)"]),
+    (r"2\sqrt{7}", [r"\mathbf{2\sqrt{7}}", r"\color{red}{2\sqrt{7}}"], [r"\mathbf{2\sqrt{5}}"]),
+    ("(0,5)", [r"\boldsymbol{(0,5)}", "（0，5）"], [r"\boldsymbol{(5,0)}"]),
+    ("31", [r"\Large 31", r"\text{The answer is } 31", "Answer: 31", "= 31"], [r"\text{The answer is } 13"]),
+    ("8", [r"8^{\text{th}}", r"8^\text{th}", "8^{th}"], ["9th", "8^t"]),
+    ("2nd", ["2nd"], ["2"]),
+    ("126", [r"{9 \choose 4}"], [r"{9 \choose 3}"]),
+    ("3,8", ["3、8"], ["3、9"]),
+    ("-6", ["－6"], ["6"]),
+    ("41", ["41。"], ["14。"]),
+    (r"\frac{2}{7}", ["2／7"], ["7／2"]),
+    (r"3\sin a\cos b", [r"3 \sin a \cdot \cos b"], [r"3 \sin b \cdot \cos a"]),
+    (r"\ln 10", [r"\ln 2 + \ln 5"], [r"\ln 2 \cdot 5"]),
+    (r"\ln 2 \ln 11", [r"\ln 2 \cdot \ln 11"], [r"\ln 22"]),
+    (r"\text{9:45 a.m.}", [r"9:45 \text{ a.m.}", "9:45"], [r"9:45 \text{ p.m.}", "9:54"]),
+    ("9:45", [r"\text{9:45 AM}"], [r"\text{9:54 AM}"]),
+    ("6000000", [r"6 \text{ million people}", r"6 \text{ million}"],
+     [r"6 \text{ billion people}", r"6 \text{ people}"]),
+    ("6", [r"6 \text{ people}"], [r"6 \text{ million people}", r"6 \text{ million}"]),
+    ("(1,4)(2,9)", ["(1,4),(2,9)"], ["(1,4),(2,8)", "(5,4)(2,9)"]),
+    (r"(1,0)(2,-\frac{1}{3})", ["(1,0),(2,-1/3)"], [r"(5,0)(2,-\frac{1}{3})"]),
+    ("e^{-2.5}", ["e^{-5/2}"], ["e^{-5/3}"]),
+    ("1-e^{-1.2}", [r"1-\frac{1}{e^{6/5}}"], [r"1-\frac{1}{e^{5/6}}"]),
+    (r"(-\infty,\infty)", [r"\text{All real numbers}"], [r"\text{All rational numbers}"]),
+    ("19", ["19 miles per hour", "19 pounds", "19 people"], ["91 people"]),
+    (r"\text{no solution}", [r"\text{there are no solutions}"], [r"\text{there are two solutions}"]),
+    ("A", ["(A) 30"], ["(B) 30"]),
+    ("30", ["(A) 30"], ["(A) 31"]),
+    ("n(n+1)", ["n^2+n"], [r"\sum_{i=1}^{n} 2i+1"]),
+    (r"\frac{n}{\gcd(n,k)}", [r"\frac{n}{\gcd(n,k)}"], []),
 ]  # fmt: skip
 
 
@@ -289,4 +329,10 @@ def test_answers_as_models_write_them(gold, answer, score):
                                               (r"(m,n) \in \{(1,5)\}", r"(m,n) \in \{(3,3)\}")])  # fmt: skip
 def test_what_sympy_turned_into_false_is_not_equal_to_anything(gold, answer):
     assert verify(rf"\boxed{{{gold}}}", gold, "optional", "robust").score == 1
+    assert verify(rf"\boxed{{{answer}}}", gold, "optional", "robust").ignored
+
+
+@pytest.mark.parametrize(("gold", "answer"), [(r"\frac{n}{\gcd(n,k)}", r"\frac{n}{\gcd(n,2k)}"),
+                                              ("g^{-1}(x)", r"\frac{1}{g(x)}")])  # fmt: skip
+def test_what_the_parser_would_misread_has_no_verdict(gold, answer):
     assert verify(rf"\boxed{{{answer}}}", gold, "optional", "robust").ignored

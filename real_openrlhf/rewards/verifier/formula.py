@@ -38,6 +38,11 @@ _NOT_FINITE = (sympy.oo, -sympy.oo, sympy.zoo, sympy.nan, sympy.AccumBounds)
 _STEPS = (sympy.Abs, sympy.floor, sympy.ceiling, sympy.sign, sympy.Max, sympy.Min, sympy.Piecewise, sympy.Mod)
 _LETTER = re.compile(r"\\(?:text|begin|end)\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")  # commands, to step over them
 _DEGREES_OF = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\^\{\\circ\}")
+_MISREAD = re.compile(r"\\(?:gcd|lcm)(?![a-zA-Z])|[fgh]\^\{-1\}\(")
+_FUNCTION_TIMES = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc|ln|log)(?:\^\{\d+\})?) ?((?:\d+|[a-zA-Z]|\\(?!cdot)[a-z]+ ?)+)\\cdot ?"
+)
+_DECIMAL_EXPONENT = re.compile(r"\^\{(-?\d*)\.(\d+)\}")  # sympy makes a float of e^{-2.5}
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")  # read as the function, even in `\gamma - 1`
 
 
@@ -113,8 +118,9 @@ def _same_expression(
 @lru_cache(maxsize=256)
 def formula(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     """What math-verify reads, with plain symbols for everything that only has a value at a point; None if nothing."""
-    if ":" in text:
-        return None  # math-verify would divide
+    if ":" in text or _MISREAD.search(text):
+        return None  # math-verify would divide, take gcd(n,k) for 1, an inverse function for a quotient
+    text = _FUNCTION_TIMES.sub(r"\1(\2)\\cdot ", _DECIMAL_EXPONENT.sub(_as_fraction, text))
     if value.ANGLE_FUNCTION.search(text):
         text = _DEGREES_OF.sub(r"{(\\frac{\1\\pi}{180})}", text)
     text = _GAMMA.sub(r"\\upsilon ", text)
@@ -122,12 +128,21 @@ def formula(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     return _plain(found[0]) if found and isinstance(found[0], sympy.Basic | sympy.MatrixBase) else None
 
 
+def _as_fraction(exponent: re.Match) -> str:
+    digits = f"{exponent[1]}{exponent[2]}"
+    sign = "-" if digits.startswith("-") else ""
+    return f"^{{{sign}\\frac{{{digits.removeprefix('-')}}}{{{10 ** len(exponent[2])}}}}}"
+
+
 def _plain(read: sympy.Basic | sympy.MatrixBase) -> sympy.Basic | sympy.MatrixBase:
     """`f(t)` and `dx/dt` become symbols, `i` the imaginary unit, decimals exact, assumptions go."""
     whole = read.atoms(AppliedUndef, sympy.Derivative)
     outer = {item for item in whole if not any(item is not other and other.has(item) for other in whole)}
     read = read.subs({item: sympy.Symbol(str(item)) for item in outer})
-    symbols = {item: sympy.I if item.name == "i" else sympy.Symbol(item.name) for item in read.atoms(sympy.Symbol)}
+    symbols = {
+        item: sympy.I if item.name == "i" and not read.has(*_UNFINISHED) else sympy.Symbol(item.name)
+        for item in read.atoms(sympy.Symbol)
+    }
     read = read.xreplace(symbols | {item: sympy.Rational(str(item)) for item in read.atoms(sympy.Float)})
     return read.xreplace({power: _real_root(power) for power in read.atoms(sympy.Pow)})
 
@@ -221,6 +236,10 @@ def _same_relation(gold: Relational, answer: Relational) -> bool:
         for relation in (gold, answer)
     )
     if type(gold) is not type(answer) or gold.free_symbols != answer.free_symbols:
+        return False
+    if not all(isinstance(side, sympy.Expr) for side in gold.args):
+        raise GoldUnparsed("an equation of what cannot be subtracted")
+    if not all(isinstance(side, sympy.Expr) for side in answer.args):
         return False
     one, other = gold.lhs - gold.rhs, answer.lhs - answer.rhs
     ratios = [above / below for above, below in islice(_values(one, other), _POINTS) if below != 0]

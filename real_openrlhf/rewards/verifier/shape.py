@@ -51,7 +51,7 @@ _BUILDER = re.compile(r"^[a-z](?:\\in ?\\mathbb\{R\})?[|:](.*(?:<|>|\\[lg]e ).*)
 _APART = re.compile(r"^(?:([a-z])\\ne ?|\\mathbb\{R\}(?:\\setminus|-) ?\\\{)([^=<>]+?)(?:\\\})?$")  # x \ne 3
 _REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _VARIABLE = re.compile(r"^(?:[a-zA-Z]|\\[a-zA-Z]+)(?:_\{[^{}]*\})?(?:\([a-z]\))?$")
-_TIME = re.compile(r"^0?(\d{1,2}(?::\d\d){1,2}) ?(?:\\text\{ *)?(?:([aApP])\.? ?[mM]\.?)? *\}?$")
+_TIME = re.compile(r"^(?:\\text\{ *)?0?(\d{1,2}(?::\d\d){1,2}) ?(?:\\text\{ *)?(?:([aApP])\.? ?[mM]\.?)? *\}?$")
 _NO_RATIO = re.compile(r"\\(?:in|to|ldots|mapsto|text)(?![a-zA-Z])|\|")
 # `k \in \mathbb{Z}` and `\text{for all } x` may be left out, not changed.
 _QUALIFIED = re.compile(
@@ -59,7 +59,8 @@ _QUALIFIED = re.compile(
     r"|(\\text\{ *(?:for (?:all|any|every)|where)\b[^{}]*\}[^,;]*|\\forall[^,;]*))?$",
     re.DOTALL,
 )
-_CHOICE_WITH_VALUE = re.compile(r"^\\text\{\(([A-E])\) *\}(?=[^,;])")
+_CHOICE_WITH_VALUE = re.compile(r"^(?:\\text\{(?=\(.\) *\}))?\(([A-E])\)(?: *\}(?=[^,;])|(?=[\d\\]))")
+_JOINED = re.compile(r"\)\s*\((?=[^()]*,)")
 _APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
 
 
@@ -70,7 +71,7 @@ def parse(text: str) -> Node:
     member = _MEMBER.match(text)
     if member:
         text = member[1].strip()
-    pieces = split(text)
+    pieces = split(_JOINED.sub("),(", text) if re.fullmatch(r"(?:\([^()]*,[^()]*\)\s*)+", text) else text)
     if len(pieces) > 1:
         return _collection([parse(piece) for piece in pieces])
     return _item(text)

@@ -15,7 +15,7 @@ _SYMBOLS = str.maketrans({
     "λ": r"\lambda ", "μ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ", "ω": r"\omega ",
     "Δ": r"\Delta ", "Ω": r"\Omega ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "\u00a0": " ", "…": r"\ldots ",
     "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "€": "", "£": "",
-    "（": "(", "）": ")", "，": ",", "、": ",", "。": "", "－": "-", "／": "/", "：": ":", "；": ";", "＝": "=", "＋": "+",
+    "（": "(", "）": ")", "，": ",", "、": ",", "。": ".", "－": "-", "／": "/", "：": ":", "；": ";", "＝": "=", "＋": "+",
 })  # fmt: skip
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
@@ -46,7 +46,10 @@ _FONT = re.compile(
 _BOLD = re.compile(  # around a formula; what it holds has no braces but those of one level
     r"\\(?:mathbf|boldsymbol|bm|(?:text)?color\{[a-z]+\})\s*\{((?=[^{}]*[\d\\(])(?:[^{}]|\{[^{}]*\})*)\}"
 )
-_ORDINAL = re.compile(r"(?<=\d)(?:\^\{?)?\s*(?:\\(?:text|mathrm|textrm)\{\s*(?:st|nd|rd|th)\s*\}|(?:st|nd|rd|th)(?![a-zA-Z]))\}?")
+_ENDING = r"\\(?:text|mathrm|textrm)\{\s*(?:st|nd|rd|th)\s*\}"
+_ORDINAL = re.compile(
+    rf"(?<=\d)\s*(?:\^\{{(?:{_ENDING}|st|nd|rd|th)\}}|\^?{_ENDING})"
+)  # not bare: 2nd may be a product
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
 _SAID = re.compile(r"^\s*(?:\\text\{\s*(?:the )?(?:final )?answer(?: is)?:?\s*\}:?|(?:final )?answer:|=)\s*", re.I)
 _UPRIGHT_UNITS = frozenset("msghLNJWKVAC")  # one-letter units where a variable would be in italics
@@ -59,7 +62,9 @@ _DELIMITER = re.compile(r"(?<!\\)\\[()\[\]]")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\[,;:> \n\t]|~")
 _NEGATIVE_SPACE = re.compile(r"(?<!\\)\\!\s*")
 _NOT_EQUAL = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
-_ALL_REALS = re.compile(r"^(?:[a-z]\s*\\in\s*)?(?:\\mathbb\s*\{?R\}?|\\text\{\s*(?:all )?real(?:s| numbers)\s*\})$")
+_ALL_REALS = re.compile(
+    r"^(?:[a-z]\s*\\in\s*)?(?:\\mathbb\s*\{?R\}?|\\text\{\s*(?:[aA]ll )?[rR]eal(?:s| numbers)\s*\})$"
+)
 _TEXT_LIST = re.compile(r"\\text\{([^{}]*,[^{}]*|\w+ and \w+)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d+)(?!\w|\.\d)")
 _BARE_POINT = re.compile(r"(?<![\d}])\.(?=\d)")
@@ -68,7 +73,7 @@ _RECURRING = re.compile(
     r"(?<![\d}])(\d*)\.(\d*)(?:\\(?:overline|bar|dot) ?(?:\{(\d{1,40})\}|(\d))(?!\d*\\dot)|\((\d{1,40})\)(?![\d^!(]))"
 )
 _SCALES = {"thousand": 3, "million": 6, "billion": 9}
-_SCALED = re.compile(rf"(?<=[\d}}]) ?(?:\\text\{{ *({'|'.join(_SCALES)}) *\}}|({'|'.join(_SCALES)})\b)")
+_SCALED = re.compile(rf"(?<=[\d}}]) ?(?:\\text\{{ *({'|'.join(_SCALES)})\b([^{{}}]*)\}}|({'|'.join(_SCALES)})\b)")
 _PRIMES = re.compile(r"(?<=[a-zA-Z)}])('+)")
 _AND_OR = re.compile(r"(?<![\\a-zA-Z{])(?:,\s*)?(and|or)(?![a-zA-Z])")
 _AND_OR_TEXT = re.compile(r"(?:,\s*)?\\text\{\s*,?\s*(and|or)\s*\}")
@@ -101,7 +106,12 @@ def normalise(answer: str) -> str:
     text = _PRIMES.sub(lambda quotes: "^{" + r"\prime" * len(quotes[1]) + "}", text)
     text = _AND_OR_TEXT.sub(r" \\text{\1} ", text)
     text = _AND_OR.sub(r" \\text{\1} ", text)
-    text = _SCALED.sub(lambda word: f"\\cdot 10^{{{_SCALES[word[1] or word[2]]}}}", text)
+    text = _SCALED.sub(
+        lambda word: (
+            f"\\cdot 10^{{{_SCALES[word[1] or word[3]]}}}" + rf"\text{{{word[2]}}}" * bool((word[2] or "").strip())
+        ),
+        text,
+    )
     return _trimmed(_without_thousands(_braced(text)))
 
 

@@ -32,7 +32,8 @@ _BASED = re.compile(r"^\(?(-?(?=[A-F]*\d)[0-9A-F]+)\)?_\{\(?(?:\\text\{)?\(?(\d+
 _CAPITALS = re.compile(r"^(?:\\angle ?)?[A-Z]{3,}$")  # a word or points: its letters are no factors
 _SYNONYMS = {
     "nosolution": "emptyset", "nosolutions": "emptyset", "norealsolution": "emptyset", "norealsolutions": "emptyset",
-    "theemptyset": "emptyset", "infinitelymany": "infty", "infinity": "infty", "infinite": "infty",
+    "theemptyset": "emptyset", "therearenosolutions": "emptyset", "thereisnosolution": "emptyset",
+    "therearenorealsolutions": "emptyset", "infinitelymany": "infty", "infinity": "infty", "infinite": "infty",
 }  # fmt: skip
 _SYMBOLS = {r"\emptyset": "emptyset", r"\infty": "infty"}
 
@@ -55,8 +56,8 @@ _UNIT = re.compile(
 )
 _BARE_UNIT = re.compile(
     r"^(?P<value>[\d.,\s/+-]*[\d](?:\^\{\d+\})?|.*\})\s*"
-    r"(?P<unit>(?:(?:square|cubic|sq\.?) ?)?(?:cm|mm|km|inch(?:es)?|feet|foot|ft|yards?|miles?|mph|degrees?|percent|"
-    r"dollars?|cents?|meters?|hours?|minutes?|seconds?|days?|weeks?|months?|years?|grams?|kg|units?|Hz)(?:\^\{\d\})?)$",
+    r"(?P<unit>(?:(?:square|cubic|sq\.?) ?)?(?:cm|mm|km|inch(?:es)?|feet|foot|ft|yards?|miles?|mph|degrees?|percent|liters?|litres?|pounds?|ounces?|people|"
+    r"dollars?|cents?|meters?|hours?|minutes?|seconds?|days?|weeks?|months?|years?|grams?|kg|units?|Hz)(?: per (?:second|minute|hour|day|week|year))?(?:\^\{\d\})?)$",
     re.DOTALL,
 )
 ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
@@ -176,7 +177,9 @@ def _same_value(gold: str, answer: str, digits: int) -> bool:
     if _VARIABLE.match(gold) and _VARIABLE.match(answer):
         return False
     if _CAPITALS.match(gold) and _CAPITALS.match(answer):
-        return gold == answer or (r"\angle" in gold + answer and _points(gold) in (_points(answer), _points(answer)[::-1]))
+        return gold == answer or (
+            r"\angle" in gold + answer and _points(gold) in (_points(answer), _points(answer)[::-1])
+        )
     gold_based, based = _BASED.match(gold), _BASED.match(answer)
     if gold_based and based:
         return gold_based.groups() == based.groups()
