@@ -336,3 +336,10 @@ def test_what_sympy_turned_into_false_is_not_equal_to_anything(gold, answer):
                                               ("g^{-1}(x)", r"\frac{1}{g(x)}")])  # fmt: skip
 def test_what_the_parser_would_misread_has_no_verdict(gold, answer):
     assert verify(rf"\boxed{{{answer}}}", gold, "optional", "robust").ignored
+
+
+def test_a_long_argument_of_a_function_is_searched_once():
+    from real_openrlhf.rewards.verifier import formula
+
+    for piece in ("1", "a", "\\alpha "):
+        assert formula._FUNCTION_TIMES.search("\\sin " + piece * 200 + "!") is None

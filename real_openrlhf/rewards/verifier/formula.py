@@ -40,7 +40,7 @@ _LETTER = re.compile(r"\\(?:text|begin|end)\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")  # 
 _DEGREES_OF = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\})\^\{\\circ\}")
 _MISREAD = re.compile(r"\\(?:gcd|lcm)(?![a-zA-Z])|[fgh]\^\{-1\}\(")
 _FUNCTION_TIMES = re.compile(
-    r"(\\(?:sin|cos|tan|cot|sec|csc|ln|log)(?:\^\{\d+\})?) ?((?:\d+|[a-zA-Z]|\\(?!cdot)[a-z]+ ?)+)\\cdot ?"
+    r"(\\(?:sin|cos|tan|cot|sec|csc|ln|log)(?:\^\{\d+\})?) ?((?:[\da-zA-Z]|\\(?!cdot)[a-z]+(?![a-z]) ?)+)\\cdot ?"
 )
 _DECIMAL_EXPONENT = re.compile(r"\^\{(-?\d*)\.(\d+)\}")  # sympy makes a float of e^{-2.5}
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")  # read as the function, even in `\gamma - 1`

@@ -71,7 +71,7 @@ def parse(text: str) -> Node:
     member = _MEMBER.match(text)
     if member:
         text = member[1].strip()
-    pieces = split(_JOINED.sub("),(", text) if re.fullmatch(r"(?:\([^()]*,[^()]*\)\s*)+", text) else text)
+    pieces = split(_JOINED.sub("),(", text) if re.fullmatch(r"(?:\([^(),]*,[^()]*\)\s*)+", text) else text)
     if len(pieces) > 1:
         return _collection([parse(piece) for piece in pieces])
     return _item(text)

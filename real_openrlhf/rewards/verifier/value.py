@@ -56,8 +56,10 @@ _UNIT = re.compile(
 )
 _BARE_UNIT = re.compile(
     r"^(?P<value>[\d.,\s/+-]*[\d](?:\^\{\d+\})?|.*\})\s*"
-    r"(?P<unit>(?:(?:square|cubic|sq\.?) ?)?(?:cm|mm|km|inch(?:es)?|feet|foot|ft|yards?|miles?|mph|degrees?|percent|liters?|litres?|pounds?|ounces?|people|"
-    r"dollars?|cents?|meters?|hours?|minutes?|seconds?|days?|weeks?|months?|years?|grams?|kg|units?|Hz)(?: per (?:second|minute|hour|day|week|year))?(?:\^\{\d\})?)$",
+    r"(?P<unit>(?:(?:square|cubic|sq\.?) ?)?(?:cm|mm|km|inch(?:es)?|feet|foot|ft|yards?|miles?|mph|degrees?|percent|"
+    r"liters?|litres?|pounds?|ounces?|people|"
+    r"dollars?|cents?|meters?|hours?|minutes?|seconds?|days?|weeks?|months?|years?|grams?|kg|units?|Hz)"
+    r"(?: per (?:second|minute|hour|day|week|year))?(?:\^\{\d\})?)$",
     re.DOTALL,
 )
 ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
