@@ -25,23 +25,13 @@ from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from varlen_on_cpu import stand_in
-from zero_jobs import Case, fill, policy_actor
+from zero_jobs import WAITS, Case, fill, policy_actor
 
 from real_openrlhf import real_policy_loss
 
 CUDA = torch.device("cuda", 0)
 HOST, GPU, EITHER = "host", "gpu", "either"  # where a storage is; what an operator makes from nothing fits both
 CODE = ("/real_openrlhf/", "/openrlhf/", "/transformers/", "/peft/", "/torch/utils/checkpoint", "/tests/")
-# What needs a value, or a size that follows from values, on the host.
-WAITS = {
-    "aten::_local_scalar_dense",  # item(), float(), bool(), an index that is a tensor
-    "aten::nonzero",
-    "aten::masked_select",
-    "aten::_unique2",
-    "aten::unique_consecutive",
-    "aten::repeat_interleave.Tensor",
-    "aten::equal",
-}
 READS = (Tensor.tolist, Tensor.numpy, Tensor.cpu)
 # Elsewhere a tensor without dimensions may stay on the host.
 STRICT = ("cat", "stack", "gather", "scatter", "index_select", "index_copy", "index_add", "mm", "c10d")
