@@ -2,8 +2,9 @@
 
 import argparse
 import contextlib
+import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
 from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
+from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 
@@ -38,6 +40,15 @@ class Prepared:
             command.configure(parser)
             tokenizer = ["--tokenizer", model] if self.name in TRAINING_ROWS else []
             command.run(parser.parse_args([self.name, "--out", str(self.path), *tokenizer]))
+
+
+@contextlib.contextmanager
+def made_once() -> Iterator[None]:
+    """Several commands may start together: one makes what is missing, and the others find it there."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with open(cache_folder() / ".making", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def by_name(shorthand: str, value: object, data_dir: Path) -> object:

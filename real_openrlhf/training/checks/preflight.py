@@ -38,10 +38,11 @@ FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a re
 
 @dataclass
 class Findings:
-    """Problems stop the run; notes are printed."""
+    """Problems stop the run; notes are printed, in a dry run lines too."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
 
 def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:

@@ -1,0 +1,136 @@
+"""All checks of a run before it starts: each adds what it finds, and each fault is told once."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from real_openrlhf.errors import UserError
+from real_openrlhf.patching import assert_applied
+from real_openrlhf.recipes.records import changed_flags
+from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.training import run_inputs
+from real_openrlhf.training.checks import data_check, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.request import OPTIONS, Request
+
+
+def found(request: Request, place: Place) -> Findings:
+    findings = Findings()
+    right = request.without(_flags(request, findings))
+    for check in (_batches, _machine, _folder, data, _size, _resumed):
+        check(right, place, findings)
+    return findings
+
+
+def _flags(request: Request, findings: Findings) -> dict[str, str]:
+    """{flag: what is wrong with it}"""
+    try:
+        if not request.args.dry_run:
+            assert_applied()
+        wrong = preflight.flag_problems(request.plan(), request.removed, OPTIONS)
+        findings.problems += wrong.values()
+        together = preflight.combination(request.without(wrong).plan())
+        findings.problems += together.problems
+        findings.notes += together.notes if request.args.dry_run and not wrong else []
+        return wrong
+    except UserError as error:
+        findings.problems += error.problems
+        return {}
+
+
+def _batches(request: Request, place: Place, findings: Findings) -> None:
+    for check in (preflight.batch_problems, preflight.length_problems, preflight.reward_problems):
+        findings.problems += check(request.plan())
+
+
+def _machine(request: Request, place: Place, findings: Findings) -> None:
+    plan = request.plan()
+    machine = place.problems(plan) + ([] if place.address else preflight.kernel_problems(plan))
+    findings.lines += preflight.kernels(plan)
+    if request.args.dry_run and place.address is None:
+        findings.notes += machine  # a dry run is for every machine
+    else:
+        findings.problems += machine
+
+
+def _folder(request: Request, place: Place, findings: Findings) -> None:
+    folder = request.args.runs_dir
+    if unusable := preflight.folder_problems(folder):
+        findings.problems += unusable
+    elif not request.args.dry_run and place.address is None:
+        findings.problems += preflight.room_problems(folder)
+
+
+def data(request: Request, place: Place, findings: Findings) -> None:
+    """The files that are there; a run makes the missing ones, and calls this again."""
+    plan, missing = request.plan(), {str(file.path) for file in request.missing()}
+    for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
+        if flag in plan.flags and plan.text(flag) not in missing:
+            data_check.data_findings(plan, flag, findings)
+    if request.args.dry_run:
+        findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
+    findings.problems += data_check.step_problems(plan, run_inputs.rows(Path(plan.text(run_inputs.TRAINING))))
+
+
+def _size(request: Request, place: Place, findings: Findings) -> None:
+    """Does the model exist, and will it fit."""
+    plan, dry_run = request.plan(), request.args.dry_run
+    model = plan.text(run_inputs.MODEL)
+    config = None
+    if all(str(file.path) != model for file in request.missing()):
+        config = model_check.model_findings(model, findings, must_reach=not dry_run)
+    if config is not None:
+        model_check.folder_findings(plan, config, findings, dry_run)
+        if place.on_cpu and (wrong := model_check.heads_problem(config)):
+            findings.problems.append(f"model {model}: {wrong}")
+    shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
+    if shape is None:
+        if dry_run:
+            findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
+        return
+    measured = place.gpu_gb is not None
+    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    host = machine if measured and not place.address else None
+    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
+    existing = preflight.existing(request.args.runs_dir)
+    free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
+    if size > free:
+        warnings.append(
+            f"the run folder will take {size / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
+            "--runs-dir, or a smaller --ckpt.max_num"
+        )
+    findings.lines += [*lines, ""]
+    findings.notes += warnings
+
+
+def _resumed(request: Request, place: Place, findings: Findings) -> None:
+    folder = request.resumed
+    if folder is None:
+        try:
+            run_folder.refuse_name(request.args.runs_dir, request.args.run_name)
+        except UserError as error:
+            findings.problems += error.problems
+        return
+    record = run_folder.read(folder)
+    if run_folder.stem_of(record) != request.stem:
+        findings.problems.append(
+            f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
+            "recipe, algorithm and seed, or choose another --run-name."
+        )
+    findings.problems += _other_objective(request, folder, record)
+    for flag, (before, after) in changed_flags(record, request.plan()).items():
+        findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
+
+
+def _other_objective(request: Request, folder: Path, record: dict) -> Iterator[str]:
+    """Half a run with one formula and half with another is a run of neither."""
+    before = objective if isinstance(objective := record.get("objective"), dict) else {}
+    now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
+    if sorted(before.values()) != sorted(now.values()):
+        said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
+        yield (
+            f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
+            f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
+        )
