@@ -21,7 +21,10 @@ setup(
     packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={
-        "real_openrlhf": ["py.typed", "report/page.css", "report/published.json", "training/tasks/made/*"],
+        "real_openrlhf": [
+            *("py.typed", "report/page.css", "report/published.json", "training/tasks/made/*"),
+            "comparison/campaigns/*",
+        ],
         "real_openrlhf.patches": ["*.md", "*/*"],
     },
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name

@@ -1,78 +1,52 @@
-"""`real-openrlhf compare`: algorithms x seeds on the CPU stack, then the report; what is finished is not run again.
+"""`real-openrlhf compare`: algorithms x seeds of one recipe, their evaluation, and the report on all of them.
 
-All runs share one session (training/launch/shared_ray.py): Ray and the vLLM engine start once and not once a run.
+What is finished is not run again, and several shells or tasks of SLURM on one folder share the runs (attempts.py).
 """
 
 import argparse
-import itertools
-import re
+import contextlib
+import fcntl
+import os
 import shlex
+import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
+from real_openrlhf.comparison import attempts, campaign_file, dry_run, states
 from real_openrlhf.comparison.publish import publish, refuse_now
-from real_openrlhf.errors import UserError, exit_code
-from real_openrlhf.parsing import PassThrough, flag_name, positive, whole
-from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.comparison.run_list import Entry, RunList, entries
+from real_openrlhf.comparison.trainer import Trainer
+from real_openrlhf.errors import UserError, on_one_line
+from real_openrlhf.parsing import flag_name, positive, whole
+from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.records import changed_flags, flags_of
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.launch import shared_ray
-from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.progress import duration, end_unwatched
+from real_openrlhf.training.request import Request
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 REFUSED = 2
-ENDS_ALL = (REFUSED, 129, 130, 143)  # and the signals that interrupt
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One run of the comparison: an algorithm with its own flags, and a seed."""
-
-    algo: str
-    flags: tuple[str, ...]
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """`real --algo.real.tau 0.1` with seed 2 -> real-tau-0.1-s2"""
-        words = (re.sub(r"^--(?:.*\.)?", "", word) for word in self.flags)
-        return "-".join([self.algo, *(re.sub(r"[^\w.+=-]+", "_", word) for word in words), f"s{self.seed}"])
-
-
-def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
-    """Seed by seed, so that a comparison that ends early has every algorithm in every cell of the grid."""
-    methods = [tuple(shlex.split(text)) for text in algos]
-    for flag, *values in grid:
-        if not values:
-            raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
-    cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
-    for algo, *_ in methods:
-        if algo not in ALGORITHMS:
-            raise UserError(f"--algos {algo}: not an algorithm. These are: {', '.join(ALGORITHMS)}.")
-    runs = [
-        Entry(algo, (*flags, *itertools.chain(*cell)), seed)
-        for seed in range(first_seed, first_seed + seeds)
-        for cell in cells
-        for algo, *flags in methods
-    ]
-    if len({entry.name for entry in runs}) < len(runs):
-        raise UserError("--algos or --grid names the same run twice. Remove one.")
-    return runs
+LOOK_SECONDS = 5.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = PassThrough
+    parser.__class__ = campaign_file.WithCampaign
     parser.allow_abbrev = False
-    parser.usage = "%(prog)s [--algos NAME ...] [--seeds N] [--steps N] [--out DIR] [any OpenRLHF flag]"
+    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [--algos NAME ...] [--seeds N] [any OpenRLHF flag]"
+    parser.add_argument(
+        "--campaign",
+        metavar="NAME",
+        help=f"{', '.join(campaign_file.NAMES)}, or a file like these in {campaign_file.FOLDER.name}/; the words "
+        "beside it win",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--recipe", choices=RECIPES, metavar="NAME", help="as of `train` (default: cpu)")
+    where.add_argument("--task", choices=TASKS, help="a recipe for CPU by its task's name")
     parser.add_argument(
         "--algos",
         nargs="+",
@@ -96,8 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3; given twice, at each pair of values, "
         "and the report is their map",
     )
-    parser.add_argument("--steps", type=positive, default=40, metavar="N", help="rollout steps (default: %(default)s)")
-    parser.add_argument("--task", choices=TASKS, default="reverse", help="the tiny task (default: %(default)s)")
+    parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
     parser.add_argument(
         "--skill",
         type=float,
@@ -105,12 +78,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="share of right answers in the model's pre-training; lower is harder (default: the task's)",
     )
     parser.add_argument(
+        "--benchmarks",
+        metavar="NAMES",
+        help="evaluate each trained model on these, as `eval --benchmarks`: all, names, JSONL files, or none "
+        "(default: all where the recipe trains a whole model on mathematics)",
+    )
+    parser.add_argument(
+        "--eval-flags", default="", metavar="WORDS", help="other words of `eval`, in quotes: '--k 4 --think optional'"
+    )
+    parser.add_argument(
         "--out",
         type=Path,
-        default=Path("comparison"),
         metavar="DIR",
-        help="folder for runs and report (default: %(default)s)",
+        help="folder for runs and report (default: the campaign's name, or comparison)",
     )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list and check all runs, estimate their cost, start nothing"
+    )
+    parser.add_argument("--status", action="store_true", help="a line for each run: how far it is; starts nothing")
     parser.add_argument(
         "--publish",
         type=Path,
@@ -122,42 +107,88 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from real_openrlhf.report.page import write
-    from real_openrlhf.report.read_runs import read_runs
-
     grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
-    every = entries(args.algos, args.seeds, args.first_seed, [*grid.values()])
-    across = [*grid] if len(grid) == 2 else None
-    folder = (args.out / "runs").resolve()
+    runs = run_list(args, [*grid.values()])
+    if args.status:
+        print("\n".join(states.lines(runs, runs.entries)))
+        return 0
+    for unseen in filter(None, (end_unwatched(runs.path(entry)) for entry in runs.entries)):
+        print(unseen)
+    for entry in runs.entries:
+        if (runs.path(entry) / "run.json").exists():
+            refuse_other_flags(runs.path(entry), runs.request(entry))
+    if args.dry_run:
+        return dry_run.show(runs)
+    todo = [entry for entry in runs.entries if states.state(runs, entry).kind != states.FINISHED]
+    steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
+    done = len(runs.entries) - len(todo)
+    print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
+    if args.publish and todo:
+        refuse_now(args.publish, runs.folder)
+    if todo and (wrong := dry_run.problems(runs, todo)[0]):
+        raise UserError(*wrong)
+    _record(runs.out, args.campaign)
+    code = _work(runs, todo) if todo else 0
+    left = [entry for entry in todo if states.state(runs, entry).kind != states.FINISHED]
+    _report(runs, args, [*grid] if len(grid) == 2 else [])
+    for line in states.lines(runs, left) if left else ():
+        print(on_one_line(line), file=sys.stderr)
+    if code:
+        print("run the same command again for the missing runs", file=sys.stderr)
+    return code
+
+
+def run_list(args: argparse.Namespace, grid: Sequence[Sequence[str]]) -> RunList:
+    recipe = RECIPES[args.recipe or recipe_of(args.task or "reverse")]
     # A method that breaks down is a result here, and comparable with others only to its end.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
-    common += [*_task(args.task, args.skill), "--max-steps", str(args.steps)]
-    common += ["--runs-dir", str(folder), *args.openrlhf]
-    for unseen in filter(None, (end_unwatched(folder / entry.name) for entry in every)):
-        print(unseen)
-    todo = [entry for entry in every if not finished(folder / entry.name)]
-    for entry in every:
-        if (folder / entry.name).exists():
-            refuse_other_flags(folder / entry.name, train_command.request_of(_words(entry, common)))
-    print(f"{len(every)} runs of {args.steps} steps, {len(every) - len(todo)} already finished: {folder}")
-    if args.publish and todo:
-        refuse_now(args.publish, folder)
-    failures = _train(todo, common, args.out.resolve(), len(every)) if todo else []
-    if failures and failures[-1][1] == REFUSED:  # and has said why
-        return REFUSED
-    runs, skipped = read_runs(sorted(folder.glob("*")))  # earlier comparisons in this place too
-    if runs:
-        map_of = across if across and varied([run.meta for run in runs], across) else None
-        print(f"report: {write(runs, skipped, args.out / 'report', map_of)}")
-        if args.publish:
-            publish([run.path for run in runs if run.status != "running"], args.publish, args.compact)
-            print(f"published: {args.publish}")
-    for entry, code in failures:
-        print(f"{entry.name} ended with exit code {code}: {folder / entry.name / 'train.log'}", file=sys.stderr)
-    if failures:
-        print("run the same command again for the missing runs", file=sys.stderr)
-        return failures[-1][1]
-    return 0
+    common += ["--recipe", recipe.name, *_skilled(args.task or recipe.model, args.skill)]
+    common += ["--max-steps", str(args.steps)] if args.steps else []
+    out = args.out or Path(Path(args.campaign).name.removesuffix(".toml") if args.campaign else "comparison")
+    every = entries(args.algos, args.seeds, args.first_seed, grid)
+    mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
+    benchmarks = args.benchmarks or ("all" if mathematics else "none")
+    words = None if benchmarks == "none" else _evaluation(benchmarks, shlex.split(args.eval_flags))
+    return RunList(every, (*common, *args.openrlhf), out, words)
+
+
+def _skilled(task: str, skill: float | None) -> list[str]:
+    if skill is None:
+        return []
+    if task not in TINY:
+        raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
+    folder = tiny_model.prepare(TINY[task](skill=skill))  # type: ignore[call-arg]
+    return [
+        *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl")),
+        *(run_inputs.VALIDATION, str(folder / "eval.jsonl")),
+    ]
+
+
+def _evaluation(benchmarks: str, flags: Sequence[str]) -> tuple[str, ...]:
+    """The words of `eval`, which must know them, with files by absolute path."""
+    from real_openrlhf.data.benchmarks import chosen
+    from real_openrlhf.evaluation import command
+
+    parser = argparse.ArgumentParser("real-openrlhf compare: --eval-flags")
+    command.configure(parser)
+    parser.parse_args([*flags])
+    names = [name.strip() for name in benchmarks.split(",") if name.strip()]
+    chosen(name for name in names if not name.endswith(".jsonl"))
+    for name in names:
+        if name.endswith(".jsonl") and not Path(name).is_file():
+            raise UserError(f"--benchmarks {name}: there is no such file")
+    return (
+        "--benchmarks",
+        ",".join(os.path.abspath(name) if name.endswith(".jsonl") else name for name in names),
+        *flags,
+    )
+
+
+def _record(out: Path, campaign: str | None) -> None:
+    """The campaign's file beside its runs, once."""
+    out.mkdir(parents=True, exist_ok=True)
+    if campaign and not (out / "campaign.toml").exists():
+        shutil.copyfile(campaign_file.find(campaign), out / "campaign.toml")
 
 
 def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
@@ -165,74 +196,56 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
     return all(len({str(flags_of(record).get(flag)) for record in records}) > 1 for flag in across)
 
 
-def _task(name: str, skill: float | None) -> list[str]:
-    recipe = ["--recipe", recipe_of(name)]
-    if skill is None:
-        return recipe
-    if name not in TINY:
-        raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
-    folder = tiny_model.prepare(TINY[name](skill=skill))  # type: ignore[call-arg]
-    return [
-        *recipe,
-        *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl")),
-        *(run_inputs.VALIDATION, str(folder / "eval.jsonl")),
-    ]
-
-
-def finished(path: Path) -> bool:
-    return path.exists() and run_folder.read(path)["status"] == "finished"
-
-
-def refuse_other_flags(path: Path, request: train_command.Request) -> None:
+def refuse_other_flags(path: Path, request: Request) -> None:
     """A run that was made with other flags must not stand in a comparison under this name."""
     if other := changed_flags(run_folder.read(path), request.plan(path)):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
 
 
-def _train(todo: Sequence[Entry], common: Sequence[str], out: Path, total: int) -> list[tuple[Entry, int]]:
-    """Runs in turn; those that failed, with their exit codes. A code that ends all of them comes last."""
-    out.mkdir(parents=True, exist_ok=True)
-    methods = dict.fromkeys((entry.algo, *entry.flags) for entry in todo)
-    environment = environment_of(*(["--algo", algo, *common, *flags] for algo, *flags in methods))
-    failures: list[tuple[Entry, int]] = []
+def _work(runs: RunList, todo: Sequence[Entry]) -> int:
+    """Each run that nobody has, until none is left; the exit code of the last one that failed."""
+    began, last, waiting = time.time(), 0, False
     seconds: list[float] = []
-    waiting = list(todo)
-    while waiting:  # a failed run ends its session, the next one opens another
-        with (
-            tempfile.TemporaryDirectory() as short,  # a socket's path has at most 107 letters
-            shared_ray.opened(Path(short) / "session", environment, out / "session.log") as server,
-        ):
-            while waiting and server.poll() is None:
-                left = f", {duration(sum(seconds) / len(seconds) * len(waiting))} left" if seconds else ""
-                place = f"run {total - len(waiting) + 1} of {total}{left}"
-                entry = waiting.pop(0)
-                print(f"\n--- {entry.name}, {place}", flush=True)
-                started = time.monotonic()
-                code = _one(entry, common, Path(short) / "session")
+    with Trainer(runs, todo) as trainer:
+        while True:
+            now = {entry: states.state(runs, entry) for entry in todo}
+            held = [entry for entry, one in now.items() if one.kind == states.HELD]
+            free = [entry for entry, one in now.items() if one.kind == states.WAITING or 0 < one.ended < began]
+            if not free and (not held or "SLURM_JOB_ID" in os.environ):
+                return last  # a node that waits for others costs what it costs
+            if not free:
+                if not waiting:
+                    print(f"\nothers have what is left: {', '.join(entry.name for entry in held)}", flush=True)
+                waiting = True
+                time.sleep(LOOK_SECONDS)
+                continue
+            entry = free[0]
+            with attempts.taken(runs.out / "queue", entry.name, now[entry].attempt + 1) as ended:
+                if ended is None:
+                    continue
+                left = f", {duration(sum(seconds) / len(seconds) * len(free))} left" if seconds else ""
+                print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
+                started, waiting = time.monotonic(), False
+                code, reason = trainer.one(entry)
                 seconds.append(time.monotonic() - started)
-                if code:
-                    failures.append((entry, code))
-                    break
-            if failures and failures[-1][1] in ENDS_ALL:
-                return failures
-    return failures
+                ended(code, reason)
+            last = code or last
+            if code in states.SIGNALS:
+                return code
 
 
-def _words(entry: Entry, common: Sequence[str]) -> list[str]:
-    run = ["--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
-    return [*run, *common, *entry.flags]
+def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> None:
+    from real_openrlhf.report.page import write
+    from real_openrlhf.report.read_runs import read_runs
 
-
-def _one(entry: Entry, common: Sequence[str], session: Path) -> int:
-    args = train_command.parse(_words(entry, common))
-    return exit_code("train", lambda: train_command.run(args, session))
-
-
-def environment_of(*runs: Sequence[str]) -> dict[str, str]:
-    """The environment of a session in which each run can train: a reference model may need its own GPUs."""
-    requests = [train_command.request_of(words) for words in runs]
-    place = Place.of(requests[0].recipe, None)
-    if place.job_address:
-        raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
-    return place.environment(max((request.plan() for request in requests), key=lambda plan: plan.gpus))
+    with open(runs.out / ".report.lock", "w") as lock, contextlib.suppress(FileNotFoundError):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found, skipped = read_runs(sorted(runs.folder.glob("*")))  # earlier comparisons in this place too
+        if not found:
+            return
+        map_of = across if across and varied([run.meta for run in found], across) else None
+        print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
+        if args.publish:
+            publish([run.path for run in found if run.status != "running"], args.publish, args.compact)
+            print(f"published: {args.publish}")

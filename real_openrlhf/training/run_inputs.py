@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import absolute, file_of
+from real_openrlhf.files import parsed
 from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, REWARD
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
@@ -93,6 +94,13 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting], model:
         names[gguf_model.folder(Path(model).expanduser())] = model
     read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
     return [Prepared(name, path) for path, name in names.items() if str(path) in read and not path.exists()]
+
+
+def config_of(model: Path) -> dict:
+    """Of a model that is here; nothing of others."""
+    with contextlib.suppress(OSError, ValueError):
+        return dict(parsed((model / "config.json").read_bytes()))
+    return {}
 
 
 def rows(path: Path) -> int | None:

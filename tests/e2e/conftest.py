@@ -118,7 +118,7 @@ class SharedRay:
         self.forks = psutil.Process()  # what the session and its actors are forked from
 
     def open(self) -> subprocess.Popen:
-        from real_openrlhf.comparison.command import environment_of
+        from real_openrlhf.comparison.trainer import environment_of
 
         if self.server is None or self.server.poll() is not None:
             self.stack.close()

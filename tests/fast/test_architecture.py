@@ -24,7 +24,7 @@ ROOMS = {
     "answers": (set(), {TOP}),
     "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "answers", "data", "recipes", "runs"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "data", "hooks", "recipes", "report", "runs"}),
-    "comparison": (set(), {TOP, "recipes", "report", "runs", "training"}),
+    "comparison": ({"tqdm"}, {TOP, "data", "evaluation", "recipes", "report", "runs", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {TOP}),
     "data": ({"tqdm"}, {TOP, "rewards"}),
     "evaluation": ({"numpy", "tqdm"}, {TOP, "data", "report", "rewards", "runs", "training"}),
@@ -33,6 +33,7 @@ ROOMS = {
 STANDARD_LIBRARY_ONLY = (
     *("cli", "doctor", "errors", "files", "parsing", "patching"),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
+    "training.checks.time_estimate",
     *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.

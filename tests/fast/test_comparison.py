@@ -1,22 +1,22 @@
-import argparse
-import contextlib
 import hashlib
 import json
-from types import SimpleNamespace
 
 import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.comparison import command
 from real_openrlhf.comparison.publish import publish, refuse_now
+from real_openrlhf.comparison.run_list import entries
+from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.errors import UserError
+from real_openrlhf.recipes.records import recorded_flags
 from real_openrlhf.report import campaign, maps
 from real_openrlhf.report.campaign import ABOUT, RUNS
-from real_openrlhf.training import command as train_command
+from real_openrlhf.training.command import request_of
 
 
 def test_runs_are_named_after_what_they_are_seed_by_seed():
-    made = command.entries(["grpo", "real --algo.real.tau 0.1", "real --algo.kl.use_loss --algo.kl.estimator k3"], 2)
+    made = entries(["grpo", "real --algo.real.tau 0.1", "real --algo.kl.use_loss --algo.kl.estimator k3"], 2)
     assert [entry.name for entry in made] == [
         *("grpo-s1", "real-tau-0.1-s1", "real-use_loss-estimator-k3-s1"),
         *("grpo-s2", "real-tau-0.1-s2", "real-use_loss-estimator-k3-s2"),
@@ -26,7 +26,7 @@ def test_runs_are_named_after_what_they_are_seed_by_seed():
 
 def test_a_grid_is_every_method_at_every_choice_seed_by_seed():
     grid = [["actor.adam.lr", "1e-4", "1e-3"], ["--train.batch_size", "16", "64"]]
-    made = command.entries(["real", "grpo"], 2, 11, grid)
+    made = entries(["real", "grpo"], 2, 11, grid)
     assert len(made) == 2 * 2 * 2 * 2 and [entry.seed for entry in made] == [11] * 8 + [12] * 8
     assert [entry.name for entry in made[:3]] == [
         *("real-lr-1e-4-batch_size-16-s11", "grpo-lr-1e-4-batch_size-16-s11", "real-lr-1e-4-batch_size-64-s11"),
@@ -43,28 +43,13 @@ def test_a_map_is_drawn_as_soon_as_both_flags_vary():
 
 def test_a_grid_without_values_is_refused():
     with pytest.raises(UserError, match="--grid actor.adam.lr: give its values"):
-        command.entries(["real"], 1, 1, [["actor.adam.lr"]])
+        entries(["real"], 1, 1, [["actor.adam.lr"]])
 
 
 @pytest.mark.parametrize("algos, said", [(["reel"], "not an algorithm"), (["real", "real"], "twice")])
 def test_what_cannot_be_compared_is_refused(algos, said):
     with pytest.raises(UserError, match=said):
-        command.entries(algos, 1)
-
-
-def test_a_flag_that_is_refused_ends_the_comparison(tmp_path, monkeypatch):
-    """Every other run would be refused as well."""
-    asked = []
-    monkeypatch.setattr(
-        command.shared_ray, "opened", lambda *_: contextlib.nullcontext(SimpleNamespace(poll=lambda: None))
-    )
-    monkeypatch.setattr(command, "environment_of", lambda *runs: {})  # a session takes a minute: tests/e2e
-    monkeypatch.setattr(train_command, "run", lambda args, session: asked.append(args.openrlhf) or 2)
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    args = parser.parse_args(["--algos", "real", "grpo", "--out", str(tmp_path), "--actor.adam.lr", "fast"])
-    assert command.run(args) == 2
-    assert [words[-2:] for words in asked] == [["--actor.adam.lr", "fast"]]
+        entries(algos, 1)
 
 
 def record(folder, **changes):
@@ -72,19 +57,13 @@ def record(folder, **changes):
     return write_run(folder.parent, flags=flags, **{"name": folder.name, "tree": "1" * 40, **changes})
 
 
-def test_finished_runs_are_not_run_again(tmp_path):
-    assert not command.finished(tmp_path / "new")
-    assert command.finished(record(tmp_path / "done"))
-    assert not command.finished(record(tmp_path / "broken", status="failed"))
-
-
 def test_a_run_made_with_other_flags_is_refused_and_named(tmp_path):
     words = ["--recipe", "cpu", "--algo", "real", "--seed", "1", "--runs-dir", str(tmp_path), "--run-name", "real-s1"]
-    request = train_command.request_of(words)
-    record(tmp_path / "real-s1", flags=train_command.recorded_flags(request.plan(tmp_path / "real-s1")))
+    request = request_of(words)
+    record(tmp_path / "real-s1", flags=recorded_flags(request.plan(tmp_path / "real-s1")))
     command.refuse_other_flags(tmp_path / "real-s1", request)
     for flag, before, after in (("--actor.adam.lr", "0.0001", "0.0005"), ("--train.max_steps", "40", "8")):
-        other = train_command.request_of([*words, "--resume", flag, after])
+        other = request_of([*words, "--resume", flag, after])
         with pytest.raises(UserError, match=f"{flag} {before}, not {after}. Choose another --out"):
             command.refuse_other_flags(tmp_path / "real-s1", other)
 
@@ -162,7 +141,7 @@ def test_a_session_has_gpus_for_the_run_that_needs_most(monkeypatch):
     needs = {algo: ["--recipe", "cpu", "--algo", algo, *apart] for algo in ("real", "grpo")}
 
     def gpus(*algos: str) -> int:
-        environment = command.environment_of(*(needs[algo] for algo in algos))
+        environment = environment_of(*(needs[algo] for algo in algos))
         return json.loads(environment["RAY_OVERRIDE_RESOURCES"])["GPU"]
 
     assert (gpus("real"), gpus("grpo"), gpus("real", "grpo"), gpus("grpo", "real")) == (2, 3, 3, 3)

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from real_openrlhf.files import parsed
 from real_openrlhf.signs_of_life import PHASE, collect_stacks
-from real_openrlhf.training.launch.progress import Progress, last_error
+from real_openrlhf.training.launch.progress import last_error
 
 PATIENCE = 20.0  # seconds for a run that is asked to end
 STALLED = 124  # the run's exit code, as of timeout(1)
@@ -63,6 +64,16 @@ def _stamp(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
+class Told(Protocol):
+    """Tells a user how far the process is, whose output goes to `log`."""
+
+    log: Path
+
+    def update(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def drop_stale_locks(folder: Path) -> list[Path]:
     """DeepSpeed's compiler lock outlives a run that is killed meanwhile, and the next run would wait for it.
 
@@ -78,7 +89,7 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 
 
 def supervise(
-    command: list[str], environment: Mapping[str, str], lock: int, progress: Progress, watch: Watch | None = None
+    command: list[str], environment: Mapping[str, str], lock: int, progress: Told, watch: Watch | None = None
 ) -> tuple[int, str | None]:
     """Run to the end; (exit code, why it failed). The first Ctrl-C asks, the next ones insist.
 

@@ -1,0 +1,125 @@
+"""Who works on which run, for processes that share nothing but a file system.
+
+Attempt 1, 2, ... of a run are files that only one process can make. An attempt is held until its record has an end,
+or its process is dead: on this machine its lock is free, on another one the file is no longer touched. Then whoever
+makes the next file takes the run over.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_openrlhf.files import parsed, write_json
+from real_openrlhf.runs.run_folder import now
+
+INTERRUPTED = 130
+BEAT, DEAD = 20.0, 300.0  # seconds between two touches, and without one until a process on another machine is dead
+
+
+@dataclass(frozen=True)
+class Attempt:
+    path: Path
+    number: int
+    record: dict
+
+    @property
+    def ended(self) -> float | None:
+        return self.record.get("ended_at")
+
+    def is_held(self) -> bool:
+        if self.ended is not None:
+            return False
+        try:
+            with open(self.path) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        if self.record.get("host") == platform.node() or (job := _job()) and self.record.get("job") == job:
+            return False  # it died here, or it is this very task of SLURM, requeued
+        return _clock(self.path.parent) - self.path.stat().st_mtime < DEAD
+
+
+def newest(folder: Path, name: str) -> Attempt | None:
+    numbers = [int(found[1]) for path in folder.glob("*.json") if (found := _named(name).fullmatch(path.name))]
+    if not numbers:
+        return None
+    path = _path(folder, name, max(numbers))
+    try:
+        record = parsed(path.read_bytes())
+    except (ValueError, OSError):  # it is being written
+        record = {}
+    return Attempt(path, max(numbers), record if isinstance(record, dict) else {})
+
+
+@contextlib.contextmanager
+def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str | None], None] | None]:
+    """A function that records how this attempt ended; None if another process has made it."""
+    path = _path(folder, name, number)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        file = open(path, "x")
+    except FileExistsError:  # another process was faster
+        yield None
+        return
+    record = {"host": platform.node(), "process": os.getpid(), "job": _job(), "started": now()}
+    ended = threading.Event()
+
+    def end(code: int, reason: str | None) -> None:
+        ended.set()
+        write_json(path, {**record, "ended": now(), "ended_at": time.time(), "code": code, "reason": reason})
+
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps(record))
+        file.flush()
+        beats = threading.Thread(target=_beat, args=(path, ended), daemon=True)
+        beats.start()
+        try:
+            yield end
+        finally:
+            if not ended.is_set():
+                end(INTERRUPTED, "it broke off")
+            beats.join()
+
+
+def _beat(path: Path, ended: threading.Event) -> None:
+    """Touch the file; a process that was thought dead, and whose run another one has, ends."""
+    stem, number = path.stem.rsplit(".", 1)
+    while not ended.wait(BEAT):
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        if _path(path.parent, stem, int(number) + 1).exists():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _named(name: str) -> re.Pattern:
+    return re.compile(rf"{re.escape(name)}\.(\d+)\.json")
+
+
+def _path(folder: Path, name: str, number: int) -> Path:
+    return folder / f"{name}.{number}.json"
+
+
+def _job() -> str | None:
+    """A task of SLURM; requeued, it has the same name."""
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"{job}.{os.environ.get('SLURM_PROCID', '0')}" if job else None
+
+
+def _clock(folder: Path) -> float:
+    """Now, as the file server has it."""
+    probe = folder / f".clock-{platform.node()}-{os.getpid()}"
+    probe.touch()
+    try:
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""A comparison before it starts: its runs and what is left of them, what is wrong with any, what all of it costs."""
+
+import contextlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from real_openrlhf.comparison.run_list import Entry, RunList
+from real_openrlhf.comparison.states import FINISHED, state
+from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.errors import UserError
+from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.training import run_inputs
+from real_openrlhf.training.checks import memory_estimate, run_checks, time_estimate
+from real_openrlhf.training.checks.memory_estimate import Shape
+from real_openrlhf.training.launch.place import Place
+
+SAMPLES, TOKENS = 16, 8192  # of `eval`, unless its words say otherwise
+
+
+def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> tuple[list[str], list[str]]:
+    """(problems, notes) of all methods at once, each with the runs that have it."""
+    alike = {(entry.algo, entry.flags): entry for entry in reversed(entries)}
+    said: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
+    for entry in reversed(alike.values()):
+        words = [*runs.words(entry), *["--dry-run"] * dry_run]
+        try:
+            request = runs.request(entry, words)
+            found = run_checks.found(request, Place.of(request.recipe, request.args.working_dir))
+            lists = found.problems, found.notes
+        except UserError as error:
+            lists = error.problems, []
+        for known, new in zip(said, lists, strict=True):
+            for line in new:
+                known.setdefault(line, []).append(entry.name)
+    told = [
+        [line if len(names) == len(alike) else f"{', '.join(names)}: {line}" for line, names in lines.items()]
+        for lines in said
+    ]
+    return told[0], told[1]
+
+
+def show(runs: RunList) -> int:
+    states = {entry: state(runs, entry) for entry in runs.entries}
+    todo = [entry for entry, one in states.items() if one.kind != FINISHED]
+    width, wide = max(len(entry.name) for entry in runs.entries), max(len(one.kind) for one in states.values())
+    print(f"{len(states)} runs, {len(states) - len(todo)} finished: {runs.folder}")
+    for entry, one in states.items():
+        flags = " ".join(["--algo", entry.algo, *entry.flags])
+        print(f"  {entry.name:{width}}  {one.kind:{wide}}  {flags}  {one.about}".rstrip())
+    print(f"of all runs: {' '.join(runs.common)}")
+    print(f"evaluation of each: {' '.join(runs.evaluation) if runs.evaluation is not None else 'none'}\n")
+    wrong, notes = problems(runs, todo, dry_run=True)
+    print("\n".join([*_cost(runs, todo), *(f"note: {note}" for note in notes)]))
+    if todo:
+        print(f"the first to start: {todo[0].name}")
+    print("\n".join([f"{len(wrong)} wrong:", *(f"  - {one}" for one in wrong)] if wrong else ["nothing is wrong"]))
+    return 2 if wrong else 0
+
+
+def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
+    """GPU hours, disk and download of what is left."""
+    hours, disk, downloads = [0.0, 0.0], 0.0, {}
+    for entry in todo:
+        with contextlib.suppress(UserError, ValueError, KeyError):  # those are told as problems
+            plan = runs.request(entry).plan()
+            model = plan.text(run_inputs.MODEL)
+            if (shape := _shape(model)) is None:
+                return [f"no estimate: the shape of {model} is not known here"]
+            if plan.gpus and not runs.request(entry).recipe.on_cpu:
+                training = 0 if runs.trained(entry) else time_estimate.training_seconds(shape, plan)
+                hours[0] += training * plan.gpus / 3600
+                hours[1] += _evaluation(shape, plan, runs.evaluation) * plan.gpus / 3600
+            disk += 0 if runs.trained(entry) else sum(memory_estimate.disk(shape, plan).values())
+            if not Path(model).exists():
+                downloads[model] = 2.0 * shape.parameters
+    lines = []
+    if sum(hours):
+        lines += [f"time: {sum(hours):,.0f} GPU hours, {hours[0]:,.0f} of training and {hours[1]:,.0f} of evaluation"]
+        lines += [f"    assumed: {time_estimate.ASSUMED}"]
+    lines += [f"disk: {disk / 1e9:,.0f} GB; a finished run's checkpoints/ may be deleted"]
+    lines += [f"download: {name}, {size / 1e9:.1f} GB, once" for name, size in downloads.items()]
+    return lines
+
+
+def _shape(model: str) -> Shape | None:
+    config = memory_estimate.KNOWN_CONFIGS.get(model)
+    return memory_estimate.shape_of(config or run_inputs.config_of(Path(model)))
+
+
+def _evaluation(shape: Shape, plan: Plan, words: Sequence[str] | None) -> float:
+    """Seconds of the named benchmarks; a file's problems are not counted."""
+    if words is None:
+        return 0.0
+    said = dict(zip(words, words[1:], strict=False))
+    names = said.get("--benchmarks", "all").split(",")
+    problems = sum(one.rows for name, one in BENCHMARKS.items() if name in names or "all" in names)
+    answers = min(problems, int(said.get("--limit", problems))) * int(said.get("--k", SAMPLES))
+    engines = max(math.prod(plan.layout) // int(said.get("--tensor-parallel", 1)), 1)
+    longest = int(said.get("--max-new-tokens", TOKENS))
+    return time_estimate.drawing(shape, plan, answers, longest, engines) if answers else 0.0
