@@ -70,6 +70,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run every algorithm at each value: --grid actor.adam.lr 1e-4 1e-3; given twice, at each pair of values, "
         "and the report is their map",
     )
+    _configure_work(parser)
+
+
+def _configure_work(parser: argparse.ArgumentParser) -> None:
+    """What is not a choice of runs."""
     parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
     parser.add_argument(
         "--skill",

@@ -13,6 +13,7 @@ from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training.launch import shared_ray
 from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch.progress import end_unwatched
 
 
 class Trainer(contextlib.ExitStack):
@@ -31,6 +32,8 @@ class Trainer(contextlib.ExitStack):
     def one(self, entry: Entry) -> tuple[int, str | None]:
         """To its end: (exit code, why it failed)."""
         path = self.runs.path(entry)
+        if unseen := end_unwatched(path):
+            print(unseen)
         if not self.runs.trained(entry):
             args = train_command.parse(self.runs.words(entry))
             code = exit_code("train", lambda: train_command.run(args, self._session()))
