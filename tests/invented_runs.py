@@ -79,9 +79,9 @@ def write_events(folder: Path, algo: str, seed: int, steps: int = 20) -> Path:
 
 def write_evaluation(folder: Path, changed: dict | None = None, /, **scores: tuple[float, float]) -> Path:
     """pass@1 and its standard error by benchmark, as `real-openrlhf eval` leaves them."""
-    settings = {"k": 16, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 8192, "grader": "robust"}
+    settings = {"k": 16, "temperature": 0.6, "top_p": 0.95, "max_new_tokens": 8192, "grader": "robust", "seed": 42}
     benchmarks = {name: {"pass@1": mean, "standard_error": se} for name, (mean, se) in scores.items()}
-    results = {"settings": settings | (changed or {}), "benchmarks": benchmarks}
+    results = {"name": folder.name, "settings": settings | (changed or {}), "benchmarks": benchmarks}
     (folder / "eval").mkdir()
     (folder / "eval" / "results.json").write_text(json.dumps(results))
     return folder

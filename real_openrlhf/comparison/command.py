@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.comparison import attempts, campaign_file, dry_run, states
+from real_openrlhf.comparison.evaluate import make_benchmarks
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import Entry, RunList, entries
 from real_openrlhf.comparison.trainer import Trainer
@@ -133,6 +134,7 @@ def run(args: argparse.Namespace) -> int:
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
     _record(runs.out, args.campaign)
+    make_benchmarks(runs.evaluation or ())
     code = _work(runs, todo) if todo else 0
     left = [entry for entry in todo if states.state(runs, entry).kind != states.FINISHED]
     _report(runs, args, [*grid] if len(grid) == 2 else [])
@@ -153,7 +155,8 @@ def run_list(args: argparse.Namespace, grid: Sequence[Sequence[str]]) -> RunList
     every = entries(args.algos, args.seeds, args.first_seed, grid)
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
     benchmarks = args.benchmarks or ("all" if mathematics else "none")
-    words = None if benchmarks == "none" else _evaluation(benchmarks, shlex.split(args.eval_flags))
+    data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
+    words = None if benchmarks == "none" else _evaluation(benchmarks, data_dir, shlex.split(args.eval_flags))
     return RunList(every, (*common, *args.openrlhf), out, words)
 
 
@@ -169,24 +172,22 @@ def _skilled(task: str, skill: float | None) -> list[str]:
     ]
 
 
-def _evaluation(benchmarks: str, flags: Sequence[str]) -> tuple[str, ...]:
+def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[str, ...]:
     """The words of `eval`, which must know them, with files by absolute path."""
     from real_openrlhf.data.benchmarks import chosen
     from real_openrlhf.evaluation import command
 
     parser = argparse.ArgumentParser("real-openrlhf compare: --eval-flags")
     command.configure(parser)
-    parser.parse_args([*flags])
+    prepared = parser.parse_args([*flags]).data_dir
     names = [name.strip() for name in benchmarks.split(",") if name.strip()]
-    chosen(name for name in names if not name.endswith(".jsonl"))
+    named = chosen(name for name in names if not name.endswith(".jsonl"))
     for name in names:
         if name.endswith(".jsonl") and not Path(name).is_file():
             raise UserError(f"--benchmarks {name}: there is no such file")
-    return (
-        "--benchmarks",
-        ",".join(os.path.abspath(name) if name.endswith(".jsonl") else name for name in names),
-        *flags,
-    )
+    files = [os.path.abspath(name) for name in names if name.endswith(".jsonl")]
+    place = ["--data-dir", os.path.abspath(data_dir / "benchmarks")] if named and not prepared else []
+    return ("--benchmarks", ",".join([*named, *files]), *place, *flags)
 
 
 def _record(out: Path, campaign: str | None) -> None:

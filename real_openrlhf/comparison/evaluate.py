@@ -10,10 +10,31 @@ from tqdm import tqdm
 
 from real_openrlhf.files import parsed, write_json
 from real_openrlhf.runs import run_folder
+from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.process import supervise
 
 ASKED = "asked.json"  # in eval/, by an evaluation that reached its end
 BAR = re.compile(r"sampling: .*?(\d+)/(\d+) \[[^<\]]*(?:<([\d:]+))?")  # of evaluation/command.py
+
+
+def make_benchmarks(words: Sequence[str]) -> None:
+    """Those that an evaluation will read by name, once for all runs."""
+    from real_openrlhf.data.benchmarks import BENCHMARKS
+    from real_openrlhf.data.command import prepare_benchmark
+
+    said = dict(zip(words, words[1:], strict=False))
+    missing = [
+        (name, file)
+        for name in said.get("--benchmarks", "").split(",")
+        if name in BENCHMARKS and "--data-dir" in said
+        if not (file := Path(said["--data-dir"]) / f"{name}.jsonl").exists()
+        if not list(file.parent.glob(f"{BENCHMARKS[name].stem}.*"))  # as the paper's baselines have it
+    ]
+    if missing:
+        with run_inputs.made_once():
+            for name, file in missing:
+                if not file.exists():
+                    prepare_benchmark(name, None, file)
 
 
 def is_evaluated(path: Path, words: Sequence[str]) -> bool:

@@ -5,11 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.report.statistics import Estimate
+from real_openrlhf.report.benchmarks.scores import protocol
+from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Cell, Row, Table, words
-from real_openrlhf.report.tables import protocol
-
-BOOTSTRAPS = 10_000
 
 
 def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
@@ -75,14 +73,6 @@ def pass_at(k: int, verdicts: np.ndarray) -> float:
     steps = np.arange(k)
     all_wrong = np.prod(np.clip(misses[:, None] - steps, 0, None) / (n - steps), axis=1)
     return float(1.0 - all_wrong.mean())
-
-
-def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The mean over each of many resampled sets of problems; a problem keeps its samples."""
-    n = len(problem_scores)
-    # how often each problem is drawn: the same as drawing indices, in less memory
-    counts = rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAPS)
-    return counts @ problem_scores / n
 
 
 def powers_of_two(k: int) -> list[int]:

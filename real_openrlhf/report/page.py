@@ -15,6 +15,7 @@ from real_openrlhf.answers import page as answers
 from real_openrlhf.errors import UserError
 from real_openrlhf.parsing import flag_name
 from real_openrlhf.report import drawing, figures, maps, tables
+from real_openrlhf.report.benchmarks import beside, scores
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
@@ -44,7 +45,7 @@ def write(
         for part in parts:
             _save(replace(part, name=prefix + part.name), out)
         sections.append((comparison, parts))
-    benchmarks = tables.benchmarks(comparisons)
+    benchmarks = scores.benchmarks(comparisons)
     _save(benchmarks, out)
     index = out / "index.html"
     index.write_text(render(sections, benchmarks, skipped))
@@ -64,6 +65,8 @@ def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
         figures.knobs(comparison),
         figures.distributions(comparison),
         tables.ratios(comparison),
+        beside.beside_paper(comparison),
+        beside.gains(comparison),
     ]
     return [part for part in parts if part is not None]
 

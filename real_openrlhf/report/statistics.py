@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+BOOTSTRAPS = 10_000
 MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
@@ -111,3 +112,11 @@ def clear_winner(rows: Sequence[Estimate | None]) -> int | None:
         if not first.mean - row.mean >= error or first.mean == row.mean:
             return None
     return best
+
+
+def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The mean over each of many resampled sets of problems; a problem keeps its samples."""
+    n = len(problem_scores)
+    # how often each problem is drawn: the same as drawing indices, in less memory
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAPS)
+    return counts @ problem_scores / n

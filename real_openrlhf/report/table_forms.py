@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from real_openrlhf.report.statistics import Estimate
 
 NONE = "–"
+SE_NOTE = "± is one standard error over runs; an entry without it is one run."
+BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """The content of the report's tables."""
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
-from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.report.benchmarks.scores import PUBLISHED
 from real_openrlhf.report.curves import (
     BY_VERDICT,
     CLIPPED,
@@ -24,16 +22,11 @@ from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
-from real_openrlhf.report.statistics import Estimate, Series, clear_winner, estimate
-from real_openrlhf.report.table_forms import Cell, Row, Table, value, words
+from real_openrlhf.report.statistics import Series, clear_winner, estimate
+from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Row, Table, value, words
 
-# Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
-# standard error, so none is ever set in bold as a win. Averages alone where a table has more.
-PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
 REACHED = 0.9  # of the highest final validation: the threshold that methods are timed to
 UNLIKE = 0.2  # clipped shares
-SE_NOTE = "± is one standard error over runs; an entry without it is one run."
-BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
 
 
 def results(comparison: Comparison) -> Table:
@@ -99,92 +92,6 @@ def _winner(ends: Sequence[Final | None], metric: Metric) -> int | None:
     if not metric.higher_is_better or len({end.step for end in ends if end is not None}) != 1:
         return None
     return clear_winner([end.estimate if end else None for end in ends])
-
-
-def benchmark_scores(run: Run) -> dict[str, Estimate]:
-    """pass@1 of each benchmark as `real-openrlhf eval` left it, with the standard error over problems."""
-    scores = (run.evaluation or {}).get("benchmarks")
-    estimates = {}
-    for name, score in scores.items() if isinstance(scores, dict) else ():
-        if isinstance(score, dict) and isinstance(score.get("pass@1"), int | float):
-            error = score.get("standard_error")
-            error = float(error) if isinstance(error, int | float) else math.nan
-            estimates[name] = Estimate(float(score["pass@1"]), error, 1)
-    return estimates
-
-
-PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "max tokens", "grader": "grader"}
-PROTOCOL |= {"think": "closed thinking", "limit": "only the first"}
-
-
-def protocol(settings: object) -> str:
-    """The settings that two scores must share to be compared."""
-    if not isinstance(settings, dict):
-        return "protocol unknown"
-    return ", ".join(f"{words} = {settings[key]}" for key, words in PROTOCOL.items() if settings.get(key) is not None)
-
-
-def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
-    """Mean over runs with the standard error over runs; a single run keeps its error over problems.
-
-    `average` is there only where every benchmark of the paper is.
-    """
-    runs = [scores for run in setting.counted if (scores := benchmark_scores(run))]
-    for scores in runs:
-        if all(name in scores for name in BENCHMARKS):
-            parts = [scores[name] for name in BENCHMARKS]
-            error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
-            scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
-    names = {name for scores in runs for name in scores}
-    estimates = {}
-    for name in names:
-        here = [scores[name] for scores in runs if name in scores]
-        estimates[name] = here[0] if len(here) == 1 else estimate([score.mean for score in here])
-    return estimates
-
-
-def _protocols(setting: Setting) -> str:
-    """Usually one: that of all its runs with scores."""
-    found = {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
-    return " / ".join(sorted(found))
-
-
-def benchmarks(comparisons: Sequence[Comparison]) -> Table:
-    """Ours in blocks of their own, then the published ones."""
-    every = {setting: benchmark_estimates(setting) for task in comparisons for setting in task.settings}
-    extra = sorted({name for found in every.values() for name in found} - {*BENCHMARKS, "average"})
-    names = [*BENCHMARKS, "average", *extra]
-    notes = [
-        "pass@1, mean over samples and problems. Ours: ± is one standard error over runs, for a single run over "
-        "problems. Published numbers: one run each, no standard error, so none is marked as a win.",
-        BOLD_NOTE + " Only settings evaluated in the same way compete.",
-    ]
-    blocks = []
-    for comparison in comparisons:
-        here = [(setting, found) for setting in comparison.settings if (found := every[setting])]
-        silent = [setting.label for setting in comparison.settings if not every[setting]]
-        if silent:
-            notes.append(f"{comparison.name}: not evaluated: {'; '.join(silent)}.")
-        ways = [_protocols(setting) for setting, _ in here]
-        alike = len(set(ways)) == 1
-        if alike:
-            notes.append(f"{comparison.name}: {ways[0]}.")
-        rows = []
-        for place, (setting, found) in enumerate(here):
-            runs = sum(bool(benchmark_scores(run)) for run in setting.counted)
-            label = f"{setting.label} ({runs} run{'s' * (runs != 1)})" + f" [{ways[place]}]" * (not alike)
-            wins = {name for name in names if alike and clear_winner([f.get(name) for _, f in here]) == place}
-            rows.append(Row([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)]))
-        if rows:
-            blocks.append((f"Ours: {comparison.name}", rows))
-    for block in PUBLISHED["benchmarks"]:  # pass@1 in the order of BENCHMARKS, then the average
-        rows = [
-            Row([words(name), *map(value, found), *[Cell()] * len(extra)]) for name, found in block["rows"].items()
-        ]
-        blocks.append((block["title"], rows))
-        notes.append(f"{block['title']}: {block['source']}.")
-    columns = ["Method", *(one.title for one in BENCHMARKS.values()), "Avg.", *extra]
-    return Table("benchmarks", "Benchmarks: pass@1", columns, blocks, notes)
 
 
 RANGES = {"below": "< 1−ε", "low": "[1−ε, 1)", "high": "[1, 1+ε]", "above": "> 1+ε"}

@@ -22,6 +22,7 @@ from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.report import page, table_forms, tables
+from real_openrlhf.report.benchmarks import scores
 from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.rewards.command import _rows as rows_to_grade
@@ -180,7 +181,7 @@ def a_page_shows_words_and_runs_none(
         runs, skipped = read_runs([here])
         comparisons = compare(runs)
         made = [tables.results(c) for c in comparisons]
-        made.append(tables.benchmarks(comparisons))
+        made.append(scores.benchmarks(comparisons))
         parts = [table_forms.to_html(table) for table in made]
         parts += [page._skipped([*skipped, (Path(name.replace("\0", "") or "x"), algo)])]
         parts += [f"<h2 id='task-1'>Task: {page._text(c.name)}</h2>" for c in comparisons]

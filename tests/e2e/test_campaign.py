@@ -1,6 +1,7 @@
 """A campaign whose processes are killed, or that several shells share, reports as one that nothing disturbed."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -33,11 +34,22 @@ def words(tmp_path_factory) -> list[str]:
     ]
 
 
-def start(words: list[str], out: Path, **options) -> subprocess.Popen:
+started: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    yield
+    while started:
+        started.pop().terminate()
+
+
+def start(words: list[str], out: Path) -> subprocess.Popen:
     out.mkdir(exist_ok=True)
     with open(out / "said.log", "a") as log:
         command = [sys.executable, "-m", "real_openrlhf.cli", *words, "--out", str(out)]
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **options)
+        started.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+        return started[-1]
 
 
 def finish(child: subprocess.Popen, out: Path, code: int | None = 0) -> None:
@@ -113,9 +125,8 @@ def test_what_is_killed_at_five_places_gives_the_same_report_and_runs_nothing_tw
     child.wait()
 
     child = start(words, out)  # 2: an engine, in the first evaluation
-    until(lambda: (out / "runs" / "real-s1" / "eval" / "manifest.json").exists(), child)
-    (engine,) = filter(has("multiprocessing.spawn"), below(child))
-    engine.kill()
+    until(lambda: any(map(has("spawn_main"), below(child))), child)
+    next(filter(has("spawn_main"), below(child))).kill()
     until(lambda: stepped(out, "grpo-s1"), child)  # 3: a rank of the policy, while the next one trains
     next(filter(has("ray::PolicyModelActor"), psutil.process_iter())).kill()
     until(lambda: sampled(out, "dapo-s1"), child)  # 4: the command, in an evaluation
@@ -150,3 +161,30 @@ def test_four_shells_make_each_run_once_and_take_over_what_a_killed_one_had(word
     assert [code for _, code in said.pop("real-s1")] == [None, 0]
     assert all([code for _, code in made] == [0] for made in said.values()), said
     assert len({process for made in said.values() for process, _ in made}) > 1
+
+
+@every
+def test_tasks_of_slurm_share_the_runs_and_go_on_after_a_time_limit(words, undisturbed, tmp_path):
+    """The limit falls into a training, and for the requeued tasks into an evaluation."""
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f'#!/bin/sh\n[ "$1" = requeue ] && touch "{tmp_path}/requeue-$2"\n')
+    scontrol.chmod(0o755)
+    out, first = tmp_path / "out", tmp_path / "out" / "runs" / "real-s1"
+    limits = [first / "rollouts.jsonl", first / "eval" / "samples.jsonl"]
+    environment = {
+        **os.environ,
+        "PATH": f"{scontrol.parent}:{os.environ['PATH']}",
+        "REAL_VENV": sys.prefix,
+        "STUB_STATE": str(tmp_path),
+        "STUB_LIMITS": ":".join(map(str, limits)),
+    }
+    stub, script = Path(__file__).parents[1] / "stub_slurm.py", "examples/scripts/slurm_compare.sbatch"
+    array = [sys.executable, stub, "--array", "0-1", script, *words[1:], "--out", str(out)]
+    subprocess.run(array, env=environment, cwd=stub.parents[1], timeout=SECONDS, check=True)
+    said = [(tmp_path / f"slurm-{number}.log").read_text() for number in (0, 1)]
+    ends = [(tmp_path / f"ended-{number}").read_text().split() for number in (0, 1)]
+    assert [code for code, _ in ends] == ["0", "0"] and max(int(restarts) for _, restarts in ends) == 2, said
+    refuse_repeats(out)
+    assert tables(out) == tables(undisturbed)
+    assert "interrupted by SIGTERM" in said[0] + said[1]

@@ -1,17 +1,28 @@
+import argparse
 import hashlib
 import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from invented_runs import write_lines, write_run
 
-from real_openrlhf.comparison import command
+from real_openrlhf.cli import main
+from real_openrlhf.comparison import attempts, command
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
 from real_openrlhf.comparison.trainer import environment_of
+from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.records import recorded_flags
 from real_openrlhf.report import campaign, maps
 from real_openrlhf.report.campaign import ABOUT, RUNS
+from real_openrlhf.runs import run_folder
 from real_openrlhf.training.command import request_of
 
 
@@ -50,6 +61,177 @@ def test_a_grid_without_values_is_refused():
 def test_what_cannot_be_compared_is_refused(algos, said):
     with pytest.raises(UserError, match=said):
         entries(algos, 1)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def of(*words: str):
+    """The runs of a command line, as `compare` has them."""
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    args = parser.parse_args(words)
+    return command.run_list(args, args.grid)
+
+
+def test_campaigns_have_the_flags_of_each_row_of_the_papers_tables():
+    """docs/recipes.md names them."""
+    section = (ROOT / "docs" / "recipes.md").read_text().partition("## Each row of the paper's tables")[2]
+    rows = re.findall(r"^\| .*? \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    told = [words for row in rows[1:] for words in re.findall(r"`([^`]+)`", row)]
+    told = [words.replace("...", "--algo real --algo.real.tau") for words in told]
+    main, ablations = of("--campaign", "paper-1.5b"), of("--campaign", "ablations")
+    made = {" ".join(["--algo", entry.algo, *entry.flags]) for entry in (*main.entries, *ablations.entries)}
+    assert made == set(told)
+    for campaign, recipe in (("1.5b", "qwen1.5b"), ("7b", "qwen7b"), ("dapo17k", "qwen1.5b-dapo17k")):
+        runs = of("--campaign", f"paper-{campaign}")
+        assert runs.entries == main.entries and runs.out == Path(f"paper-{campaign}")
+        assert " ".join(runs.common) == f"--train.hopeless_steps 0 --recipe {recipe}"
+        assert runs.evaluation[:2] == ("--benchmarks", ",".join(BENCHMARKS))
+
+
+def test_what_is_typed_wins_over_a_campaigns_file(tmp_path):
+    own = tmp_path / "mine.toml"
+    own.write_text(
+        'recipe = "cpu"\nalgos = ["real", "grpo --actor.adam.lr 1e-3"]\nseeds = 2\nflags = "--eval.steps 5"\n'
+        'eval-flags = "--k 2"\n[grid]\n"algo.real.tau" = [0.1, 0.5]\n'
+    )
+    assert [entry.name for entry in of("--campaign", str(own)).entries][:3] == [
+        *("real-tau-0.1-s1", "grpo-lr-1e-3-tau-0.1-s1", "real-tau-0.5-s1"),
+    ]
+    runs = of("--campaign", str(own), "--seeds", "1", "--algos", "dapo", "--eval.steps", "7", "--out", "here")
+    assert [entry.name for entry in runs.entries] == ["dapo-tau-0.1-s1", "dapo-tau-0.5-s1"]
+    assert runs.common[-4:] == ("--eval.steps", "5", "--eval.steps", "7") and runs.out == Path("here")
+    assert runs.request(runs.entries[0]).plan().text("--eval.steps") == "7"
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("algos = 3", "algos = 3 is of another kind"),
+        ("methods = []", "unknown key methods. There are: about, recipe"),
+        ("seeds =", "cannot be read"),
+    ],
+)
+def test_a_campaign_that_cannot_be_read_says_why(tmp_path, capsys, text, said):
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(SystemExit, match="2"):
+        of("--campaign", str(tmp_path / "mine.toml"))
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_campaign_and_benchmark_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        of("--campaign", "paper-70b")
+    assert "ablations, paper-1.5b, paper-7b, paper-dapo17k, smoke" in capsys.readouterr().err
+    with pytest.raises(UserError, match="unknown benchmark aime23"):
+        of("--benchmarks", "aime23")
+    with pytest.raises(UserError, match="there is no such file"):
+        of("--benchmarks", str(tmp_path / "mine.jsonl"))
+
+
+def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path, capsys):
+    """All faults at once, each with the runs that have it; nothing is made."""
+    algos = ("real", "grpo --actor.adam.lr fast", "dapo --algo.nonsense 1")
+    assert main(["compare", "--algos", *algos, "--seeds", "2", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition("error: ")[2].partition(":")[0] for line in said] == [
+        "grpo-lr-fast-s1",
+        "dapo-nonsense-1-s1",
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+# ------------------------------------------------------------------------------------------- who works on which run
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from real_openrlhf.comparison import attempts
+with attempts.taken(Path(sys.argv[1]), "real-s1", int(sys.argv[2])) as ended:
+    print("none" if ended is None else "taken", flush=True)
+    sys.stdin.readline()
+    ended and ended(0, None)
+"""
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """shell(number) -> a process that tries to take that attempt, and what it says; its own until it reads a line."""
+    started = []
+
+    def start(number: int, **environment: str) -> tuple[subprocess.Popen, str]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", HOLD, str(tmp_path), str(number)],
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1], started[-1].stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_an_attempt_is_one_processs_until_it_ends_or_dies(tmp_path, shell):
+    assert attempts.newest(tmp_path, "real-s1") is None
+    first, said = shell(1)
+    assert said == "taken" and attempts.newest(tmp_path, "real-s1").is_held()
+    assert shell(1)[1] == "none"
+    first.kill()
+    first.wait()
+    held = attempts.newest(tmp_path, "real-s1")
+    assert (held.number, held.is_held(), held.ended) == (1, False, None)
+    second, said = shell(2)
+    assert said == "taken" and attempts.newest(tmp_path, "real-s1").is_held()
+    second.communicate("\n")
+    done = attempts.newest(tmp_path, "real-s1")
+    assert (done.number, done.is_held(), done.record["code"]) == (2, False, 0) and done.ended
+
+
+def test_one_of_many_takes_an_attempt(tmp_path):
+    command = [sys.executable, "-c", HOLD, str(tmp_path), "1"]
+    shells = [subprocess.Popen(command, stdin=-1, stdout=-1, text=True) for _ in range(6)]
+    assert sorted(shell.stdout.readline().strip() for shell in shells) == ["none"] * 5 + ["taken"]
+    for shell in shells:
+        shell.communicate("\n")
+
+
+@pytest.mark.parametrize(
+    "silent, job, held", [(10, "7", True), (400, "7", False), (10, "8", False)], ids=["alive", "dead", "requeued"]
+)
+def test_another_machines_attempt_is_held_while_it_touches_its_file(tmp_path, monkeypatch, silent, job, held):
+    """By the file server's clock. SLURM's requeued task is the same task: its own attempt is free at once."""
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    path = tmp_path / "real-s1.3.json"
+    path.write_text(json.dumps({"host": "elsewhere", "process": 1, "job": f"{job}.0"}))
+    os.utime(path, (time.time() - silent,) * 2)
+    newest = attempts.newest(tmp_path, "real-s1")
+    assert (newest.number, newest.is_held()) == (3, held)
+
+
+def test_the_state_of_each_run_from_its_files_alone(tmp_path, capsys):
+    def said() -> list[str]:
+        words = ["compare", "--status", "--algos", "real", "grpo", "dapo", "--seeds", "1", "--out", str(tmp_path)]
+        assert main(words) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert said() == ["real-s1  waiting", "grpo-s1  waiting", "dapo-s1  waiting"]
+    steps = [{"phase": "train", "step": n, "time": 100.0 + 3 * n} for n in (1, 2, 3)]
+    write_lines(record(tmp_path / "runs" / "real-s1", flags={"--train.max_steps": 40}, status="running"), steps)
+    record(tmp_path / "runs" / "grpo-s1")
+    with run_folder.only_one(tmp_path / "runs" / "real-s1"):
+        assert said()[:2] == ["real-s1  running   step 3 of 40, 1 min 51 s left", "grpo-s1  finished"]
+    assert said()[0] == "real-s1  waiting   after step 3"
+    with attempts.taken(tmp_path / "queue", "dapo-s1", 1) as ended:
+        assert said()[2] == f"dapo-s1  running   starting on {platform.node()}"
+        ended(1, "the disk is full")
+    assert said()[2] == "dapo-s1  failed    the disk is full"
 
 
 def record(folder, **changes):

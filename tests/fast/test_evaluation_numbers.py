@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from real_openrlhf.cli import main
-from real_openrlhf.evaluation.paired import Evaluated, differences
-from real_openrlhf.evaluation.results import bootstrap, pass_at, powers_of_two
+from real_openrlhf.evaluation.results import pass_at, powers_of_two
+from real_openrlhf.report.benchmarks.paired import Evaluated, differences
+from real_openrlhf.report.statistics import bootstrap
 
 TABLES = st.integers(1, 6).flatmap(
     lambda k: st.lists(st.lists(st.integers(0, 1), min_size=k, max_size=k), min_size=1, max_size=5)

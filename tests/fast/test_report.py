@@ -1,5 +1,6 @@
 """The report: its numbers against a few independent lines, what it refuses to claim, and folders that are no runs."""
 
+import argparse
 import csv
 import io
 import json
@@ -15,7 +16,11 @@ import numpy as np
 import pytest
 
 from real_openrlhf.cli import main
+from real_openrlhf.comparison import command as compare_command
+from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.recipes.records import recorded_flags
 from real_openrlhf.report import figures, table_forms, tables
+from real_openrlhf.report.benchmarks import beside, scores
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
@@ -210,7 +215,7 @@ def write_evaluated(root: Path, **settings: dict) -> Path:
 
 
 def test_bold_follows_that_rule_and_never_a_published_number(tmp_path):
-    table = tables.benchmarks([comparison(write_evaluated(tmp_path))])
+    table = scores.benchmarks([comparison(write_evaluated(tmp_path))])
     markdown, page = table_forms.to_markdown(table), table_forms.to_html(table)
     assert re.findall(r"\*\*([^*]+)\*\*", markdown)[1:] == ["0.620 ± 0.006"]  # the first is the title
     assert re.findall(r"<td class=best>([^<]*)", page) == ["0.620 ± 0.006"]
@@ -219,7 +224,7 @@ def test_bold_follows_that_rule_and_never_a_published_number(tmp_path):
 
 
 def test_scores_of_different_protocols_do_not_compete(tmp_path):
-    table = tables.benchmarks([comparison(write_evaluated(tmp_path, grpo={"max_new_tokens": 32768}))])
+    table = scores.benchmarks([comparison(write_evaluated(tmp_path, grpo={"max_new_tokens": 32768}))])
     assert not any(cell.bold for _, block in table.blocks for row in block for cell in row.cells)
     ours = [str(row.cells[0]) for row in table.blocks[0][1]]
     assert "max tokens = 8192" in ours[0] and "max tokens = 32768" in ours[1]
@@ -230,10 +235,64 @@ def test_the_average_needs_all_six_benchmarks(tmp_path):
     six = {name: (0.1 * place, 0.01) for place, name in enumerate(names, 1)}
     invented.write_evaluation(invented.write_run(tmp_path, "real", 1), **six)
     invented.write_evaluation(invented.write_run(tmp_path, "grpo", 1), **dict(list(six.items())[:5]))
-    real, grpo = (tables.benchmark_estimates(setting) for setting in comparison(tmp_path).settings)
+    real, grpo = (scores.benchmark_estimates(setting) for setting in comparison(tmp_path).settings)
     assert real["average"].mean == pytest.approx(0.35)
     assert real["average"].se == pytest.approx(math.sqrt(6) * 0.01 / 6)  # independent errors over problems
     assert "average" not in grpo
+
+
+def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
+    """Of every row of the paper's tables that a campaign of ours has, by the flags that it gives."""
+    for campaign in ("paper-1.5b", "ablations"):
+        parser = argparse.ArgumentParser()
+        compare_command.configure(parser)
+        runs = compare_command.run_list(parser.parse_args(["--campaign", campaign]), [])
+        for entry in runs.entries:
+            flags = recorded_flags(runs.request(entry).plan())
+            folder = invented.write_run(
+                tmp_path / campaign, entry.algo, entry.seed, name=entry.name, recipe="qwen1.5b", flags=flags
+            )
+            six = dict.fromkeys(BENCHMARKS, (0.3, 0.01))
+            invented.write_evaluation(folder, **six)
+    main, ablations = (
+        {str(row.cells[0]): [str(cell) for cell in row.cells[1:]] for row in table.blocks[0][1]}
+        for table in (beside.beside_paper(comparison(tmp_path / name)) for name in ("paper-1.5b", "ablations"))
+    )
+    assert main["REAL"][:2] == ["0.300 ± 0.010", "0.406"] and main["GRPO"][-1] == "0.431"
+    assert {name: row[-1] for name, row in main.items()} == {
+        "REAL": "0.526",
+        "GRPO": "0.431",
+        "DAPO": "0.459",
+        "GSPO": "0.519",
+        "TRPA": "0.470",
+    }
+    assert sorted(row[-1] for row in ablations.values()) == [
+        "0.504",
+        "0.514",
+        "0.515",
+        "0.519",
+        "0.521",
+        "0.523",
+        "0.526",
+    ]
+
+
+def test_gains_are_over_grpo_problem_by_problem(tmp_path):
+    """REAL is better by a quarter on each problem, whatever the problem; the interval says so."""
+    dice = random.Random(0)
+    hard = [dice.choice((0.0, 0.25, 0.5)) for _ in range(40)]
+    for algo, gain in (("grpo", 0.0), ("real", 0.25)):
+        for seed in (1, 2):
+            out = invented.write_run(tmp_path, algo, seed) / "eval"
+            invented.write_evaluation(out.parent, aime24=(sum(hard) / 40 + gain, 0.02))
+            lines = [
+                {"benchmark": "aime24", "id": str(n), "label": "1", "pass@1": score + gain}
+                for n, score in enumerate(hard)
+            ]
+            (out / "per_problem.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (row,) = beside.gains(comparison(tmp_path)).blocks[0][1]
+    assert [str(cell) for cell in row.cells] == ["REAL", "+0.250 (+0.250 to +0.250)"] and row.cells[1].bold
+    assert beside.beside_paper(comparison(tmp_path)) is None  # of another recipe than the paper's
 
 
 def test_missing_methods_are_named(ten):

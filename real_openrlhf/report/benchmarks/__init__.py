@@ -1,0 +1,1 @@
+"""Scores on benchmarks: ours, the paper's beside them, and what one method gains over another."""
