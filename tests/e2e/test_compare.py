@@ -1,5 +1,6 @@
 """Algorithms side by side: one Ray and one engine for all runs, the report at the end, and interrupts."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -10,19 +11,21 @@ import pytest
 from every import every
 from small_runs import LEARNING
 
+from real_openrlhf.training.tasks.tasks import default, prepare
+
 TIMES = ("time", "timing/")
 ALGOS = ("real", "grpo")
 
 
-def start(out, python=sys.executable, environment=None) -> subprocess.Popen:
-    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, "--algos", *ALGOS]
+def start(out, python=sys.executable, environment=None, words=()) -> subprocess.Popen:
+    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, *words, "--algos", *ALGOS]
     command = [python, "-m", "real_openrlhf.cli", *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def finish(out, python, environment) -> str:
+def finish(out, python, environment, words=()) -> str:
     """To its end, with both runs finished: what it said."""
-    child = start(out, python, environment)
+    child = start(out, python, environment, words)
     output, _ = child.communicate(timeout=600)
     assert child.returncode == 0, output
     assert [status(run_of(out, algo)) for algo in ALGOS] == ["finished"] * 2
@@ -42,7 +45,10 @@ def status(folder) -> str | None:
 def compared(tmp_path_factory, forked):
     """The folder of a comparison that went through."""
     out = tmp_path_factory.mktemp("comparison")
-    finish(out, *forked)
+    rows = (prepare(default("reverse")) / "eval.jsonl").read_text().splitlines(keepends=True)
+    (out / "easy.jsonl").write_text("".join(rows[:6]))
+    flags = "--k 2 --max-new-tokens 14 --think optional"
+    finish(out, *forked, ["--benchmarks", str(out / "easy.jsonl"), f"--eval-flags={flags}"])
     return out
 
 
@@ -56,6 +62,19 @@ def metrics(folder):
 def test_all_runs_and_their_report(compared):
     page = (compared / "report" / "index.html").read_text()
     assert all(label in page for label in ("REAL", "GRPO"))
+
+
+def test_each_trained_model_is_evaluated_and_compared_with_grpo_by_pairs(compared):
+    scores = {}
+    for algo in ALGOS:
+        results = json.loads((run_of(compared, algo) / "eval" / "results.json").read_text())
+        scores[algo] = results["benchmarks"]["easy"]["pass@1"]
+        assert results["benchmarks"]["easy"]["problems"] == 6
+        assert f"{scores[algo]:.3f}" in (run_of(compared, algo) / "model" / "README.md").read_text()
+    (gain,) = csv.DictReader(open(compared / "report" / "tables" / "gains.csv"))
+    assert gain["Method"] == "REAL" and f"{scores['real'] - scores['grpo']:+.3f} (" in gain["easy"]
+    attempts = [json.loads(path.read_text())["code"] for path in (compared / "queue").iterdir()]
+    assert attempts == [0, 0]  # one each
 
 
 def test_a_run_in_a_session_is_the_run_that_it_is_alone(compared, real):

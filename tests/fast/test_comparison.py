@@ -83,9 +83,9 @@ def test_campaigns_have_the_flags_of_each_row_of_the_papers_tables():
     main, ablations = of("--campaign", "paper-1.5b"), of("--campaign", "ablations")
     made = {" ".join(["--algo", entry.algo, *entry.flags]) for entry in (*main.entries, *ablations.entries)}
     assert made == set(told)
-    for campaign, recipe in (("1.5b", "qwen1.5b"), ("7b", "qwen7b"), ("dapo17k", "qwen1.5b-dapo17k")):
-        runs = of("--campaign", f"paper-{campaign}")
-        assert runs.entries == main.entries and runs.out == Path(f"paper-{campaign}")
+    for table, recipe in (("1.5b", "qwen1.5b"), ("7b", "qwen7b"), ("dapo17k", "qwen1.5b-dapo17k")):
+        runs = of("--campaign", f"paper-{table}")
+        assert runs.entries == main.entries and runs.out == Path(f"paper-{table}")
         assert " ".join(runs.common) == f"--train.hopeless_steps 0 --recipe {recipe}"
         assert runs.evaluation[:2] == ("--benchmarks", ",".join(BENCHMARKS))
 

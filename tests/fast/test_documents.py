@@ -90,7 +90,7 @@ def test_the_first_screen_has_one_command_and_the_page_the_second():
 FOREIGN = set(
     "--force-reinstall --no-deps --no-index --zero-commit --no-signature --full-index --continue --runtime-env-json "
     "--head --address --num-cpus --gpus-per-node --mem --cpus-per-task --shm-size --ipc --nv --model_path --lora_path "
-    "--output_path --no-FLAG".split()
+    "--output_path --no-FLAG --array".split()
 )
 
 
