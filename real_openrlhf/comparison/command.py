@@ -4,7 +4,6 @@ What is finished is not run again, and several shells or tasks of SLURM on one f
 """
 
 import argparse
-import contextlib
 import fcntl
 import os
 import shlex
@@ -113,11 +112,12 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    grid = {flag_name(flag): [flag, *values] for flag, *values in args.grid}  # of a flag given twice the last
-    runs = run_list(args, [*grid.values()])
+    runs, across = run_list(args), [*_grid(args)]
     if args.status:
         print("\n".join(states.lines(runs, runs.entries)))
         return 0
+    if args.skill is not None:
+        tiny_model.prepare(_skilled(args))
     for unseen in filter(None, (end_unwatched(runs.path(entry)) for entry in runs.entries)):
         print(unseen)
     for entry in runs.entries:
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
     make_benchmarks(runs.evaluation or ())
     code = _work(runs, todo) if todo else 0
     left = [entry for entry in todo if states.state(runs, entry).kind != states.FINISHED]
-    _report(runs, args, [*grid] if len(grid) == 2 else [])
+    _report(runs, args, across if len(across) == 2 else [])
     for line in states.lines(runs, left) if left else ():
         print(on_one_line(line), file=sys.stderr)
     if code:
@@ -145,14 +145,23 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def run_list(args: argparse.Namespace, grid: Sequence[Sequence[str]]) -> RunList:
+def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
+    """Of a flag that is given twice the last values, so that those typed win over a campaign's."""
+    return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
+
+
+def run_list(args: argparse.Namespace) -> RunList:
     recipe = RECIPES[args.recipe or recipe_of(args.task or "reverse")]
     # A method that breaks down is a result here, and comparable with others only to its end.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
-    common += ["--recipe", recipe.name, *_skilled(args.task or recipe.model, args.skill)]
+    common += ["--recipe", recipe.name]
+    if args.skill is not None:
+        folder = _skilled(args).folder()
+        common += ["--model", str(folder / "model"), "--data", str(folder / "train.jsonl")]
+        common += [run_inputs.VALIDATION, str(folder / "eval.jsonl")]
     common += ["--max-steps", str(args.steps)] if args.steps else []
     out = args.out or Path(Path(args.campaign).name.removesuffix(".toml") if args.campaign else "comparison")
-    every = entries(args.algos, args.seeds, args.first_seed, grid)
+    every = entries(args.algos, args.seeds, args.first_seed, [*_grid(args).values()])
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
     benchmarks = args.benchmarks or ("all" if mathematics else "none")
     data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
@@ -160,16 +169,11 @@ def run_list(args: argparse.Namespace, grid: Sequence[Sequence[str]]) -> RunList
     return RunList(every, (*common, *args.openrlhf), out, words)
 
 
-def _skilled(task: str, skill: float | None) -> list[str]:
-    if skill is None:
-        return []
+def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
+    task = args.task or RECIPES[args.recipe or "cpu"].model
     if task not in TINY:
         raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
-    folder = tiny_model.prepare(TINY[task](skill=skill))  # type: ignore[call-arg]
-    return [
-        *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl")),
-        *(run_inputs.VALIDATION, str(folder / "eval.jsonl")),
-    ]
+    return TINY[task](skill=args.skill)  # type: ignore[call-arg]
 
 
 def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[str, ...]:
@@ -245,7 +249,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
 
-    with open(runs.out / ".report.lock", "w") as lock, contextlib.suppress(FileNotFoundError):
+    with open(runs.out / ".report.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # earlier comparisons in this place too
         if not found:

@@ -92,6 +92,12 @@ def has(text: str) -> Callable[[psutil.Process], bool]:
     return found
 
 
+def engines(child: subprocess.Popen) -> Iterator[psutil.Process]:
+    """Of the evaluation that runs now."""
+    for evaluation in filter(has("cli eval "), below(child)):
+        yield from filter(has("spawn_main"), evaluation.children())
+
+
 def until(true: Callable[[], bool], child: subprocess.Popen) -> None:
     while not true():
         assert child.poll() is None, "it ended before the place to kill it was reached"
@@ -125,8 +131,8 @@ def test_what_is_killed_at_five_places_gives_the_same_report_and_runs_nothing_tw
     child.wait()
 
     child = start(words, out)  # 2: an engine, in the first evaluation
-    until(lambda: any(map(has("spawn_main"), below(child))), child)
-    next(filter(has("spawn_main"), below(child))).kill()
+    until(lambda: any(engines(child)), child)
+    next(engines(child)).kill()
     until(lambda: stepped(out, "grpo-s1"), child)  # 3: a rank of the policy, while the next one trains
     next(filter(has("ray::PolicyModelActor"), psutil.process_iter())).kill()
     until(lambda: sampled(out, "dapo-s1"), child)  # 4: the command, in an evaluation

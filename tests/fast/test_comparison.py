@@ -70,8 +70,7 @@ def of(*words: str):
     """The runs of a command line, as `compare` has them."""
     parser = argparse.ArgumentParser()
     command.configure(parser)
-    args = parser.parse_args(words)
-    return command.run_list(args, args.grid)
+    return command.run_list(parser.parse_args(words))
 
 
 def test_campaigns_have_the_flags_of_each_row_of_the_papers_tables():

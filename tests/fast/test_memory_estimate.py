@@ -9,7 +9,7 @@ from tiny_models import model_of
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import memory_estimate
+from real_openrlhf.training.checks import memory_estimate, time_estimate
 
 GPU = 80e9
 P = 7_615_616_512
@@ -217,3 +217,25 @@ def test_states_are_counted_from_the_engines_parameters(args):
     engine = SimpleNamespace(module=module, dp_world_size=2)
     # weights and a reference's in bf16; of what is trained half the gradients in fp32, and half of Adam's states
     assert kept_graphs.states_bytes(engine, args) == 2 * (2 * 200) + (4 + 12) * 100 / 2
+
+
+def test_hours_are_the_sum_of_their_parts():
+    """Done by hand for the 1.5B recipe: 128 answers an engine of at most 8,192 tokens, 4,096 on average."""
+    shape, found = planned("qwen1.5b")
+    weights, kept = 2 * shape.parameters, 28 * 2 * 2 * 256 * 4096 / 2
+    validation = 8192 * (weights + 256 * kept) / (0.5 * 3.35e12)
+    assert (weights + 128 * kept) / (0.5 * 3.35e12) < 0.008  # so that counts as 0.008
+    passes = 1024 * 4096 * (2 + 8) * shape.parameters / 8 / (0.35 * 989e12)
+    step = 8192 * 0.008 + passes
+    assert time_estimate.training_seconds(shape, found) == pytest.approx(1400 * step + 72 * validation)
+
+
+def test_a_reference_model_and_fewer_gpus_take_longer():
+    hours = {
+        name: time_estimate.training_seconds(*planned(recipe, algo)) * gpus / 3600
+        for name, recipe, algo, gpus in (
+            *(("real", "qwen1.5b", "real", 8), ("grpo", "qwen1.5b", "grpo", 8)),
+            *(("one", "qwen1.5b-1gpu", "real", 1), ("large", "qwen7b", "real", 8)),
+        )
+    }
+    assert hours["one"] < hours["real"] < hours["grpo"] < hours["large"]  # GPU hours: one engine draws more at once

@@ -246,7 +246,7 @@ def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
     for campaign in ("paper-1.5b", "ablations"):
         parser = argparse.ArgumentParser()
         compare_command.configure(parser)
-        runs = compare_command.run_list(parser.parse_args(["--campaign", campaign]), [])
+        runs = compare_command.run_list(parser.parse_args(["--campaign", campaign]))
         for entry in runs.entries:
             flags = recorded_flags(runs.request(entry).plan())
             folder = invented.write_run(
