@@ -63,8 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grading.add_argument(
         "--grader",
         default="robust",
-        help="robust: our verifier; disco: the rules of the paper's baselines; gym: for rows of `data gym`; "
-        "FILE.py: a reward file (%(default)s)",
+        help="robust: our verifier; disco: the rules of the paper's baselines; math_verify: that library's; gym: for "
+        "rows of `data gym`; FILE.py: a reward file (%(default)s)",
     )
     grading.add_argument(
         "--think",

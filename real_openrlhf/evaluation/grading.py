@@ -4,7 +4,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 from tqdm import tqdm
 
@@ -14,7 +14,7 @@ from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.rewards.verifier.verdict import Grader, Think, verify_many
 
-VERIFIERS = ("robust", "disco", "gym")
+VERIFIERS = get_args(Grader)
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason

@@ -3,19 +3,30 @@
 import argparse
 import importlib.util
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.files import parsed, write_jsonl
+from real_openrlhf.rewards import gym_tasks
+from real_openrlhf.rewards.verifier.extract import Think, boxed_answer
+from real_openrlhf.rewards.verifier.verdict import Grader, Verdict, verify_many
+from real_openrlhf.terminal import plain
+
+SHOWN, LONGEST_FORM = 20, 60  # forms, and their letters
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", required=True, type=Path, metavar="FILE.jsonl", help="rows with response and label")
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="FILE.jsonl", help="the rows, score and reason added"
+        "--output",
+        required=True,
+        type=Path,
+        metavar="FILE.jsonl",
+        help="the rows, score and reason added; with --compare those on which two graders differ",
     )
     parser.add_argument(
         "--think",
@@ -25,41 +36,76 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--grader",
-        choices=["robust", "disco", "gym"],
+        choices=get_args(Grader),
         default="robust",
-        help="disco: the rules of the paper's baselines, for comparison; gym: reasoning-gym's scorers, for rows of "
-        "`real-openrlhf data gym` (default: robust)",
+        help="disco: the rules of the paper's baselines, for comparison; math_verify: that library's; gym: "
+        "reasoning-gym's scorers, for rows of `real-openrlhf data gym` (default: robust)",
+    )
+    parser.add_argument(
+        "--compare",
+        choices=get_args(Grader),
+        metavar="GRADER",
+        help="grade by this one too, and show where the two differ, the most frequent forms of answers first",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
-    from real_openrlhf.rewards import gym_tasks
-    from real_openrlhf.rewards.verifier.verdict import verify_many
-
-    if args.grader == "disco" and importlib.util.find_spec("openrlhf") is None:
+    graders = [args.grader, *[args.compare] * bool(args.compare)]
+    if "disco" in graders and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
-    if args.grader == "gym":
+    if "gym" in graders:
         gym_tasks.require()
     rows = _rows(args.input)
-    pairs = ((row["response"], row["label"]) for row in rows)
-    verdicts = verify_many(pairs, args.think, args.grader, threads=min(8, os.cpu_count() or 1))
-    progress = tqdm(verdicts, total=len(rows), desc="grading", unit="row", disable=not sys.stderr.isatty())
-    reasons: Counter[str] = Counter()
-    outcomes: Counter[int | None] = Counter()
-
-    def graded() -> Iterator[dict]:
-        for row, verdict in zip(rows, progress, strict=True):
-            score = None if verdict.ignored else int(verdict.score)
-            reasons[verdict.reason] += 1
-            outcomes[score] += 1
-            yield row | {"score": score, "reason": verdict.reason}
-
-    write_jsonl(args.output, graded())
-    print(f"{len(rows)} responses: {outcomes[1]} right, {outcomes[0]} wrong, {outcomes[None]} without a verdict")
+    verdicts = {grader: _verdicts(rows, args.think, grader) for grader in graders}
+    if args.compare:
+        write_jsonl(args.output, _differences(rows, verdicts))
+        return 0
+    graded = verdicts[args.grader]
+    write_jsonl(args.output, ({**row, **_said(verdict)} for row, verdict in zip(rows, graded, strict=True)))
+    print(f"{len(rows)} responses: {_counts(graded)}")
+    reasons = Counter(verdict.reason for verdict in graded)
     print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
     return 0
+
+
+def _verdicts(rows: list[dict], think: Think, grader: Grader) -> list[Verdict]:
+    from tqdm import tqdm
+
+    pairs = ((row["response"], row["label"]) for row in rows)
+    verdicts = verify_many(pairs, think, grader, threads=min(8, os.cpu_count() or 1))
+    name = f"grading: {grader}"
+    return [*tqdm(verdicts, total=len(rows), desc=name, unit="row", disable=not sys.stderr.isatty())]
+
+
+def _said(verdict: Verdict) -> dict:
+    return {"score": None if verdict.ignored else int(verdict.score), "reason": verdict.reason}
+
+
+def _counts(verdicts: list[Verdict]) -> str:
+    outcomes = Counter(_said(verdict)["score"] for verdict in verdicts)
+    return f"{outcomes[1]} right, {outcomes[0]} wrong, {outcomes[None]} without a verdict"
+
+
+def _differences(rows: list[dict], verdicts: dict[str, list[Verdict]]) -> list[dict]:
+    """Rows on which the two graders differ, by how often their form occurs; the forms are printed."""
+    found: list[tuple[str, dict]] = []
+    for row, *both in zip(rows, *verdicts.values(), strict=True):
+        scores = {grader: _said(verdict)["score"] for grader, verdict in zip(verdicts, both, strict=True)}
+        if len({*scores.values()}) > 1:
+            answer = boxed_answer(row["response"]) or row["response"][-60:].strip()
+            form = "  ".join([_form(str(row["label"])), "<-", _form(answer), str(scores)])
+            found.append((form, {**row, "form": form, "scores": scores}))
+    for grader, graded in verdicts.items():
+        print(f"{grader}: {_counts(graded)}")
+    counts = Counter(form for form, _ in found)
+    print(f"{len(found)} of {len(rows)} responses differ, in {len(counts)} forms. gold  <-  answer, 0 for any number:")
+    for form, count in counts.most_common(SHOWN):
+        print(f"{count:6}  {plain(form)}")
+    return [row for _, row in sorted(found, key=lambda one: (-counts[one[0]], one[0]))]
+
+
+def _form(text: str) -> str:
+    return re.sub(r"\d+", "0", " ".join(text.split()))[:LONGEST_FORM]
 
 
 def _rows(path: Path) -> list[dict]:

@@ -4,7 +4,7 @@ OpenRLHF loads this file by its path in every rollout actor, so it only imports 
 Options are environment variables, because OpenRLHF passes no others:
 
 REAL_THINK               required, optional, or auto (default): required where the prompt ends with an open <think>
-REAL_GRADER              robust (default), or disco: the rules of the paper's baselines
+REAL_GRADER              robust (default); disco: the rules of the paper's baselines; math_verify: that library's
 REAL_VERIFIER_WORKERS    algebra processes of each rollout actor (2)
 REAL_VERIFIER_DEADLINE   seconds after which one is killed (2.0)
 REAL_VERIFIER_MEMORY_MB  address space of each (2048)
@@ -17,7 +17,7 @@ from real_openrlhf.rewards.graded import reward_function
 from real_openrlhf.rewards.verifier.verdict import Grader
 
 _GRADER = os.environ.get("REAL_GRADER", "robust")
-if _GRADER not in ("robust", "disco"):
-    raise ValueError(f"REAL_GRADER={_GRADER} must be robust or disco")
+if _GRADER not in ("robust", "disco", "math_verify"):
+    raise ValueError(f"REAL_GRADER={_GRADER} must be robust, disco or math_verify")
 
 reward_func = reward_function(cast(Grader, _GRADER))

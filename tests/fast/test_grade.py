@@ -43,6 +43,26 @@ def test_thinking_and_grader_options(tmp_path):
     assert scores() == [1, 1]
     assert scores("--think", "required") == [0, 1]
     assert scores("--grader", "disco") == [0, 1]
+    assert scores("--grader", "math_verify") == [1, 1]
+
+
+def test_two_graders_side_by_side_show_where_they_differ_the_frequent_forms_first(tmp_path, capsys):
+    """Fractions that are not reduced are wrong to the baselines' rules; math-verify needs no box."""
+    rows = [{"response": f"\\boxed{{2/{n}}}", "label": f"1/{n // 2}"} for n in (4, 6, 8)]
+    rows += [{"response": "\\boxed{7}", "label": "7"}, {"response": "so it is $12$", "label": "12"}]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+
+    def differ(*options):
+        assert main(["grade", "--input", str(source), "--output", str(target), "--compare", *options]) == 0
+        return [json.loads(line) for line in target.read_text().splitlines()], capsys.readouterr().out
+
+    found, said = differ("disco")
+    assert [row["response"] for row in found] == [row["response"] for row in rows[:3]]
+    assert found[0]["scores"] == {"robust": 1, "disco": 0}
+    assert "robust: 4 right, 1 wrong" in said and "3 of 5 responses differ, in 1 forms" in said
+    assert "     3  0/0  <-  0/0  {'robust': 1, 'disco': 0}" in said
+    (found,), said = differ("math_verify")
+    assert found["scores"] == {"robust": 0, "math_verify": 1} and "     1  0  <-  so it is $0$" in said
 
 
 @pytest.mark.parametrize(

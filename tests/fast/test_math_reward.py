@@ -81,6 +81,13 @@ def test_the_disco_grader_by_environment(load):
     assert reward([PROMPT + "\\boxed{1/2}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 1.0
 
 
+def test_math_verify_by_environment(load):
+    """It reads an answer without a box, which ours does not."""
+    reward = load(REAL_GRADER="math_verify")
+    assert reward([PROMPT + "so it is $0.5$"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 1.0
+    assert reward([PROMPT + "\\boxed{2}"], [PROMPT], ["\\frac{1}{2}"])["scores"] == 0.0
+
+
 def test_an_unknown_option_stops_the_run_at_its_start(load):
     with pytest.raises(ValueError, match="REAL_GRADER=mathd"):
         load(REAL_GRADER="mathd")

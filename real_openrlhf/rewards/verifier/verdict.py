@@ -19,7 +19,7 @@ from real_openrlhf.rewards.verifier.text import normalise
 
 logger = logging.getLogger("real_openrlhf.verifier")
 
-Grader = Literal["robust", "disco", "gym"]
+Grader = Literal["robust", "disco", "math_verify", "gym"]
 
 RIGHT = ("exact", "algebra")
 WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different")
@@ -27,7 +27,7 @@ WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large"
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip
 FAILED_GYM = (*FAILED, gym_tasks.ScorerRaised.reason)
-_LONGEST_BOX = 4_000
+_LONGEST_BOX, _LONGEST_END = 4_000, 10_000
 
 
 class Verdict(NamedTuple):
@@ -131,6 +131,15 @@ def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
     return _ask("disco", golds, text[start : start + _LONGEST_BOX]) if start >= 0 else Verdict(0.0, "no_answer")
 
 
+def _math_verify_verdict(response: str, label: object, think: Think) -> Verdict:
+    """math-verify reads the text around a box too, and an answer without one."""
+    golds = golds_of(label)
+    if not golds:
+        raise NoVerdict("no_gold")
+    text = extract.after_thinking(response, think)
+    return Verdict(0.0, "unfinished_thinking") if text is None else _ask("math_verify", golds, text[-_LONGEST_END:])
+
+
 def _gym_verdict(response: str, label: object, think: Think) -> Verdict:
     """By the scorer of the task that the label names."""
     try:
@@ -150,7 +159,7 @@ def _gym_verdict(response: str, label: object, think: Think) -> Verdict:
     return _ask("gym", (json.dumps(entry),), answer)
 
 
-_VERDICTS = {"robust": _verdict, "disco": _disco_verdict, "gym": _gym_verdict}
+_VERDICTS = {"robust": _verdict, "disco": _disco_verdict, "math_verify": _math_verify_verdict, "gym": _gym_verdict}
 
 
 @lru_cache(maxsize=4096)
