@@ -38,6 +38,8 @@ class Trainer(contextlib.ExitStack):
             args = train_command.parse(self.runs.words(entry))
             code = exit_code("train", lambda: train_command.run(args, self._session()))
             if code:
+                self.close()  # a failed training ends its session, which takes a moment
+                self.server = None
                 told = run_folder.read(path)["reason"] if (path / "run.json").exists() else None
                 return code, told or "it did not start: its own output says why"
         return evaluate(path, self.runs.evaluation) if self.runs.evaluation is not None else (0, None)
@@ -45,8 +47,7 @@ class Trainer(contextlib.ExitStack):
     def _session(self) -> Path | None:
         if self.environment is None:
             return None
-        if self.server is None or self.server.poll() is not None:
-            self.close()
+        if self.server is None:
             # a socket's path has at most 107 letters
             self.socket = Path(self.enter_context(tempfile.TemporaryDirectory())) / "session"
             log = self.runs.out.resolve() / "session.log"
