@@ -47,7 +47,8 @@ class Trainer(contextlib.ExitStack):
     def _session(self) -> Path | None:
         if self.environment is None:
             return None
-        if self.server is None:
+        if self.server is None or self.server.poll() is not None:
+            self.close()
             # a socket's path has at most 107 letters
             self.socket = Path(self.enter_context(tempfile.TemporaryDirectory())) / "session"
             log = self.runs.out.resolve() / "session.log"
