@@ -67,8 +67,9 @@ def submit(path: str, flags: list[str]) -> int:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     socket.send_fds(connection, [json.dumps(flags).encode() + b"\n"], [sys.stdout.fileno()])
-    answer = connection.recv(16)
-    return int(answer or b"1")  # no answer: the session died, and said why
+    if not (answer := connection.recv(16)):
+        print("ConnectionError: the session of this training was killed", file=sys.stderr)
+    return int(answer or b"1")
 
 
 def serve(path: str) -> int:
