@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-sums|weights-control|weights|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-hard-rate|tune-sums|weights-control|weights-small|weights|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-campaigns="map, tune-rates, tune, tune-hard, tune-sums, weights-control, weights, stale, smollm2, smollm2-controls or smollm2-solvable"
+campaigns="map, tune-rates, tune, tune-hard, tune-hard-rate, tune-sums, weights-control, weights-small, weights, stale, smollm2, smollm2-controls or smollm2-solvable"
 name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
@@ -61,6 +61,15 @@ tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the
         published "${flags[@]}" --first-seed 11 --seeds 5 --algos 'real_balanced --actor.adam.lr 1e-4' "$@"
     fi
     name=$name-rates published --compact "${tried[@]}"
+    ;;
+tune-hard-rate) # the hard task again, REAL, balanced REAL and GRPO at one rate: is it the rate or the form?
+    published --compact --steps 40 --skill 0.05 --first-seed 11 --seeds 5 \
+        --algos real real_balanced grpo --actor.adam.lr 2e-4 "$@"
+    ;;
+weights-small) # one cell of weights, at a rate where the scores spread: predictions in weights/PREDICTIONS.md
+    every_rollout=()
+    published --compact --first-seed 11 --seeds 5 --eval.steps 5 --train.batch_size 16 --actor.adam.lr 3e-4 \
+        --algos real real_constant real_permuted real_shrunk grpo "$@"
     ;;
 weights-control) # one update a step and no age: REAL's weights are constants, so all four must log the same numbers
     published --compact --steps 3 --seeds 1 --eval.steps 3 --train.batch_size 256 \
