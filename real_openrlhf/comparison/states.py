@@ -40,7 +40,9 @@ def state(runs: RunList, entry: Entry) -> State:
         host = f" on {newest.record['host']}" if newest and newest.record.get("host") else ""
         return State(HELD, (sampled(path) if trained else _trained(path)) + host, number)
     if newest and newest.ended and newest.record.get("code") not in (0, *SIGNALS):
-        return State(FAILED, str(newest.record.get("reason")), number, newest.ended)
+        log = path / ("eval.log" if trained else "train.log")
+        said = f"{newest.record.get('reason')}" + (f": {log}" if log.exists() else "")
+        return State(FAILED, said, number, newest.ended)
     step = run_folder.last_step(path / "metrics.jsonl")
     return State(WAITING, "for its evaluation" if trained else f"after step {step}" if step else "", number)
 
