@@ -118,11 +118,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.skill is not None:
         tiny_model.prepare(_skilled(args))
-    for unseen in filter(None, (end_unwatched(runs.path(entry)) for entry in runs.entries)):
-        print(unseen)
     for entry in runs.entries:
-        if (runs.path(entry) / "run.json").exists():
-            refuse_other_flags(runs.path(entry), runs.request(entry))
+        path = runs.path(entry)
+        if states.state(runs, entry).kind != states.HELD and (unseen := end_unwatched(path)):
+            print(unseen)
+        if (path / "run.json").exists():
+            refuse_other_flags(path, runs.request(entry))
     if args.dry_run:
         return dry_run.show(runs)
     todo = [entry for entry in runs.entries if states.state(runs, entry).kind != states.FINISHED]
@@ -134,8 +135,10 @@ def run(args: argparse.Namespace) -> int:
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
     _record(runs.out, args.campaign)
-    make_benchmarks(runs.evaluation or ())
-    code = _work(runs, todo) if todo else 0
+    code = 0
+    if todo:
+        make_benchmarks(runs.evaluation or ())
+        code = _work(runs, todo)
     left = [entry for entry in todo if states.state(runs, entry).kind != states.FINISHED]
     _report(runs, args, across if len(across) == 2 else [])
     for line in states.lines(runs, left) if left else ():
