@@ -9,8 +9,9 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from real_openrlhf.rewards.verifier import guard, shape, value
-from real_openrlhf.rewards.verifier.text import normalise
+from real_openrlhf.rewards.verifier import compare, guard
+from real_openrlhf.rewards.verifier.arithmetic import Undecided
+from real_openrlhf.rewards.verifier.tex import clean
 from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, WRONG, verify
 
 SLOWEST = 3.0  # seconds; a worker is killed after 2
@@ -134,8 +135,8 @@ def exactly(gold: str, answer: str) -> bool | None:
     if guard.too_deep(gold) or guard.too_deep(answer):
         return None
     try:
-        return shape.same(normalise(gold), normalise(answer))
-    except value.Undecided:
+        return compare.same(gold, answer)
+    except (Undecided, compare.Unreadable):
         return None
 
 
@@ -155,7 +156,7 @@ def there_is_always_a_verdict_in_time(gold: str, response: str) -> None:
 def arithmetic_is_equal_where_its_value_is(one, other, index: int) -> None:
     (gold, gold_value), (answer, value) = one, other
     known = None not in (gold_value, value)
-    if normalise(gold) != normalise(answer):
+    if clean(gold) != clean(answer):
         assert exactly(gold, answer) is (known and gold_value == value)
     if gold_value is not None:
         same, different = spellings(gold_value), spellings(gold_value + 1)
@@ -168,7 +169,7 @@ def what_has_no_value_equals_nothing(one, other, symbol: str) -> None:
     if gold_value is not None:
         gold = f"\\frac{{{gold}}}{{0}}"
     for text in (answer, symbol, f"{answer}+\\pi"):
-        if normalise(gold) != normalise(text):
+        if clean(gold) != clean(text):
             assert not right(text, gold) and not right(gold, text)
 
 

@@ -14,15 +14,20 @@ import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
 from real_openrlhf.rewards import verifier
-from real_openrlhf.rewards.verifier import number
+from real_openrlhf.rewards.verifier import arithmetic
+from real_openrlhf.rewards.verifier.answer import Quantity, read
+from real_openrlhf.rewards.verifier.expression import Unreadable, expression
 from real_openrlhf.rewards.verifier.extract import after_thinking, boxed_answer, golds_of
-from real_openrlhf.rewards.verifier.text import normalise
-from real_openrlhf.rewards.verifier.value import value_and_unit
+from real_openrlhf.rewards.verifier.tex import clean, tokens
 from real_openrlhf.rewards.verifier.verdict import verify
 
 
 def boxed(answer: str) -> str:
     return f"The answer is \\boxed{{{answer}}}."
+
+
+def number(text: str) -> Fraction:
+    return arithmetic.exact(expression(tokens(clean(text))))
 
 
 @pytest.mark.parametrize(
@@ -39,26 +44,28 @@ def boxed(answer: str) -> str:
     ],
 )  # fmt: skip
 def test_notations_of_numbers(text, value):
-    assert number.rational(normalise(text)) == value
+    found = read(text)
+    assert isinstance(found, Quantity) and arithmetic.exact(found.value) == value
 
 
-@pytest.mark.parametrize("text", ["x", "1,2", r"\sqrt{4}", "2^{1/2}", "(1", "1)", "", "1 2", "7!!", "3+", "12:00"])
+@pytest.mark.parametrize("text", ["x", "1,2", r"\sqrt{5}", "2^{1/2}", "(1", "1)", "", "1 2", "7!!", "3+", "12:00"])
 def test_what_is_no_rational_number_is_left_alone(text):
-    assert number.rational(normalise(text)) is None
+    with pytest.raises((arithmetic.NotRational, Unreadable)):
+        number(text)
 
 
 @pytest.mark.parametrize("text", ["1/0", "0^{-1}", r"\frac{0}{\frac{0}{0}}", r"2+\frac{3}{1-1}"])
 def test_a_division_by_zero_has_no_value(text):
-    with pytest.raises(number.NoValue):
-        number.rational(normalise(text))
+    with pytest.raises(arithmetic.NoValue):
+        number(text)
 
 
 @pytest.mark.parametrize(
     "text", ["9^{9^{9}}", "2^{99999999}", "99999999!", "10^{-99999999}", r"\binom{1000000}{500000}", "7" * 5000]
 )
 def test_numbers_beyond_any_answer_are_refused_before_they_are_computed(text):
-    with pytest.raises(number.TooLarge):
-        number.rational(normalise(text))
+    with pytest.raises((arithmetic.TooLarge, Unreadable)):
+        number(text)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +87,20 @@ def test_a_decimal_stands_for_what_it_rounds_only_with_enough_digits(gold, answe
 @pytest.mark.parametrize(
     "text, value, unit",
     [
-        (r"12 \text{ cm}^2", "12", "cm2"), (r"12 \text{ square centimeters}", "12", "cm2"),
-        (r"5 \text{ miles per hour}", "5", "mi/h"), (r"9.8\,\mathrm{m}/\mathrm{s}^2", "9.8", "m/s2"),
-        (r"\$7", "7", "dollar"), (r"40\%", "40", "%"), (r"35^\circ", "35", "deg"), (r"25^\circ C", "25", "degC"),
-        (r"15 \text{ students}", "15", ""), (r"\sin 30^\circ", r"\sin30^{\circ}", ""),
+        (r"12 \text{ cm}^2", 12, "0.0001 m^2"), (r"12 \text{ square centimeters}", 12, "0.0001 m^2"),
+        ("12 cm^2", 12, "0.0001 m^2"), (r"5 \text{ miles per hour}", 5, "0.44704 m^1 s^-1"),
+        (r"9.8\,\mathrm{m}/\mathrm{s}^2", Fraction(49, 5), "1 m^1 s^-2"), (r"9.8\,\mathrm{m\,s^{-2}}", Fraction(49, 5), "1 m^1 s^-2"),
+        (r"\$7", 7, "100 cent^1"), (r"40\%", 40, "1 %^1"), (r"35^\circ", 35, "1 deg^1"), (r"25^\circ C", 25, "1 degC^1"),
+        (r"3\,\mu\text{m}", 3, "1/1000000 m^1"), (r"15 \text{ students}", 15, "student"), ("7 books", 7, "book"),
     ],
 )  # fmt: skip
 def test_units(text, value, unit):
-    assert value_and_unit(normalise(text)) == (value, unit)
+    found = read(text)
+    assert isinstance(found, Quantity) and found.unit and arithmetic.exact(found.value) == value
+    factor, *powers = unit.split() if unit[0].isdigit() else ("1",)
+    dimensions = tuple(tuple(power.split("^")) for power in powers)
+    assert found.unit.words == unit * (not powers) and found.unit.factor == Fraction(factor)
+    assert tuple((name, str(power)) for name, power in found.unit.dimensions) == dimensions
 
 
 @pytest.mark.parametrize(
@@ -204,7 +217,7 @@ def test_the_log_spells_out_what_a_terminal_would_obey(caplog):
 @pytest.fixture(scope="module", autouse=True)
 def workers():
     """Up before anything is timed."""
-    assert verify("\\boxed{\\sqrt{4}}", "2").reason == "algebra"
+    assert verify("\\boxed{\\sqrt{8}}", "2\\sqrt{2}").reason == "algebra"
 
 
 @pytest.mark.parametrize("holds", properties.PROPERTIES, ids=lambda holds: holds.__name__)
@@ -245,7 +258,7 @@ def test_no_pattern_backtracks_for_ever():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert len(patterns) > 50 and slow == []
+    assert len(patterns) > 20 and slow == []
 
 
 # Answers as language models write them: (gold, right ones, wrong ones)
@@ -307,7 +320,11 @@ AS_WRITTEN = [
     ("A", ["(A) 30"], ["(B) 30"]),
     ("30", ["(A) 30"], ["(A) 31"]),
     ("n(n+1)", ["n^2+n"], [r"\sum_{i=1}^{n} 2i+1"]),
-    (r"\frac{n}{\gcd(n,k)}", [r"\frac{n}{\gcd(n,k)}"], []),
+    (r"\frac{n}{\gcd(n,k)}", [r"\frac{n}{\gcd(n,k)}", r"\frac{n}{\gcd(k,n)}"], [r"\frac{n}{\gcd(n,2k)}"]),
+    ("g^{-1}(x)", ["g^{-1}(x)"], [r"\frac{1}{g(x)}"]),
+    (r"\theta \in (0,1)", [r"(0,1)"], [r"\theta \in (0,9)"]),
+    (r"(m,n) \in \{(1,5)\}", ["(1,5)"], [r"(m,n) \in \{(3,3)\}"]),
+    (r"(\alpha,\beta)=(1,\sqrt{5})", [r"(1,\sqrt{5})"], [r"(\alpha,\beta)=(1,\sqrt{7})"]),
 ]  # fmt: skip
 
 
@@ -323,23 +340,3 @@ AS_WRITTEN = [
 def test_answers_as_models_write_them(gold, answer, score):
     verdict = verify(rf"\boxed{{{answer}}}", gold, "optional", "robust")
     assert verdict.score == score, verdict
-
-
-@pytest.mark.parametrize(("gold", "answer"), [(r"\theta \in (0,1)", r"\theta \in (0,9)"),
-                                              (r"(m,n) \in \{(1,5)\}", r"(m,n) \in \{(3,3)\}")])  # fmt: skip
-def test_what_sympy_turned_into_false_is_not_equal_to_anything(gold, answer):
-    assert verify(rf"\boxed{{{gold}}}", gold, "optional", "robust").score == 1
-    assert verify(rf"\boxed{{{answer}}}", gold, "optional", "robust").ignored
-
-
-@pytest.mark.parametrize(("gold", "answer"), [(r"\frac{n}{\gcd(n,k)}", r"\frac{n}{\gcd(n,2k)}"),
-                                              ("g^{-1}(x)", r"\frac{1}{g(x)}")])  # fmt: skip
-def test_what_the_parser_would_misread_has_no_verdict(gold, answer):
-    assert verify(rf"\boxed{{{answer}}}", gold, "optional", "robust").ignored
-
-
-def test_a_long_argument_of_a_function_is_searched_once():
-    from real_openrlhf.rewards.verifier import formula
-
-    for piece in ("1", "a", "\\alpha "):
-        assert formula._FUNCTION_TIMES.search("\\sin " + piece * 200 + "!") is None

@@ -12,10 +12,11 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.rewards.verifier import extract, guard, shape, value
+from real_openrlhf.rewards.verifier import compare, extract, guard
+from real_openrlhf.rewards.verifier.arithmetic import Undecided
 from real_openrlhf.rewards.verifier.extract import Think, golds_of
 from real_openrlhf.rewards.verifier.pool import ALGEBRA, GYM, Limits, NoVerdict, WorkerPool
-from real_openrlhf.rewards.verifier.text import normalise
+from real_openrlhf.rewards.verifier.tex import clean
 
 logger = logging.getLogger("real_openrlhf.verifier")
 
@@ -94,7 +95,7 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
         return Verdict(0.0, "too_long")
     if guard.too_deep(answer):
         return Verdict(0.0, "too_deep")
-    answer = normalise(answer)
+    answer = clean(answer)
     undecided, unreadable = [], False
     for gold in dict.fromkeys(map(_normal_gold, golds)):
         if answer == gold:
@@ -103,10 +104,12 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
             unreadable = True
             continue
         try:
-            if shape.same(gold, answer):
+            if compare.same(gold, answer):
                 return Verdict(1.0, "exact")
-        except value.Undecided:
+        except Undecided:
             undecided.append(gold)
+        except compare.Unreadable:
+            unreadable = True
     if not undecided:
         verdict = Verdict(0.0, "different")
     elif guard.hostile(answer) and not any(map(guard.hostile, undecided)):
@@ -114,7 +117,7 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
     else:
         verdict = _ask("robust", tuple(undecided), answer)
     if unreadable and verdict.score == 0.0:
-        raise NoVerdict("gold_unparsed", "a gold is prose, and the answer is not the same text")
+        raise NoVerdict("gold_unparsed", "a gold cannot be read, and the answer is not the same text")
     return verdict
 
 
@@ -166,7 +169,7 @@ _VERDICTS = {"robust": _verdict, "disco": _disco_verdict, "math_verify": _math_v
 def _normal_gold(gold: str) -> str:
     if len(gold) > guard.MAX_LENGTH or guard.too_deep(gold):
         raise NoVerdict("gold_unparsed", "too long or nested too deep")
-    return normalise(gold)
+    return clean(gold)
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,390 @@
+"""Whether two answers say the same: one function for each kind of answer, in the order of the kinds."""
+
+import re
+
+from real_openrlhf.rewards.verifier import arithmetic, process
+from real_openrlhf.rewards.verifier.answer import (
+    INFINITY,
+    Answer,
+    Based,
+    Bounded,
+    Choice,
+    Conditioned,
+    Either,
+    Group,
+    Named,
+    Quantity,
+    Ratio,
+    Relation,
+    Row,
+    Text,
+    read,
+)
+from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NotRational, NoValue, TooLarge, Undecided
+from real_openrlhf.rewards.verifier.expression import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.rewards.verifier.tex import plain
+from real_openrlhf.rewards.verifier.units import Unit
+
+_APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
+_PERCENT, _DEGREES = (("%", 1),), (("deg", 1),)
+
+
+class Unreadable(process.Undecided):
+    """The gold is no mathematics that can be read, and the answer is not the same text."""
+
+    reason = "gold_unparsed"
+
+
+def same(gold: str, answer: str, digits: bool = False) -> bool:
+    """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell."""
+    wanted, given = read(gold), read(answer)
+    return _Comparison(digits).equal(wanted, given)
+
+
+class _Comparison:
+    def __init__(self, digits: bool, rounded: int = ROUNDED_DIGITS):
+        self.digits, self.rounded = digits, rounded
+
+    def equal(self, gold: Answer, answer: Answer) -> bool:
+        if gold == answer:
+            return True
+        if isinstance(gold, Conditioned) or isinstance(answer, Conditioned):
+            return self._conditioned(gold, answer)
+        if isinstance(gold, Either) or isinstance(answer, Either):
+            return any(self.equal(one, other) for one in self._forms(gold) for other in self._forms(answer))
+        if isinstance(gold, Choice) or isinstance(answer, Choice):
+            return self._choice(gold, answer)
+        if isinstance(gold, Named) or isinstance(answer, Named):
+            return self._named(gold, answer)
+        if isinstance(gold, Bounded) or isinstance(answer, Bounded):
+            return self._bounded(gold, answer)
+        if isinstance(gold, Based) or isinstance(answer, Based):
+            return self._based(gold, answer)
+        if isinstance(gold, Ratio) or isinstance(answer, Ratio):
+            return self._ratio(gold, answer)
+        if isinstance(gold, Row) and isinstance(answer, Row):
+            return self._rows(gold, answer)
+        if isinstance(gold, Group) and isinstance(answer, Group):
+            return self._groups(gold.items, answer.items)
+        if isinstance(gold, Group | Row) and isinstance(answer, Group | Row):
+            # A tuple written without its parentheses, or a list written with them.
+            row = gold if isinstance(gold, Row) else answer
+            return isinstance(row, Row) and row.brackets == "()" and self._in_order(gold.items, answer.items)
+        if isinstance(gold, Relation) and isinstance(answer, Relation):
+            return self._relations(gold, answer)
+        if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=" and not _lettered(gold):
+            return not _lettered(answer.sides[1]) and self.equal(gold, answer.sides[1])  # x + y = 5 for 5
+        if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+            return self._quantities(gold, answer)
+        for text, other in ((gold, answer), (answer, gold)):
+            if (
+                isinstance(text, Text) and isinstance(other, Quantity) and isinstance(other.value, Symbol)
+            ):  # XYZ for the angle
+                points = other.value.name.removeprefix(r"\angle ").lower()
+                if text.text in (points, points[::-1]) and points != other.value.name.lower():
+                    return True
+        if isinstance(gold, Text) and not gold.readable:
+            raise Unreadable(gold.text)
+        return False
+
+    def _forms(self, either: Answer) -> tuple[Answer, ...]:
+        """The exact form, and a rough one where it is a rounding of it."""
+        if not isinstance(either, Either):
+            return (either,)
+        exact, *others = either.forms
+        rough = _Comparison(self.digits, _APPROXIMATE_DIGITS)
+        return (
+            exact,
+            *(
+                other
+                for other in others
+                if self.equal(exact, other) or (_is_decimal(other) and rough.equal(exact, other))
+            ),
+        )
+
+    def _conditioned(self, gold: Answer, answer: Answer) -> bool:
+        values = [side.value if isinstance(side, Conditioned) else side for side in (gold, answer)]
+        if isinstance(gold, Conditioned) and isinstance(answer, Conditioned):
+            if plain(gold.condition) != plain(answer.condition):
+                return False
+        return self.equal(*values)
+
+    def _choice(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Choice) and isinstance(answer, Choice):
+            return gold.letter == answer.letter
+        choice, other = (gold, answer) if isinstance(gold, Choice) else (answer, gold)
+        assert isinstance(choice, Choice)
+        if choice.value is not None:
+            return self.equal(choice.value, other)
+        letter = Quantity(Symbol({"E": "E"}.get(choice.letter, choice.letter)))
+        return isinstance(other, Quantity | Named | Relation) and (
+            self.equal(letter, other) if choice is gold else self.equal(other, letter)
+        )
+
+    def _named(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Named) and isinstance(answer, Named):
+            answer = _in_argument_of(gold, answer)
+            if _same_name(gold, answer):
+                return self.equal(gold.value, answer.value)
+            sides = _as_equation(gold), _as_equation(answer)
+            if sides[0] is not None and sides[1] is not None and all(len(letters_of(side)) > 1 for side in sides):
+                return self._proportional(*sides) is not None
+            return False
+        if isinstance(gold, Relation) or isinstance(answer, Relation):
+            if not isinstance(gold, Named | Relation) or any(
+                isinstance(side, Relation) and side.sign != "=" for side in (gold, answer)
+            ):
+                return False
+            sides = _as_equation(gold), _as_equation(answer)
+            if sides[0] is None or sides[1] is None:
+                return False
+            return self._proportional(*sides) is not None
+        values = [_chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
+        return self.equal(*values)
+
+    def _bounded(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Bounded) and isinstance(answer, Bounded) and gold.name != answer.name:
+            return False
+        values = [side.interval if isinstance(side, Bounded) else side for side in (gold, answer)]
+        return self.equal(*values)
+
+    def _based(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Based) and isinstance(answer, Based):
+            return gold.base == answer.base and gold.digits.lstrip("0") == answer.digits.lstrip("0")
+        based, other = (gold, answer) if isinstance(gold, Based) else (answer, gold)
+        if not isinstance(other, Quantity) or not isinstance(based, Based) or other.unit is not None:
+            return False
+        return based.digits.isdigit() and other.value == Number(arithmetic.Fraction(based.digits))
+
+    def _ratio(self, gold: Answer, answer: Answer) -> bool:
+        if isinstance(gold, Ratio) and isinstance(answer, Ratio):
+            if gold.time and answer.time:
+                return _clock(gold, answer) == _clock(answer, gold) and len({gold.half, answer.half} - {""}) < 2
+            if gold.half or answer.half or len(gold.parts) != len(answer.parts):
+                return False
+            return all(
+                self._same(Call("*", (a, d)), Call("*", (b, c)))
+                for a, b, c, d in zip(gold.parts, gold.parts[1:], answer.parts, answer.parts[1:], strict=False)
+            )
+        ratio, other = (gold, answer) if isinstance(gold, Ratio) else (answer, gold)
+        if not isinstance(ratio, Ratio) or ratio.half or len(ratio.parts) != 2 or not isinstance(other, Quantity):
+            return False
+        return other.unit is None and self._same(other.value, Call("/", ratio.parts))
+
+    def _rows(self, gold: Row, answer: Row) -> bool:
+        brackets = {gold.brackets, answer.brackets}
+        if len(brackets) == 2 and not (brackets & {"column", "row"} and brackets & {"()", "[]"}):
+            return False
+        return self._in_order(gold.items, answer.items)
+
+    def _in_order(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
+        return len(gold) == len(answer) and all(map(self.equal, gold, answer))
+
+    def _groups(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
+        """In any order, each item as often as it occurs; named ones beside unnamed ones in the order of the gold."""
+        if len(gold) != len(answer):
+            return False
+        named = [all(isinstance(item, Named) for item in items) for items in (gold, answer)]
+        several = [len({_name(item) for item in items}) > 1 for items in (gold, answer)]
+        if named[0] != named[1] and several[named.index(True)]:
+            return self._in_order(gold, answer)
+        rest = list(answer)
+        for wanted in gold:
+            # The same first: it spares comparisons, and a pair that is undecided when a twin is there.
+            rest.sort(key=lambda item: item != wanted)
+            found = next((item for item in rest if self.equal(wanted, item)), None)
+            if found is None:
+                return False
+            rest.remove(found)
+        return True
+
+    def _relations(self, gold: Relation, answer: Relation) -> bool:
+        upward = {r"\ge": r"\le", ">": "<"}
+        if upward.get(gold.sign, gold.sign) != upward.get(answer.sign, answer.sign):
+            return False
+        if self._in_order(gold.sides, answer.sides) and gold.sign == answer.sign:
+            return True
+        sides = _as_equation(gold), _as_equation(answer)
+        if sides[0] is None or sides[1] is None:
+            if sides[0] is None:
+                raise Unreadable("a relation of what cannot be subtracted")
+            return False
+        if gold.sign not in ("=", r"\le", "<", r"\ge", ">", r"\ne"):
+            return False
+        factor = self._proportional(*sides)
+        return factor is not None and (gold.sign in ("=", r"\ne") or factor > 0)
+
+    def _proportional(self, gold: Expr, answer: Expr) -> int | None:
+        if letters_of(gold) != letters_of(answer):
+            return None
+        if not self.digits:
+            raise Undecided
+        factor = arithmetic.proportional(gold, answer)
+        return None if factor is None else int(factor)
+
+    def _quantities(self, gold: Quantity, answer: Quantity) -> bool:
+        one, other = gold.unit, answer.unit
+        if one is not None and other is not None:
+            factor = _conversion(one, other)
+            if factor is None:
+                return False
+            value = answer.value if factor == 1 else Call("*", (answer.value, Number(factor)))
+            return self._same(gold.value, value)
+        if self._same(gold.value, answer.value):
+            return True
+        if _DEGREES in (
+            (one or Unit()).dimensions,
+            (other or Unit()).dimensions,
+        ):  # 30^\circ + 45^\circ has its unit within
+            given = [side.value if side.unit is None else Call("degrees", (side.value,)) for side in (gold, answer)]
+            return any("degrees" in str(value.value) for value in (gold, answer)) and self._same(*given)
+        if (one or Unit()).dimensions == _PERCENT:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
+            return self._same(Call("percent", (gold.value,)), answer.value)
+        if (other or Unit()).dimensions == _PERCENT:
+            return self._same(gold.value, Call("percent", (answer.value,)))
+        return False
+
+    def _same(self, gold: Expr, answer: Expr) -> bool:
+        if gold == answer:
+            return True
+        if INFINITY in (_unsigned(gold), _unsigned(answer)):
+            return False
+        if isinstance(gold, Call) and isinstance(answer, Call) and gold.name == answer.name == "mod":
+            apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
+            return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
+        try:
+            return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
+        except NoValue:
+            return False
+
+
+def _is_whole(expr: Expr) -> bool:
+    try:
+        return arithmetic.exact(expr).denominator == 1
+    except (NotRational, NoValue, TooLarge):
+        return False
+
+
+def _unsigned(expr: Expr) -> Expr:
+    return expr.args[0] if isinstance(expr, Call) and expr.name == "-" else expr
+
+
+def _in_letters_of(gold: Expr, answer: Expr) -> Expr:
+    """`Ce^{-x}` for `ce^{-x}`: a constant of integration in the other case."""
+    wanted, given = letters_of(gold), letters_of(answer)
+    for small, large in (("c", "C"), ("C", "c"), ("k", "K"), ("K", "k")):
+        if wanted - given == {small} and given - wanted == {large}:
+            return _renamed(answer, large, small)
+    return answer
+
+
+def _renamed(expr: Expr, old: str, new: str) -> Expr:
+    if isinstance(expr, Symbol):
+        return Symbol(new) if expr.name == old else expr
+    return Call(expr.name, tuple(_renamed(arg, old, new) for arg in expr.args)) if isinstance(expr, Call) else expr
+
+
+def _conversion(gold: Unit, answer: Unit) -> "arithmetic.Fraction | None":
+    """What a value in the answer's unit is multiplied with; None for another quantity. Counted things are ignored."""
+    if gold.words or answer.words:
+        known = gold.dimensions or answer.dimensions
+        return None if known else arithmetic.Fraction(1)
+    temperatures = {(("deg", 1),), (("degC", 1),), (("degF", 1),)}
+    if gold.dimensions != answer.dimensions:
+        both = {gold.dimensions, answer.dimensions}
+        return arithmetic.Fraction(1) if both <= temperatures and (("deg", 1),) in both else None
+    return answer.factor / gold.factor
+
+
+def _in_argument_of(gold: Named, answer: Named) -> Named:
+    """`f(t) = t + 1` for `f(x) = x + 1`."""
+    named = [re.fullmatch(r"([a-zA-Z])\(([a-zA-Z])\)", plain(side.name)) for side in (gold, answer)]
+    if (
+        named[0]
+        and named[1]
+        and named[0][1] == named[1][1]
+        and isinstance(answer.value, Quantity)
+        and named[0][2] not in letters_of(answer.value.value)
+    ):
+        return Named(gold.name, Quantity(_renamed(answer.value.value, named[1][2], named[0][2])))
+    return answer
+
+
+def _chosen(value: Answer, named: Named) -> Answer:
+    """`C(9,4)` beside a number is a binomial, not a point."""
+    if isinstance(value, Row) and plain(named.name) == "C" and len(value.items) == 2:
+        top, bottom = value.items
+        if isinstance(top, Quantity) and isinstance(bottom, Quantity):
+            return Quantity(Call("binomial", (top.value, bottom.value)))
+    return value
+
+
+def _lettered(side: Answer) -> bool:
+    return not isinstance(side, Quantity) or bool(letters_of(side.value))
+
+
+def _clock(time: Ratio, beside: Ratio) -> tuple[int, ...]:
+    """On a clock of 24 hours where the other one must be; a half that is left out may be any."""
+    hour, *rest = time.time
+    if time.half and not beside.half and 1 <= beside.time[0] <= 12:
+        return time.time
+    return (hour % 12 + 12 * (time.half == "p") if time.half else hour, *rest)
+
+
+def _is_decimal(form: Answer) -> bool:
+    return isinstance(form, Quantity) and arithmetic.decimal_digits(form.value) is not None
+
+
+def _name(item: Answer) -> str:
+    return plain(item.name).partition("_")[0] if isinstance(item, Named) else ""
+
+
+_DECORATION = str.maketrans("", "", "|{}[]() '")
+
+
+def _same_name(gold: Named, answer: Named) -> bool:
+    """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words may be any one symbol, and part of other words."""
+    one, other = plain(gold.name), plain(answer.name)
+    drop = (r"\angle", r"\triangle", r"\overline", "m\\angle")
+    for word in drop:
+        one, other = one.replace(word, ""), other.replace(word, "")
+    if one.translate(_DECORATION) == other.translate(_DECORATION):
+        return True
+    worded = [any(token.kind == "word" and len(token.text) > 1 for token in side.name) for side in (gold, answer)]
+    if all(worded):
+        return one.lower().replace(" ", "") in other.lower().replace(" ", "") or other.lower().replace(
+            " ", ""
+        ) in one.lower().replace(" ", "")
+    if any(worded):
+        return True
+    bases = [name.split("_")[0].split("(")[0] for name in (one, other)]
+    return bases[0] == other or bases[1] == one
+
+
+def _as_equation(side: Answer) -> Expr | None:
+    """The difference of both sides."""
+    if isinstance(side, Named):
+        try:
+            name: Expr | None = arithmetic_expression(side.name)
+        except Exception:
+            name = None
+        value = _expr_of(side.value)
+    elif isinstance(side, Relation):
+        name, value = _expr_of(side.sides[0]), _expr_of(side.sides[1])
+        if side.sign in (r"\ge", ">"):
+            name, value = value, name
+    else:
+        return None
+    return None if name is None or value is None else Call("+", (name, Call("-", (value,))))
+
+
+def _expr_of(side: Answer) -> Expr | None:
+    if isinstance(side, Choice) and side.value is None:
+        return Symbol(side.letter)
+    return side.value if isinstance(side, Quantity) and side.unit is None else None
+
+
+def arithmetic_expression(parts):  # type: ignore[no-untyped-def]
+    from real_openrlhf.rewards.verifier.expression import expression
+
+    return expression(parts)
