@@ -18,7 +18,7 @@ def verdicts():
     """Every hostile input, two at a time, asked by a process whose event loop serves others."""
     before, verifier._workers = verifier._workers, {ALGEBRA: WorkerPool(2, Limits(deadline=2.0, memory=1024))}
     logging.getLogger("real_openrlhf.verifier").setLevel(logging.CRITICAL)
-    assert verifier.verify("\\boxed{\\sqrt{4}}", "2").reason == "algebra"  # the workers are up
+    assert verifier.verify("\\boxed{\\sqrt{8}}", "2\\sqrt{2}").reason == "algebra"  # the workers are up
     beats = 0
 
     async def others():

@@ -1,6 +1,7 @@
 """Expressions: the small tree of a formula, and its reading from tokens by recursive descent. No values here."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -44,7 +45,8 @@ _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\wi
 _NAMES = frozenset(
     rf"\{name}" for name in (
         "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega Gamma "
-        "Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar partial nabla aleph Re Im vartheta Upsilon upsilon iota"
+        "Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar partial nabla aleph Re Im vartheta Upsilon upsilon iota "
+        "clubsuit heartsuit spadesuit diamondsuit"
     ).split()
 )  # fmt: skip
 _FENCES = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
@@ -110,15 +112,24 @@ class _Reader:
             total = Call("+", (total, term if sign == "+" else Call("-", (term,))))
         return total
 
+    def signed(self, of: Callable[[], Expr]) -> Expr:
+        """What `of` reads, behind any number of signs."""
+        negative = False
+        while self.peek() in ("+", "-"):
+            negative ^= self.take().text == "-"
+        value = of()
+        return Call("-", (value,)) if negative else value
+
     def product(self) -> Expr:
-        if self.peek() in ("+", "-"):
-            return Call("-", (self.product(),)) if self.take().text == "-" else self.product()
+        return self.signed(self.factors)
+
+    def factors(self) -> Expr:
         total = self.power()
         while True:
             if self.peek() in (r"\cdot", "/"):
                 name = {"/": "/"}.get(self.take().text, "*")
                 run = self.peek() if name == "/" and self.kind() == "letters" else ""
-                factor = self.signed_power()
+                factor = self.signed(self.power)
                 for _ in run[1:]:  # t/RC
                     factor = Call("*", (factor, self.power()))
             elif self.peek() == r"\mod":
@@ -142,11 +153,6 @@ class _Reader:
             or (kind == "command" and (text in _NAMES or text in CONSTANTS or text[1:] in FUNCTIONS
                 or text in (r"\frac", r"\sqrt", r"\binom", r"\angle", r"\triangle") or text.split("{")[0] in (*_DECORATED, r"\mathcal")))
         )  # fmt: skip
-
-    def signed_power(self) -> Expr:
-        if self.peek() in ("+", "-"):
-            return Call("-", (self.signed_power(),)) if self.take().text == "-" else self.signed_power()
-        return self.power()
 
     def power(self) -> Expr:
         base = self.postfix(self.atom())
@@ -176,7 +182,7 @@ class _Reader:
     def script(self) -> Expr:
         """An exponent or the argument of a root: a group, or a number whose digits run together."""
         if self.peek() in ("+", "-"):
-            return Call("-", (self.script(),)) if self.take().text == "-" else self.script()
+            return self.signed(self.script)
         if self.peek() in ("{", "("):
             return self.group()
         if self.kind() in ("letters", "word") and len(self.peek()) > 1:
@@ -398,7 +404,7 @@ class _Reader:
     def bare_argument(self) -> Expr:
         """What `\\sin` takes without parentheses: the factors up to a sign, a dot or another function."""
         if self.peek() in ("+", "-"):
-            return Call("-", (self.bare_argument(),)) if self.take().text == "-" else self.bare_argument()
+            return self.signed(self.bare_argument)
         value = self.power()
         while self.begins_factor() and self.peek()[1:] not in FUNCTIONS and self.peek() not in ("(", "[", "|"):
             value = Call("*", (value, self.power()))
