@@ -18,10 +18,10 @@ from real_openrlhf.rewards.verifier.answer import (
     Relation,
     Row,
     Text,
-    read,
 )
 from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NotRational, NoValue, TooLarge, Undecided
 from real_openrlhf.rewards.verifier.expression import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.rewards.verifier.reading import read
 from real_openrlhf.rewards.verifier.tex import plain
 from real_openrlhf.rewards.verifier.units import Unit
 

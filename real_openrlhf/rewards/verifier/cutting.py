@@ -1,0 +1,131 @@
+"""Tokens cut into pieces, and what they look like: no answers are made here."""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+from real_openrlhf.rewards.verifier.expression import (
+    closing,
+)
+from real_openrlhf.rewards.verifier.tex import Token, Tokens, depth_change, plain
+
+RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto", r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip
+
+
+def trimmed(parts: Tokens) -> Tokens:
+    """Without punctuation, plus signs and braces around the whole."""
+    while parts:
+        if parts[0].text in (".", ",", ";", ":", "+", "~", r"\therefore", r"\Rightarrow"):
+            parts = parts[1:]
+        elif parts[-1].text in (".", ",", ";", ":", "\\", r"\\", r"\ "):
+            parts = parts[:-1]
+        elif parts[0].text == "{" and closing(parts, 0) == len(parts) - 1:
+            parts = parts[1:-1]
+        else:
+            return parts
+    return parts
+
+
+def opened(parts: Tokens) -> Tokens:
+    """Without what announces an answer: `\\text{The answer is}`, `Answer:`, `=`."""
+    words = [token.text.lower() for token in parts[:6]]
+    for at, word in enumerate(words):
+        if word in ("answer", "solution", "result") and words[:at] in ([], ["the"], ["final"], ["the", "final"]):
+            at += 1
+            at += words[at : at + 1] in (["is"], ["are"])
+            at += words[at : at + 1] in ([":"], ["="])
+            if at < len(parts) and (words[at - 1] in ("is", "are", ":", "=")):
+                return opened(parts[at:])
+    return parts[1:] if parts[:1] and parts[0].text == "=" else parts
+
+
+def split(parts: Tokens, *separators: str) -> list[Tokens]:
+    """The pieces between these tokens at the top level."""
+    pieces: list[list[Token]] = [[]]
+    depth = 0
+    for token in parts:
+        depth += depth_change(token)
+        if depth == 0 and token.text in separators:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    return [tuple(piece) for piece in pieces]
+
+
+def find(parts: Tokens, wanted: Callable[[Token], bool], start: int = 0) -> int:
+    depth = 0
+    for at, token in enumerate(parts):
+        depth += depth_change(token)
+        if at >= start and depth == 0 and wanted(token):
+            return at
+    return -1
+
+
+def texts_of(parts: Tokens) -> list[str]:
+    return [token.text for token in parts]
+
+
+def is_words(parts: Tokens) -> bool:
+    if any(token.text == "(" and beside.kind == "number" for token, beside in pairwise(parts)):
+        return False
+    return bool(parts) and all(
+        token.kind == "word" or token.text in ("-", ".", "'", ",", "!", "?", r"\&", "(", ")") or (token.kind == "letters" and len(token.text) > 1)
+        or (token.kind == "number" and at > 0)
+        for at, token in enumerate(parts)
+    ) and any(token.kind == "word" or (token.kind == "letters" and len(token.text) > 2) for token in parts)  # fmt: skip
+
+
+def are_tuples(parts: Tokens) -> bool:
+    """Whether all of it is bracketed tuples one after the other."""
+    at = 0
+    while at < len(parts):
+        if parts[at].text == ",":
+            at += 1
+            continue
+        if parts[at].text != "(" or "," not in texts_of(parts[at : closing(parts, at)]):
+            return False
+        at = closing(parts, at) + 1
+    return True
+
+
+def is_name(parts: Tokens) -> bool:
+    """Whether a left side is a name: one letter with an index, a function of letters, words, points."""
+    if not parts:
+        return False
+    ratio = split(parts, ":")
+    if len(ratio) > 1:
+        return all(is_name(piece) or is_measure(piece) for piece in ratio)
+    if all(token.kind == "word" or token.text in ("(", ")", "'", "-", ",", ":", "of") for token in parts):
+        return True
+    text = plain(parts)
+    return bool(
+        re.fullmatch(
+            r"(?:[a-zA-Z]|\\(?!frac|sqrt|binom|pi$)[a-zA-Z]+(?: ?\{[^{}]*\})?)(?:_\{[^{}]*\}|_\\?[a-zA-Z0-9]+)?(?:\^\{?[*'-]?1?\}?)?'*(?:\((?:[a-zA-Z\d,]|\\[a-z]+)+\))?",
+            text,
+        )
+        and text not in ("e", "i")
+    )
+
+
+def is_measure(parts: Tokens) -> bool:
+    """`AB`, `|AB|`, `\\angle ABC`, `\\sin A`: names of what is a number."""
+    return bool(re.fullmatch(
+        r"\|?(?:m?\\(?:angle|triangle|overline|sin|cos|tan|cot) ?\{?)?(?:\[?[A-Z](?:_\{?\w\}?)?'?\]?)+\}?\|?|\\(?:sin|cos|tan|cot) ?(?:\\[a-z]+|[a-z])|\[[A-Z]+\]|[A-Z]\([^()]*\)",
+        plain(parts),
+    )) and not any(token.kind == "word" for token in parts)  # fmt: skip
+
+
+def sides_and_signs(parts: Tokens) -> tuple[list[Tokens], list[str]]:
+    signs = []
+    depth = 0
+    for token in parts:
+        depth += depth_change(token)
+        if depth == 0 and token.text in RELATIONS:
+            signs.append(token.text)
+    return [trimmed(piece) for piece in split(parts, *RELATIONS)], signs
+
+
+def is_name_row(parts: Tokens) -> bool:
+    inner = parts[1:-1] if parts and parts[0].text == "(" and parts[-1].text == ")" else parts
+    pieces = split(inner, ",")
+    return len(pieces) > 1 and all(map(is_name, map(trimmed, pieces)))

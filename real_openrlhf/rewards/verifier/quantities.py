@@ -1,0 +1,200 @@
+"""The leaves of an answer: expressions with units, words, times, numbers in a base."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+from real_openrlhf.rewards.verifier.answer import (
+    INFINITY,
+    Answer,
+    Based,
+    Quantity,
+    Ratio,
+    Row,
+    Text,
+)
+from real_openrlhf.rewards.verifier.cutting import (
+    is_words,
+    texts_of,
+    trimmed,
+)
+from real_openrlhf.rewards.verifier.expression import (
+    Call,
+    Expr,
+    Number,
+    Symbol,
+    Unreadable,
+    expression,
+)
+from real_openrlhf.rewards.verifier.tex import Token, Tokens, plain
+from real_openrlhf.rewards.verifier.units import BARE, SCALES, Unit, known, unit
+
+EMPTY, _REALS = Text("emptyset"), Row("()", (Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)))
+SYNONYMS = {
+    "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
+    "nointegersolution": "emptyset", "infinitelymany": "infinity", "infinity": "infinity", "infinite": "infinity",
+    "infinitelymanysolution": "infinity", "true": "yes", "false": "no", "dne": "doesnotexist",
+    "undefined": "doesnotexist", "none": "emptyset", "impossible": "impossible",
+}  # fmt: skip
+FILLING = re.compile(
+    r"^(?:thereare|thereis|thereexists|theanswer(?:is)?|answer(?:is)?|theequationhas|ithas|has|the|itis|is)+|(?:function|number|value)s?$|s$"
+)
+REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^thesetof(?:all)?realnumbers$")
+NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+             "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12}  # fmt: skip
+
+
+def read_words(parts: Tokens) -> Answer | None:
+    texts = texts_of(parts)
+    if texts in ([r"\emptyset"], [r"\{", r"\}"], ["{", "}"]):
+        return EMPTY
+    if texts in ([r"\mathbb{R}"], [r"\R"]):
+        return _REALS
+    if len(texts) > 1 and texts[0] == "-" and texts[1].lower() == "infinity":
+        return Quantity(Call("-", (INFINITY,)))
+    if not is_words(parts):
+        return None
+    if (
+        len(parts) == 1
+        and parts[0].kind == "letters"
+        and len(texts[0]) <= 3
+        and not texts[0].isupper()
+        and texts[0].lower() not in ("yes", "no", "odd")
+    ):
+        return None
+    said = re.sub(r"[^a-z0-9]", "", plain(parts).lower())
+    if REALS_SAID.match(said):
+        return _REALS
+    said = FILLING.sub("", said) or said
+    said = said.removesuffix("s") if len(said) > 3 else said
+    if SYNONYMS.get(said) == "infinity":
+        return Quantity(INFINITY)
+    if len(parts) == 1 and len(texts[0]) == 1:
+        return None
+    return Text(SYNONYMS.get(said, said if not texts[0].isupper() or len(parts) > 1 else texts[0].lower()))
+
+
+def read_time(parts: Tokens) -> Answer | None:
+    found = re.fullmatch(r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", plain(parts).replace("\\text", ""))
+    if not found or not (found[2] is None or "m" in plain(parts).lower()):
+        return None
+    time = tuple(map(int, found[1].split(":")))
+    half = (found[2] or "").lower()
+    return Ratio(tuple(Number(Fraction(one)) for one in time), time, half)
+
+
+def name_of(parts: Tokens) -> str:
+    """The letter that an inequality is about."""
+    try:
+        found = expression(parts)
+    except Unreadable:
+        return ""
+    if isinstance(found, Symbol) and found.name not in ("pi", "e", "i", "infinity"):
+        return found.name
+    if (
+        isinstance(found, Call)
+        and found.name.endswith("()")
+        and len(found.args) == 1
+        and isinstance(found.args[0], Symbol)
+    ):
+        return found.name
+    return ""
+
+
+def expr_of(parts: Tokens) -> Expr | None:
+    found = read_quantity(trimmed(parts))
+    return found.value if isinstance(found, Quantity) else None
+
+
+def read_based(parts: Tokens) -> Answer | None:
+    text = re.sub(r"[\s(){}]", "", plain(parts))
+    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+)_(?:base)?(\d{1,2}|[a-z]+)", text) or re.fullmatch(
+        r"(-?(?=[A-F]*\d)[0-9A-F]+)(?:in)?base(\d{1,2}|[a-z]+)", text
+    )
+    if not found or (found[2].isalpha() and found[2] not in NUMERALS):
+        return None
+    return Based(found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]])
+
+
+def read_quantity(parts: Tokens) -> Answer:
+    """An expression with a unit behind it: the longest tail that is a unit."""
+    parts = trimmed(parts)
+    try:
+        celsius = any(
+            texts_of(parts[at : at + 2])[-1:] in (["C"], ["F"]) and one.text == r"\circ" for at, one in enumerate(parts)
+        )
+        bare = celsius or any(
+            token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at
+        )
+        if not bare and not any(token.kind == "word" and len(token.text) == 1 for token in parts[1:]):
+            return percented(expression(parts))
+    except Unreadable:
+        pass
+    parts = scaled(parts)
+    for at in range(1, len(parts)):
+        if not may_begin_unit(parts, at):
+            continue
+        measure = unit(parts[at:])
+        if measure is None:
+            continue
+        head = trimmed(parts[:at])
+        if head and head[-1].text in (r"\cdot", "-"):
+            head = head[:-1]
+        try:
+            return Quantity(expression(head), measure)
+        except Unreadable:
+            continue
+    try:
+        return percented(expression(parts))
+    except Unreadable:
+        return Text(plain(parts), False)
+
+
+def percented(found: Expr) -> Quantity:
+    if isinstance(found, Call) and found.name in ("percent", "degrees"):
+        return Quantity(found.args[0], Unit(dimensions=(("%" if found.name == "percent" else "deg", 1),)))
+    if (
+        isinstance(found, Call)
+        and found.name == "-"
+        and isinstance(found.args[0], Call)
+        and found.args[0].name in ("percent", "degrees")
+    ):
+        inner = percented(found.args[0])
+        return replace(inner, value=Call("-", (inner.value,)))
+    return Quantity(found)
+
+
+def may_begin_unit(parts: Tokens, at: int) -> bool:
+    token, before = parts[at], parts[at - 1]
+    if token.kind == "word":
+        return True
+    if token.kind == "letters" and (before.kind == "number" or before.text == "}"):
+        return (
+            (token.text in BARE and before.kind == "number")
+            or token.text == "per"
+            or (token.spaced and len(token.text) > 1 and (known(token.text) is not None or len(token.text) > 3))
+        )
+    if token.text == "%":
+        return True
+    if token.text == "^" and r"\circ" in texts_of(parts[at + 1 : at + 3]):
+        return True
+    if token.text in (r"\frac", r"\mu", r"\Omega", "("):
+        return any(one.kind == "word" for one in parts[at + 1 :]) or (token.text == r"\Omega" and at == len(parts) - 1)
+    return False
+
+
+def scaled(parts: Tokens) -> Tokens:
+    """`6 \\text{ million people}` as 6 times ten to the sixth, people."""
+    for at, token in enumerate(parts):
+        if at and token.text.lower() in SCALES and (token.kind == "word" or token.spaced):
+            money = [one for one in parts[:at] if one.kind == "word"]
+            power = (
+                Token("command", r"\cdot"),
+                Token("number", "10"),
+                Token("sign", "^"),
+                Token("sign", "{"),
+                Token("number", str(SCALES[token.text.lower()])),
+                Token("sign", "}"),
+            )
+            return (*(one for one in parts[:at] if one.kind != "word"), *power, *money, *parts[at + 1 :])
+    return parts

@@ -1,0 +1,433 @@
+"""From tokens to the tree of an answer. Everything about spelling ends here: `compare` never looks at text."""
+
+import re
+from functools import lru_cache
+
+from real_openrlhf.rewards.verifier.answer import (
+    INFINITY,
+    Answer,
+    Bounded,
+    Choice,
+    Conditioned,
+    Either,
+    Group,
+    Named,
+    Quantity,
+    Ratio,
+    Relation,
+    Row,
+    Text,
+)
+from real_openrlhf.rewards.verifier.cutting import (
+    RELATIONS,
+    are_tuples,
+    find,
+    is_measure,
+    is_name,
+    is_name_row,
+    is_words,
+    opened,
+    sides_and_signs,
+    split,
+    texts_of,
+    trimmed,
+)
+from real_openrlhf.rewards.verifier.expression import (
+    Call,
+    Symbol,
+    Unreadable,
+    closing,
+    expression,
+    letters_of,
+)
+from real_openrlhf.rewards.verifier.merging import (
+    as_group,
+    as_interval,
+    complement,
+    joint_bounds,
+    joint_gaps,
+    same_forms,
+)
+from real_openrlhf.rewards.verifier.quantities import (
+    EMPTY,
+    expr_of,
+    name_of,
+    read_based,
+    read_quantity,
+    read_time,
+    read_words,
+)
+from real_openrlhf.rewards.verifier.tex import Token, Tokens, clean, depth_change, plain, tokens
+
+_CONDITION = ("for", "where", "if", "when", "at", "as", "whenever", "provided", "unless", "given", "with")
+_CONNECTING = (*_CONDITION, "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> Answer:
+    """The tree of an answer's text."""
+    return _answer(opened(tokens(clean(text))))
+
+
+def _answer(parts: Tokens) -> Answer:
+    parts = trimmed(parts)
+    for sense in (_choice, _conditioned, _approximated, _listed):
+        found = sense(parts)
+        if found is not None:
+            return found
+    return _item(parts)
+
+
+def _choice(parts: Tokens) -> Answer | None:
+    """`(A) 30`, `A. 30`, `\\text{Option A}`, `(A)`; a letter by itself is one too."""
+    texts = texts_of(parts)
+    if len(texts) > 1 and texts[0].lower() in ("option", "choice", "answer"):
+        texts, parts = texts[1:], parts[1:]
+    if len(texts) == 1 and re.fullmatch("[A-Z]", texts[0]):
+        return Choice(texts[0])
+    bracketed = len(texts) > 2 and texts[0] == "(" and texts[2] == ")"
+    letter = texts[1] if bracketed else texts[0] if texts else ""
+    if not re.fullmatch("[A-Z]", letter):
+        return None
+    rest = parts[3:] if bracketed else parts[2:] if texts[1:2] in ([")"], ["."], [":"]) else None
+    if rest is None or (rest and not bracketed and not rest[0].spaced and texts[1] == "."):
+        return None
+    if not rest:
+        return Choice(letter)
+    if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
+        return None
+    return Choice(letter, _answer(trimmed(rest)))
+
+
+def _conditioned(parts: Tokens) -> Answer | None:
+    """A condition behind a value: after `for`, `at`, `where`; `, x \\ne 2`; `k \\in \\mathbb{Z}`."""
+    at = find(
+        parts, lambda token: token.kind == "word" and token.text.lower() in _CONDITION or token.text == r"\forall", 1
+    )
+    if at > 0 and not is_words(parts):
+        value = trimmed(parts[:at])
+        if value and value[-1].text == "(":
+            value = value[:-1]
+        return Conditioned(
+            _answer(value), tuple(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
+        )
+    pieces = split(parts, ",", ";")
+    if len(pieces) == 1 and parts and parts[-1].text == ")":
+        opening = max(
+            (at for at, token in enumerate(parts) if token.text == "(" and closing(parts, at) == len(parts) - 1),
+            default=0,
+        )
+        inside = parts[opening + 1 : -1]
+        if opening > 0 and (find(inside, lambda token: token.text in (r"\in", r"\ne")) > 0):
+            return Conditioned(_answer(parts[:opening]), inside)
+    if len(pieces) > 1:
+        last = trimmed(pieces[-1])
+        membership = len(last) >= 3 and last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
+        beside = (
+            len(last) >= 3
+            and last[1].text == r"\ne"
+            and find(pieces[0], lambda token: token.text in (*RELATIONS,)) < 0
+        )
+        if membership or (beside and len(pieces) == 2):
+            rest = parts[: len(parts) - len(pieces[-1]) - 1]
+            return Conditioned(_answer(rest), last)
+        first = trimmed(pieces[0])
+        if (
+            len(pieces) == 2
+            and len(first) == 3
+            and first[1].text == r"\in"
+            and first[2].text == r"\mathbb{R}"
+            and find(last, lambda token: token.text in RELATIONS) > 0
+        ):
+            return _answer(last)
+    return None
+
+
+def _approximated(parts: Tokens) -> Answer | None:
+    """`\\sqrt{2} \\approx 1.41` is both; `0.2 \\; (20%)` and `\\sqrt{6} (\\approx 2.449)` too."""
+    at = find(parts, lambda token: token.text == r"\approx")
+    if at >= 0 and find(parts, lambda token: token.text in (",", ";")) < 0:
+        before, after = trimmed(parts[:at]), trimmed(parts[at + 1 :])
+        if not after or not before:
+            return _answer(after or before) if after or before else None
+        left = _answer(before)
+        if is_name(before) and not isinstance(left, Choice):
+            return Named(before, _answer(after))
+        return Either((left, _answer(after)))
+    if len(parts) > 3 and parts[-1].text == ")":
+        opening = next(
+            (at for at in range(len(parts)) if parts[at].text == "(" and closing(parts, at) == len(parts) - 1), 0
+        )
+        inside = parts[opening + 1 : -1]
+        if (
+            opening > 0
+            and inside
+            and (inside[0].text in (r"\approx", "=") or inside[-1].text == "%" or inside[0].text == "or")
+        ):
+            return Either(
+                (
+                    _answer(parts[:opening]),
+                    _answer(inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]),
+                )
+            )
+    return None
+
+
+def _listed(parts: Tokens) -> Answer | None:
+    """Several answers: between commas, semicolons, `and`, `or`, `\\cup`, or tuples side by side."""
+    if is_words(parts) and not any(token.text in (",", "and") for token in parts):
+        return None
+    joined: list[Token] = []
+    for at, token in enumerate(parts):
+        if (
+            token.text == "("
+            and at
+            and parts[at - 1].text == ")"
+            and "," in texts_of(parts[at : closing(parts, at)])
+            and are_tuples(parts)
+        ):
+            joined.append(Token("sign", ","))
+        joined.append(token)
+    said = tuple(
+        token._replace(text=token.text.lower())
+        if token.text.lower() in ("and", "or") and token.kind in ("word", "letters")
+        else token
+        for token in joined
+    )
+    texts = texts_of(said)
+    if "or" in texts and texts[texts.index("or") + 1 : texts.index("or") + 2] in (
+        ["less"],
+        ["more"],
+        ["fewer"],
+        ["greater"],
+        ["higher"],
+    ):
+        return None
+    if "and" in texts and texts[texts.index("and") + 1 : texts.index("and") + 2] in (["a"], ["one"]):
+        return None
+    pieces = [trimmed(piece) for piece in split(said, ",", ";", "and", "or", r"\cup", "\\\\") if trimmed(piece)]
+    if len(pieces) < 2:
+        return None if not pieces or len(pieces[0]) == len(parts) else _answer(pieces[0])
+    if is_words(parts) and "," not in texts and len(pieces) == 2 and not all(len(piece) <= 2 for piece in pieces):
+        return None
+    items = [_answer(piece) for piece in pieces]
+    joint = (
+        (joint_bounds(items) or joint_gaps(items))
+        if "and" in texts
+        else joint_gaps(items)
+        if "or" not in texts
+        else None
+    )
+    if joint is not None:
+        return joint
+    if same_forms(items, "or" in texts):
+        return Either(tuple(items))
+    return as_group(items)
+
+
+def _item(parts: Tokens) -> Answer:
+    parts = trimmed(parts)
+    if not parts:
+        return Text("")
+    for sense in (read_words, read_time, _system, _related, _plus_minus, _set, _labelled, _bracketed, _matrix, _ratio, read_based):
+        found = sense(parts)
+        if found is not None:
+            return found
+    return read_quantity(parts)
+
+
+def _system(parts: Tokens) -> Answer | None:
+    """`\\begin{cases} x = 7 \\\\ y = 1 \\end{cases}`: a list of equations."""
+    if parts[0].text != r"\begin{cases}" or closing(parts, 0) != len(parts) - 1:
+        return None
+    rows = [trimmed(tuple(t for t in row if t.text != "&")) for row in split(parts[1:-1], r"\\")]
+    items = [_answer(row) for row in rows if row]
+    if any("&" in texts_of(row) for row in split(parts[1:-1], r"\\")) or not all(
+        isinstance(item, Named) for item in items
+    ):
+        return Text(plain(parts), False)
+    return as_group(items)
+
+
+def _related(parts: Tokens) -> Answer | None:
+    """Names with values, memberships, inequalities of a letter as intervals, and other relations."""
+    pieces, signs = sides_and_signs(parts)
+    if not signs or not all(pieces):
+        return None
+    if r"\Rightarrow" in signs:
+        return _answer(pieces[-1])
+    if set(signs) == {"="}:
+        return _equation(pieces)
+    if signs == [r"\in"]:
+        if len(pieces[0]) == 1 or is_name(pieces[0]) or is_name_row(pieces[0]):
+            inner = _answer(pieces[1])
+            return (
+                inner
+                if not isinstance(inner, Text) or not inner.readable
+                else Relation(r"\in", (_answer(pieces[0]), inner))
+            )
+    if set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}:
+        return _inequality(pieces, signs)
+    if signs == [r"\ne"]:
+        name = name_of(pieces[0])
+        if not name:
+            pieces, name = pieces[::-1], name_of(pieces[1])
+        if name and not letters_of(expr_of(pieces[1]) or Symbol("x")):
+            apart = complement(_answer(pieces[1]))
+            return Bounded(name, apart) if isinstance(apart, Group) else None
+    if signs[-1] == r"\approx":
+        return None
+    if len(signs) == 1:
+        return Relation(signs[0], (_answer(pieces[0]), _answer(pieces[1])))
+    return Text(plain(parts), False)
+
+
+def _equation(pieces: list[Tokens]) -> Answer:
+    first, last = pieces[0], pieces[-1]
+    value = _answer(last)
+    if len(pieces) == 2 and name_of(last) and not is_name(first):
+        first, last, value = last, first, _answer(first)  # 5 = x
+    if is_name(first):
+        return Named(first, value)
+    if is_name_row(first):
+        return Named(first, value)
+    numeric = [piece for piece in pieces if not letters_of(expr_of(piece) or Symbol("x"))]
+    if len(numeric) == len(pieces):
+        return value  # 0.56 = 56\%: spellings of one value
+    quotient = (
+        first[2 : closing(first, 1)]
+        if first[0].text == r"\frac" and closing(first, closing(first, 1) + 1) == len(first) - 1
+        else ()
+    )
+    if (is_measure(first) or is_measure(quotient)) and len(numeric) == len(pieces) - 1:
+        return Named(first, value)
+    if len(pieces) == 2 or len(numeric) == len(pieces) - 1:
+        return Relation("=", (_answer(first), value))
+    return Text("=".join(map(plain, pieces)), False)
+
+
+def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
+    if signs[0] in (">", r"\ge"):
+        pieces, signs = pieces[::-1], [_REVERSED[sign] for sign in signs[::-1]]
+    low, high = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
+    if len(pieces) == 3 and (name := name_of(pieces[1])):
+        ends = (_answer(pieces[0]), _answer(pieces[2]))
+        return Bounded(name, as_interval("([)]"[signs[0] == r"\le"], "()"[1] if signs[1] == "<" else "]", ends))
+    if len(pieces) == 2:
+        for at, (side, other) in enumerate(((pieces[0], pieces[1]), (pieces[1], pieces[0]))):
+            name = name_of(side)
+            if name and name not in letters_of(expr_of(other) or Symbol(name)):
+                closed = signs[0] == r"\le"
+                if at == 0:
+                    return Bounded(name, as_interval("(", "]" if closed else ")", (low, _answer(other))))
+                return Bounded(name, as_interval("[" if closed else "(", ")", (_answer(other), high)))
+        return Relation(signs[0], (_answer(pieces[0]), _answer(pieces[1])))
+    return Text("".join(f"{plain(piece)}{sign}" for piece, sign in zip(pieces, [*signs, ""], strict=True)), False)
+
+
+def _plus_minus(parts: Tokens) -> Answer | None:
+    signs = [token for token in parts if token.text in (r"\pm", r"\mp")]
+    if not signs:
+        return None
+    sides = []
+    for plus, minus in (("+", "-"), ("-", "+")):
+        swapped = {r"\pm": plus, r"\mp": minus}
+        sides.append(
+            _item(
+                tuple(
+                    token._replace(kind="sign", text=swapped.get(token.text, token.text))
+                    if token.text in swapped
+                    else token
+                    for token in parts
+                )
+            )
+        )
+    return as_group(sides)
+
+
+def _set(parts: Tokens) -> Answer | None:
+    """`\\{...\\}`, builders, and differences of sets."""
+    for sign in (r"\setminus", "-"):
+        pieces = split(parts, sign)
+        if len(pieces) == 2 and texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"]):
+            return complement(_answer(pieces[1]))
+    if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
+        return Text(plain(parts), False)
+    if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
+        return None
+    inside = parts[1:-1]
+    at = find(inside, lambda token: token.text in ("|", ":"))
+    if at > 0 and find(inside[at + 1 :], lambda token: token.text in RELATIONS) >= 0:
+        return _answer(inside[at + 1 :])
+    if not inside:
+        return EMPTY
+    items = [_answer(piece) for piece in split(inside, ",", ";") if piece]
+    return Row(r"\{\}", tuple(items)) if items == [EMPTY] else as_group(items)
+
+
+def _labelled(parts: Tokens) -> Answer | None:
+    """`A(7,1)`, `\\text{vertex } (7,1)`, `\\text{Ann: } 7`: the label may be left out."""
+    at = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text not in ("'", "-")), 0)
+    if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
+        return Named(parts[:at], _answer(parts[at + 1 :]))
+    name = parts[:at] if at else parts[:1] if re.fullmatch("[A-Z]", parts[0].text) else ()
+    rest = parts[len(name) :]
+    if (
+        name
+        and len(rest) > 1
+        and rest[0].text in ("(", "[")
+        and closing(rest, 0) == len(rest) - 1
+        and len(split(rest[1:-1], ",")) > 1
+    ):
+        return Named(name, _item(rest))
+    return None
+
+
+def _bracketed(parts: Tokens) -> Answer | None:
+    opening, last = parts[0].text, parts[-1].text
+    if opening not in ("(", "[") or last not in (")", "]"):
+        if opening == "]" and last in ("[", "]") or (opening == "[" and last == "["):
+            return None
+        return None
+    depth = 0
+    for at, token in enumerate(parts):
+        depth += depth_change(token)
+        if depth == 0 and at < len(parts) - 1:
+            return None
+    pieces = [trimmed(piece) for piece in split(parts[1:-1], ",", ";")]
+    if len(pieces) == 1:
+        return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
+    if not all(pieces):
+        return Text(plain(parts), False)
+    return as_interval(opening, last, tuple(_answer(piece) for piece in pieces))
+
+
+def _matrix(parts: Tokens) -> Answer | None:
+    found = re.fullmatch(r"\\begin\{(\w+)\}", parts[0].text)
+    if not found or found[1] not in _MATRICES or closing(parts, 0) != len(parts) - 1:
+        return None
+    rows = []
+    for line in split(parts[1:-1], r"\\"):
+        if line[:1] and line[0].text == "[" and line[2:4] and line[2].text in ("pt", "em", "ex", "mm", "cm"):
+            line = line[closing(line, 0) + 1 :]
+        if line:
+            rows.append([trimmed(cell) for cell in split(line, "&")])
+    entries = tuple(_item(cell) for row in rows for cell in row)
+    shape = {len(entries): "column", 1: "row"}.get(len(rows), f"{len(rows)} rows")
+    if found[1] == "vmatrix":
+        shape = "det " + shape
+    return Row(shape, entries)
+
+
+def _ratio(parts: Tokens) -> Answer | None:
+    pieces = split(parts, ":")
+    if len(pieces) == 1:
+        pieces = split(parts, "to") if any(token.kind == "word" and token.text == "to" for token in parts) else pieces
+    if len(pieces) < 2 or not all(pieces):
+        return None
+    try:
+        return Ratio(tuple(expression(trimmed(piece)) for piece in pieces))
+    except Unreadable:
+        return Text(plain(parts), False)
