@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from real_openrlhf.rewards.verifier import compare, guard
 from real_openrlhf.rewards.verifier.arithmetic import Undecided
-from real_openrlhf.rewards.verifier.tex import clean
+from real_openrlhf.rewards.verifier.reading.tex import clean
 from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, WRONG, verify
 
 SLOWEST = 3.0  # seconds; a worker is killed after 2

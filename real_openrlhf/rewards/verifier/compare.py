@@ -1,9 +1,11 @@
 """Whether two answers say the same: one function for each kind of answer, in the order of the kinds."""
 
 import re
+from fractions import Fraction
 
-from real_openrlhf.rewards.verifier import arithmetic, process
-from real_openrlhf.rewards.verifier.answer import (
+from real_openrlhf.rewards.verifier import arithmetic, equality, process
+from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NotRational, NoValue, TooLarge, Undecided
+from real_openrlhf.rewards.verifier.reading.answer import (
     INFINITY,
     Answer,
     Based,
@@ -19,11 +21,12 @@ from real_openrlhf.rewards.verifier.answer import (
     Row,
     Text,
 )
-from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NotRational, NoValue, TooLarge, Undecided
-from real_openrlhf.rewards.verifier.expression import Call, Expr, Number, Symbol, letters_of
-from real_openrlhf.rewards.verifier.reading import read
-from real_openrlhf.rewards.verifier.tex import plain
-from real_openrlhf.rewards.verifier.units import Unit
+from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.rewards.verifier.reading.expression import Unreadable as NoExpression
+from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.tex import plain
+from real_openrlhf.rewards.verifier.reading.units import Unit
+from real_openrlhf.rewards.verifier.reading.whole import read
 
 _APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
 _PERCENT, _DEGREES = (("%", 1),), (("deg", 1),)
@@ -157,7 +160,7 @@ class _Comparison:
         based, other = (gold, answer) if isinstance(gold, Based) else (answer, gold)
         if not isinstance(other, Quantity) or not isinstance(based, Based) or other.unit is not None:
             return False
-        return based.digits.isdigit() and other.value == Number(arithmetic.Fraction(based.digits))
+        return based.digits.isdigit() and other.value == Number(Fraction(based.digits))
 
     def _ratio(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Ratio) and isinstance(answer, Ratio):
@@ -217,12 +220,12 @@ class _Comparison:
         factor = self._proportional(*sides)
         return factor is not None and (gold.sign in ("=", r"\ne") or factor > 0)
 
-    def _proportional(self, gold: Expr, answer: Expr) -> int | None:
-        if letters_of(gold) != letters_of(answer):
+    def _proportional(self, gold: Expr | None, answer: Expr | None) -> int | None:
+        if gold is None or answer is None or letters_of(gold) != letters_of(answer):
             return None
         if not self.digits:
             raise Undecided
-        factor = arithmetic.proportional(gold, answer)
+        factor = equality.proportional(gold, answer)
         return None if factor is None else int(factor)
 
     def _quantities(self, gold: Quantity, answer: Quantity) -> bool:
@@ -256,7 +259,7 @@ class _Comparison:
             apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
             return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
         try:
-            return arithmetic.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
+            return equality.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
 
@@ -287,15 +290,15 @@ def _renamed(expr: Expr, old: str, new: str) -> Expr:
     return Call(expr.name, tuple(_renamed(arg, old, new) for arg in expr.args)) if isinstance(expr, Call) else expr
 
 
-def _conversion(gold: Unit, answer: Unit) -> "arithmetic.Fraction | None":
+def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
     """What a value in the answer's unit is multiplied with; None for another quantity. Counted things are ignored."""
     if gold.words or answer.words:
         known = gold.dimensions or answer.dimensions
-        return None if known else arithmetic.Fraction(1)
+        return None if known else Fraction(1)
     temperatures = {(("deg", 1),), (("degC", 1),), (("degF", 1),)}
     if gold.dimensions != answer.dimensions:
         both = {gold.dimensions, answer.dimensions}
-        return arithmetic.Fraction(1) if both <= temperatures and (("deg", 1),) in both else None
+        return Fraction(1) if both <= temperatures and (("deg", 1),) in both else None
     return answer.factor / gold.factor
 
 
@@ -368,8 +371,8 @@ def _as_equation(side: Answer) -> Expr | None:
     """The difference of both sides."""
     if isinstance(side, Named):
         try:
-            name: Expr | None = arithmetic_expression(side.name)
-        except Exception:
+            name: Expr | None = expression(side.name)
+        except NoExpression:
             name = None
         value = _expr_of(side.value)
     elif isinstance(side, Relation):
@@ -385,9 +388,3 @@ def _expr_of(side: Answer) -> Expr | None:
     if isinstance(side, Choice) and side.value is None:
         return Symbol(side.letter)
     return side.value if isinstance(side, Quantity) and side.unit is None else None
-
-
-def arithmetic_expression(parts):  # type: ignore[no-untyped-def]
-    from real_openrlhf.rewards.verifier.expression import expression
-
-    return expression(parts)

@@ -16,7 +16,7 @@ from real_openrlhf.rewards.verifier import compare, extract, guard
 from real_openrlhf.rewards.verifier.arithmetic import Undecided
 from real_openrlhf.rewards.verifier.extract import Think, golds_of
 from real_openrlhf.rewards.verifier.pool import ALGEBRA, GYM, Limits, NoVerdict, WorkerPool
-from real_openrlhf.rewards.verifier.tex import clean
+from real_openrlhf.rewards.verifier.reading.tex import clean
 
 logger = logging.getLogger("real_openrlhf.verifier")
 

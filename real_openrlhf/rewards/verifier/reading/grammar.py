@@ -1,45 +1,21 @@
-"""Expressions: the small tree of a formula, and its reading from tokens by recursive descent. No values here."""
+"""Expressions from tokens, by recursive descent."""
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.rewards.verifier.tex import FUNCTIONS, Token, Tokens, depth_change, plain
+from real_openrlhf.rewards.verifier.reading.expression import (
+    CONSTANTS,
+    Call,
+    Expr,
+    Number,
+    Symbol,
+    Unfinished,
+    Unreadable,
+)
+from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS, Token, Tokens, closing, plain
 
-
-@dataclass(frozen=True)
-class Number:
-    value: Fraction
-    written: str = ""  # a decimal as it stands, with its digits
-
-
-@dataclass(frozen=True)
-class Symbol:
-    name: str
-
-
-@dataclass(frozen=True)
-class Call:
-    """`+ * / ^ -` and functions by their names; `name()` for functions that are only a name, such as `f`."""
-
-    name: str
-    args: tuple["Expr", ...]
-
-
-Expr = Number | Symbol | Call
-
-
-class Unreadable(Exception):
-    """These tokens are no expression."""
-
-
-class Unfinished(Unreadable):
-    """A sum, an integral or a limit: its value is not looked for."""
-
-
-CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i", r"\infty": "infinity"}
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")
 _NAMES = frozenset(
@@ -66,26 +42,6 @@ def expression(parts: Tokens) -> Expr:
     if reader.at < len(parts):
         raise Unreadable(plain(parts))
     return found
-
-
-def closing(parts: Tokens, at: int) -> int:
-    """The position of the bracket that closes the one at `at`; the end where none does."""
-    depth = 0
-    for index in range(at, len(parts)):
-        depth += depth_change(parts[index])
-        if depth == 0:
-            return index
-    return len(parts)
-
-
-def letters_of(expr: Expr) -> set[str]:
-    """The names that have no value of their own."""
-    if isinstance(expr, Symbol):
-        return set() if expr.name in CONSTANTS.values() else {expr.name}
-    if isinstance(expr, Number):
-        return set()
-    named = {expr.name} if expr.name.endswith("()") else set()
-    return named.union(*map(letters_of, expr.args))
 
 
 class _Reader:

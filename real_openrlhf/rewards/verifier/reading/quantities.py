@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.answer import (
+from real_openrlhf.rewards.verifier.reading.answer import (
     INFINITY,
     Answer,
     Based,
@@ -13,21 +13,15 @@ from real_openrlhf.rewards.verifier.answer import (
     Row,
     Text,
 )
-from real_openrlhf.rewards.verifier.cutting import (
+from real_openrlhf.rewards.verifier.reading.cutting import (
     is_words,
     texts_of,
     trimmed,
 )
-from real_openrlhf.rewards.verifier.expression import (
-    Call,
-    Expr,
-    Number,
-    Symbol,
-    Unreadable,
-    expression,
-)
-from real_openrlhf.rewards.verifier.tex import Token, Tokens, plain
-from real_openrlhf.rewards.verifier.units import BARE, SCALES, Unit, known, unit
+from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, Unreadable
+from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, plain
+from real_openrlhf.rewards.verifier.reading.units import BARE, SCALES, Unit, known, unit
 
 EMPTY, _REALS = Text("emptyset"), Row("()", (Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)))
 SYNONYMS = {
@@ -121,7 +115,8 @@ def read_quantity(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     try:
         celsius = any(
-            texts_of(parts[at : at + 2])[-1:] in (["C"], ["F"]) and one.text == r"\circ" for at, one in enumerate(parts)
+            texts_of(parts[at : at + 2])[-1:] in (["C"], ["F"]) and one.text == r"\circ"
+            for at, one in enumerate(parts)
         )
         bare = celsius or any(
             token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from real_openrlhf.rewards.verifier.expression import Expr, Symbol
-from real_openrlhf.rewards.verifier.tex import Tokens
-from real_openrlhf.rewards.verifier.units import Unit
+from real_openrlhf.rewards.verifier.reading.expression import Expr, Symbol
+from real_openrlhf.rewards.verifier.reading.tex import Tokens
+from real_openrlhf.rewards.verifier.reading.units import Unit
 
 
 @dataclass(frozen=True)

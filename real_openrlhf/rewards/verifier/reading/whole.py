@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-from real_openrlhf.rewards.verifier.answer import (
+from real_openrlhf.rewards.verifier.reading.answer import (
     INFINITY,
     Answer,
     Bounded,
@@ -18,7 +18,7 @@ from real_openrlhf.rewards.verifier.answer import (
     Row,
     Text,
 )
-from real_openrlhf.rewards.verifier.cutting import (
+from real_openrlhf.rewards.verifier.reading.cutting import (
     RELATIONS,
     are_tuples,
     find,
@@ -32,15 +32,9 @@ from real_openrlhf.rewards.verifier.cutting import (
     texts_of,
     trimmed,
 )
-from real_openrlhf.rewards.verifier.expression import (
-    Call,
-    Symbol,
-    Unreadable,
-    closing,
-    expression,
-    letters_of,
-)
-from real_openrlhf.rewards.verifier.merging import (
+from real_openrlhf.rewards.verifier.reading.expression import Call, Symbol, Unreadable, letters_of
+from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.merging import (
     as_group,
     as_interval,
     complement,
@@ -48,7 +42,7 @@ from real_openrlhf.rewards.verifier.merging import (
     joint_gaps,
     same_forms,
 )
-from real_openrlhf.rewards.verifier.quantities import (
+from real_openrlhf.rewards.verifier.reading.quantities import (
     EMPTY,
     expr_of,
     name_of,
@@ -57,7 +51,7 @@ from real_openrlhf.rewards.verifier.quantities import (
     read_time,
     read_words,
 )
-from real_openrlhf.rewards.verifier.tex import Token, Tokens, clean, depth_change, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, clean, closing, depth_change, plain, tokens
 
 _CONDITION = ("for", "where", "if", "when", "at", "as", "whenever", "provided", "unless", "given", "with")
 _CONNECTING = (*_CONDITION, "all", "any", "every", "each", "some", ",", ")", r"\forall")
@@ -231,7 +225,19 @@ def _item(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     if not parts:
         return Text("")
-    for sense in (read_words, read_time, _system, _related, _plus_minus, _set, _labelled, _bracketed, _matrix, _ratio, read_based):
+    for sense in (
+        read_words,
+        read_time,
+        _system,
+        _related,
+        _plus_minus,
+        _set,
+        _labelled,
+        _bracketed,
+        _matrix,
+        _ratio,
+        read_based,
+    ):
         found = sense(parts)
         if found is not None:
             return found

@@ -199,6 +199,16 @@ def depth_change(token: Token) -> int:
     return (text in OPENING or text.startswith(r"\begin{")) - (text in CLOSING or text.startswith(r"\end{"))
 
 
+def closing(parts: Tokens, at: int) -> int:
+    """The position of the bracket that closes the one at `at`; the end where none does."""
+    depth = 0
+    for index in range(at, len(parts)):
+        depth += depth_change(parts[index])
+        if depth == 0:
+            return index
+    return len(parts)
+
+
 def _merged(parts: list[Token]) -> list[Token]:
     """Without the commas of thousands: those of a group in braces, those at the top where each could be one."""
     at_top, inside, stack = [], [], [""]

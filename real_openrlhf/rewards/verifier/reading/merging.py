@@ -3,10 +3,10 @@
 from fractions import Fraction
 from itertools import pairwise
 
-from real_openrlhf.rewards.verifier.answer import INFINITY, Answer, Bounded, Group, Named, Quantity, Row, Text
 from real_openrlhf.rewards.verifier.arithmetic import NotRational, NoValue, TooLarge, exact
-from real_openrlhf.rewards.verifier.expression import Call
-from real_openrlhf.rewards.verifier.tex import plain
+from real_openrlhf.rewards.verifier.reading.answer import INFINITY, Answer, Bounded, Group, Named, Quantity, Row, Text
+from real_openrlhf.rewards.verifier.reading.expression import Call
+from real_openrlhf.rewards.verifier.reading.tex import plain
 
 
 def joint_bounds(items: list[Answer]) -> Answer | None:
@@ -104,7 +104,9 @@ def complement(of: Answer) -> Answer | None:
     low, high = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
     if isinstance(of, Row) and of.brackets[0] in "([" and len(of.items) == 2:
         turned = (")" if of.brackets[0] == "[" else "]", "(" if of.brackets[1] == "]" else "[")
-        return as_group([as_interval("(", turned[0], (low, of.items[0])), as_interval(turned[1], ")", (of.items[1], high))])
+        return as_group(
+            [as_interval("(", turned[0], (low, of.items[0])), as_interval(turned[1], ")", (of.items[1], high))]
+        )
     points = of.items if isinstance(of, Group) else (of,)
     try:
         ordered = sorted(points, key=lambda point: exact(point.value) if isinstance(point, Quantity) else Fraction(0))
