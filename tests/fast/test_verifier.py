@@ -91,8 +91,10 @@ def test_a_decimal_stands_for_what_it_rounds_only_with_enough_digits(gold, answe
     [
         (r"12 \text{ cm}^2", 12, "0.0001 m^2"), (r"12 \text{ square centimeters}", 12, "0.0001 m^2"),
         ("12 cm^2", 12, "0.0001 m^2"), (r"5 \text{ miles per hour}", 5, "0.44704 m^1 s^-1"),
-        (r"9.8\,\mathrm{m}/\mathrm{s}^2", Fraction(49, 5), "1 m^1 s^-2"), (r"9.8\,\mathrm{m\,s^{-2}}", Fraction(49, 5), "1 m^1 s^-2"),
-        (r"\$7", 7, "100 cent^1"), (r"40\%", 40, "1 %^1"), (r"35^\circ", 35, "1 deg^1"), (r"25^\circ C", 25, "1 degC^1"),
+        (r"9.8\,\mathrm{m}/\mathrm{s}^2", Fraction(49, 5), "1 m^1 s^-2"),
+        (r"9.8\,\mathrm{m\,s^{-2}}", Fraction(49, 5), "1 m^1 s^-2"),
+        (r"\$7", 7, "100 cent^1"), (r"40\%", 40, "1 %^1"), (r"35^\circ", 35, "1 deg^1"),
+        (r"25^\circ C", 25, "1 degC^1"),
         (r"3\,\mu\text{m}", 3, "1/1000000 m^1"), (r"15 \text{ students}", 15, "student"), ("7 books", 7, "book"),
     ],
 )  # fmt: skip
@@ -245,8 +247,8 @@ def test_no_pattern_backtracks_for_ever():
 
     before = signal.signal(signal.SIGALRM, too_long)
     modules = (
-        importlib.import_module(f"{verifier.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(verifier.__path__)
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(verifier.__path__, f"{verifier.__name__}.")
     )
     patterns = {item for module in modules for item in vars(module).values() if isinstance(item, re.Pattern)}
     slow = []

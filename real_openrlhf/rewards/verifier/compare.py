@@ -133,7 +133,7 @@ class _Comparison:
             if _same_name(gold, answer):
                 return self.equal(gold.value, answer.value)
             sides = _as_equation(gold), _as_equation(answer)
-            if sides[0] is not None and sides[1] is not None and all(len(letters_of(side)) > 1 for side in sides):
+            if all(side is not None and len(letters_of(side)) > 1 for side in sides):
                 return self._proportional(*sides) is not None
             return False
         if isinstance(gold, Relation) or isinstance(answer, Relation):

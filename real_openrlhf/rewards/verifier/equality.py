@@ -51,12 +51,12 @@ class _Numeric:
             return self.unknown(expr.name, values)
         return self.apply(expr.name, values)
 
-    def unknown(self, name: str, values: list):  # type: ignore[no-untyped-def, type-arg]
+    def unknown(self, name: str, values: list):  # type: ignore[no-untyped-def]
         """A function of which nothing is known but its name: some curve that no other name has."""
         slope = random.Random(name).randrange(100, 900)
         return sum(self.mp.cos(value * slope / 300 + at) for at, value in enumerate(values)) + self.mp.mpf(slope) / 7
 
-    def apply(self, name: str, values: list):  # type: ignore[no-untyped-def, type-arg]
+    def apply(self, name: str, values: list):  # type: ignore[no-untyped-def]
         mp = self.mp
         first, *rest = values
         second = rest[0] if rest else None
@@ -79,11 +79,13 @@ class _Numeric:
             raise NoValue
         functions = {
             "+": lambda: first + second, "-": lambda: -first, "*": lambda: first * second, "/": lambda: first / second,
-            "percent": lambda: first / 100, "degrees": lambda: first * mp.pi / 180, "factorial": lambda: mp.factorial(first),
+            "percent": lambda: first / 100, "degrees": lambda: first * mp.pi / 180,
+            "factorial": lambda: mp.factorial(first),
             "binomial": lambda: mp.binomial(first, second), "abs": lambda: abs(first),
             "floor": lambda: mp.floor(first + mp.mpf(10) ** (-mp.dps // 2)),
             "ceil": lambda: mp.ceil(first - mp.mpf(10) ** (-mp.dps // 2)),
-            "mod": lambda: first - second * mp.floor(first / second), "max": lambda: max(values), "min": lambda: min(values),
+            "mod": lambda: first - second * mp.floor(first / second),
+            "max": lambda: max(values), "min": lambda: min(values),
             "ln": lambda: mp.log(first), "lg": lambda: mp.log(first) / mp.log(10), "exp": lambda: mp.exp(first),
             "sin": lambda: mp.sin(first), "cos": lambda: mp.cos(first), "tan": lambda: mp.tan(first),
             "cot": lambda: mp.cot(first), "sec": lambda: mp.sec(first), "csc": lambda: mp.csc(first),

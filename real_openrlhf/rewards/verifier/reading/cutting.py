@@ -6,7 +6,14 @@ from itertools import pairwise
 
 from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, closing, depth_change, plain
 
-RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto", r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip
+RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto",
+             r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip
+
+
+_NO_CONJUNCTION = {("or", word) for word in ("less", "more", "fewer", "greater", "higher")} | {
+    ("and", "a"),
+    ("and", "one"),
+}
 
 
 def trimmed(parts: Tokens) -> Tokens:
@@ -66,10 +73,32 @@ def is_words(parts: Tokens) -> bool:
     if any(token.text == "(" and beside.kind == "number" for token, beside in pairwise(parts)):
         return False
     return bool(parts) and all(
-        token.kind == "word" or token.text in ("-", ".", "'", ",", "!", "?", r"\&", "(", ")") or (token.kind == "letters" and len(token.text) > 1)
+        token.kind == "word" or token.text in ("-", ".", "'", ",", "!", "?", r"\&", "(", ")")
+        or (token.kind == "letters" and len(token.text) > 1)
         or (token.kind == "number" and at > 0)
         for at, token in enumerate(parts)
-    ) and any(token.kind == "word" or (token.kind == "letters" and len(token.text) > 2) for token in parts)  # fmt: skip
+    ) and any(
+        token.kind == "word" or (token.kind == "letters" and len(token.text) > 2) for token in parts
+    )  # fmt: skip
+
+
+def listing(parts: Tokens) -> tuple[list[Tokens], set[str]] | None:
+    """The pieces between commas, `and`, `or`, unions and tuples side by side, and these words; None for one phrase."""
+    joined: list[Token] = []
+    side_by_side = are_tuples(parts)
+    for at, token in enumerate(parts):
+        if side_by_side and token.text == "(" and at and parts[at - 1].text == ")":
+            joined.append(Token("sign", ","))
+        conjunction = token.text.lower() in ("and", "or") and token.kind in ("word", "letters")
+        joined.append(token._replace(text=token.text.lower()) if conjunction else token)
+    texts = texts_of(tuple(joined))
+    if any(pair in _NO_CONJUNCTION for pair in pairwise(texts)):
+        return None
+    pieces = [
+        trimmed(piece) for piece in split(tuple(joined), ",", ";", "and", "or", r"\cup", "\\\\") if trimmed(piece)
+    ]
+    phrase = is_words(parts) and "," not in texts and len(pieces) == 2 and not all(len(piece) <= 2 for piece in pieces)
+    return None if not pieces or phrase else (pieces, set(texts))
 
 
 def are_tuples(parts: Tokens) -> bool:
@@ -97,7 +126,8 @@ def is_name(parts: Tokens) -> bool:
     text = plain(parts)
     return bool(
         re.fullmatch(
-            r"(?:[a-zA-Z]|\\(?!frac|sqrt|binom|pi$)[a-zA-Z]+(?: ?\{[^{}]*\})?)(?:_\{[^{}]*\}|_\\?[a-zA-Z0-9]+)?(?:\^\{?[*'-]?1?\}?)?'*(?:\((?:[a-zA-Z\d,]|\\[a-z]+)+\))?",
+            r"(?:[a-zA-Z]|\\(?!frac|sqrt|binom|pi$)[a-zA-Z]+(?: ?\{[^{}]*\})?)"
+            r"(?:_\{[^{}]*\}|_\\?[a-zA-Z0-9]+)?(?:\^\{?[*'-]?1?\}?)?'*(?:\((?:[a-zA-Z\d,]|\\[a-z]+)+\))?",
             text,
         )
         and text not in ("e", "i")
@@ -107,7 +137,8 @@ def is_name(parts: Tokens) -> bool:
 def is_measure(parts: Tokens) -> bool:
     """`AB`, `|AB|`, `\\angle ABC`, `\\sin A`: names of what is a number."""
     return bool(re.fullmatch(
-        r"\|?(?:m?\\(?:angle|triangle|overline|sin|cos|tan|cot) ?\{?)?(?:\[?[A-Z](?:_\{?\w\}?)?'?\]?)+\}?\|?|\\(?:sin|cos|tan|cot) ?(?:\\[a-z]+|[a-z])|\[[A-Z]+\]|[A-Z]\([^()]*\)",
+        r"\|?(?:m?\\(?:angle|triangle|overline|sin|cos|tan|cot) ?\{?)?(?:\[?[A-Z](?:_\{?\w\}?)?'?\]?)+\}?\|?"
+        r"|\\(?:sin|cos|tan|cot) ?(?:\\[a-z]+|[a-z])|\[[A-Z]+\]|[A-Z]\([^()]*\)",
         plain(parts),
     )) and not any(token.kind == "word" for token in parts)  # fmt: skip
 

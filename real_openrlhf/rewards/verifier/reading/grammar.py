@@ -107,7 +107,8 @@ class _Reader:
             kind in ("letters", "word")
             or text in ("(", "[", "{", r"\lfloor", r"\lceil")
             or (kind == "command" and (text in _NAMES or text in CONSTANTS or text[1:] in FUNCTIONS
-                or text in (r"\frac", r"\sqrt", r"\binom", r"\angle", r"\triangle") or text.split("{")[0] in (*_DECORATED, r"\mathcal")))
+                or text in (r"\frac", r"\sqrt", r"\binom", r"\angle", r"\triangle")
+                or text.split("{")[0] in (*_DECORATED, r"\mathcal")))
         )  # fmt: skip
 
     def power(self) -> Expr:

@@ -55,7 +55,7 @@ def is_infinite(side: Answer) -> bool:
     return isinstance(side, Quantity) and (side.value == INFINITY or side.value == Call("-", (INFINITY,)))
 
 
-def same_forms(items: list[Answer], said_or: bool) -> bool:
+def same_forms(items: list[Answer]) -> bool:
     """Whether these are spellings of one value: a fraction and a decimal, not one number twice."""
     values = []
     for item in items:

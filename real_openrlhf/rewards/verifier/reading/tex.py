@@ -1,4 +1,4 @@
-"""From the text of an answer to its tokens: one for each meaning, whatever Unicode, font or layout wrote it. No maths."""
+"""From the text of an answer to its tokens: one for each meaning, whatever Unicode or font wrote it. No maths."""
 
 import re
 import unicodedata
@@ -27,7 +27,8 @@ _SYMBOLS = str.maketrans({
     "λ": r"\lambda ", "μ": r"\mu ", "µ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ",
     "ω": r"\omega ", "Δ": r"\Delta ", "Ω": r"\Omega ", "Å": r"\text{angstrom}", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
     "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "€": "", "£": "",
-    "（": "(", "）": ")", "，": ",", "、": ",", "。": ".", "－": "-", "／": "/", "：": ":", "；": ";", "＝": "=", "＋": "+",
+    "（": "(", "）": ")", "，": ",", "、": ",", "。": ".", "－": "-", "／": "/", "：": ":",
+    "；": ";", "＝": "=", "＋": "+",
 })  # fmt: skip
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉"
 _PLAIN = str.maketrans(_RAISED + _LOWERED, "0123456789+-n0123456789")
@@ -38,7 +39,8 @@ _COMMANDS = {
     "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]", "langle": "(", "rangle": ")",
     "lvert": "|", "rvert": "|", "vert": "|", "mid": "|", "lVert": "|", "rVert": "|", "simeq": r"\approx",
     "varphi": r"\phi", "varepsilon": r"\epsilon", "land": r"\text{and}", "wedge": r"\text{and}", "lor": r"\text{or}",
-    "vee": r"\text{or}", "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "pmod": r"\mod", "pod": r"\mod", "sim": "", "prime": "'", "bmod": r"\mod",
+    "vee": r"\text{or}", "dots": r"\ldots", "cdots": r"\ldots", "colon": ":", "pmod": r"\mod", "pod": r"\mod",
+    "sim": "", "prime": "'", "bmod": r"\mod",
     "backslash": r"\setminus", "smallsetminus": r"\setminus", "infin": r"\infty", "arcsinh": r"\arsinh", "ell": "l",
     "mathopen": "", "mathclose": "", "imath": "i", "jmath": "j", "textdegree": r"^{\circ}", "implies": r"\Rightarrow",
     "iff": r"\Rightarrow", "Leftrightarrow": r"\Rightarrow", "longrightarrow": r"\to", "rightarrow": r"\to",
@@ -80,14 +82,15 @@ _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
 _NOT = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?[ \t]*")
 _TOKEN = re.compile(
-    r"(\s*)(?:\\(begin|end)\s*\{\s*([a-z]+)\*?\s*\}(\{[lcr| ]*\}|(?=))|(\d+(?:\.\d+)?|\.\d+)|\\([a-zA-Z]+)|([a-zA-Z]+)|(\\.|\S))",
+    r"(\s*)(?:\\(begin|end)\s*\{\s*([a-z]+)\*?\s*\}(\{[lcr| ]*\}|(?=))"
+    r"|(\d+(?:\.\d+)?|\.\d+)|\\([a-zA-Z]+)|([a-zA-Z]+)|(\\.|\S))",
     re.DOTALL,
 )
 _WORD_SIGNS = "'-"
 
 
 def clean(answer: str) -> str:
-    """The text in one spelling of signs and commands, without layout. Bounded work: callers refuse long texts first."""
+    """The text in one spelling of signs and commands, without layout. Callers refuse long texts first."""
     text = _from_unicode(answer)
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # backslashes that a program doubled
@@ -211,7 +214,9 @@ def closing(parts: Tokens, at: int) -> int:
 
 def _merged(parts: list[Token]) -> list[Token]:
     """Without the commas of thousands: those of a group in braces, those at the top where each could be one."""
-    at_top, inside, stack = [], [], [""]
+    at_top: list[int] = []
+    inside: list[int] = []
+    stack = [""]
     for at, token in enumerate(parts):
         change = depth_change(token)
         if change > 0:

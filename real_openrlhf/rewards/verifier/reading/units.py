@@ -21,47 +21,50 @@ class Unit:
 # symbol or words: factor, then dimensions. Months and years, Celsius and Fahrenheit convert to nothing.
 _TABLE = """
 m meter metre: 1 m | in inch inche: 0.0254 m | ft foot feet: 0.3048 m | yd yard: 0.9144 m | mi mile: 1609.344 m
-angstrom Å: 1/10000000000 m | ly light-year: 1 ly | AU au: 1 au | pc parsec: 1 pc | g gram gm: 1 g | lb pound: 453.59237 g
-oz ounce: 28.349523125 g | ton tonne: 1 ton | s sec second: 1 s | min minute: 60 s | h hr hour: 3600 s | day: 86400 s
-week: 604800 s | month: 1 month | yr year: 12 month | A amp ampere: 1 A | K kelvin: 1 K | mol mole: 1 mol | cd: 1 cd
+angstrom Å: 1/10000000000 m | ly light-year: 1 ly | AU au: 1 au | pc parsec: 1 pc | g gram gm: 1 g
+lb pound: 453.59237 g | oz ounce: 28.349523125 g | ton tonne: 1 ton | s sec second: 1 s | min minute: 60 s
+h hr hour: 3600 s | day: 86400 s | week: 604800 s | month: 1 month | yr year: 12 month
+A amp ampere: 1 A | K kelvin: 1 K | mol mole: 1 mol | cd: 1 cd
 J joule: 1000 g m^2 s^-2 | W watt: 1000 g m^2 s^-3 | N newton: 1000 g m s^-2 | Pa pascal: 1000 g m^-1 s^-2
 V volt: 1000 g m^2 s^-3 A^-1 | C coulomb: 1 A s | F farad: 1/1000 g^-1 m^-2 s^4 A^2 | ohm Ω: 1000 g m^2 s^-3 A^-2
 T tesla: 1000 g s^-2 A^-1 | G gauss: 1/10 g s^-2 A^-1 | H henry: 1000 g m^2 s^-2 A^-2 | Hz hertz: 1 s^-1
 eV electronvolt: 1 eV | cal calorie: 4184/1000 cal | erg: 1/10000 g m^2 s^-2 | dyn dyne dynes: 1/100 g m s^-2
 L l liter litre: 1/1000 m^3 | gal gallon: 1 gal | qt quart: 1 qt | pt pint: 1 pt | cup: 1 cup | M molar: 1000 mol m^-3
 bar: 100000000 g m^-1 s^-2 | atm atmosphere: 101325000 g m^-1 s^-2 | rad radian: 1 rad | deg degree: 1 deg | ppm: 1 ppm
-dollar USD usd buck: 100 cent | cent: 1 cent | % percent pct percentage: 1 % | mph: 1397/3125 m s^-1 | rpm: 1/60 rev s^-1
-rev revolution: 1 rev | Bq becquerel: 1 Bq | dB decibel: 1 dB | sr: 1 sr | byte: 8 bit | bit: 1 bit | mag magnitude: 1 mag
+dollar USD usd buck: 100 cent | cent: 1 cent | % percent pct percentage: 1 % | mph: 1397/3125 m s^-1
+rpm: 1/60 rev s^-1 | rev revolution: 1 rev | Bq becquerel: 1 Bq | dB decibel: 1 dB | sr: 1 sr | byte: 8 bit
+bit: 1 bit | mag magnitude: 1 mag
 """
 _PREFIXES = {"n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "k": 3, "M": 6, "G": 9, "T": 12, "p": -12, "f": -15, "h": 2,
-             "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "kilo": 3, "mega": 6, "giga": 9, "tera": 12,
-             "pico": -12, "hecto": 2}  # fmt: skip
+             "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "kilo": 3, "mega": 6, "giga": 9,
+             "tera": 12, "pico": -12, "hecto": 2}  # fmt: skip
 _PREFIXED = frozenset(
-    "m meter metre g gram gm s sec second A amp ampere K mol mole J joule W watt N newton Pa pascal V volt C coulomb F "
-    "farad ohm Ω T tesla H henry Hz hertz eV electronvolt cal calorie L l liter litre M molar bar pc parsec byte bit Bq".split()
+    "m meter metre g gram gm s sec second A amp ampere K mol mole J joule W watt N newton Pa pascal V volt C coulomb "
+    "F farad ohm Ω T tesla H henry Hz hertz eV electronvolt cal calorie L l liter litre M molar bar pc parsec byte "
+    "bit Bq".split()
 )
 _POWERS = {"square": 2, "sq": 2, "cubic": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 # Words that change a value: what has one of them is no unit.
 _CHANGES = frozenset(
-    "and or if when unless not half third quarter less more least most than fewer up over under about plus minus times "
-    "squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below above "
-    "between except either neither no none infinity infinitely points".split()
+    "and or if when unless not half third quarter less more least most than fewer up over under about plus minus "
+    "times squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below "
+    "above between except either neither no none infinity infinitely points".split()
 ) - {"points", "of", "the"}
 # One letter in italics is a variable, and `mg` a product: these are units wherever they follow a number.
 BARE = frozenset(
-    "cm mm km kg ft mph inch inches feet foot yard yards mile miles hz Hz kJ eV keV MeV kW MW GHz MHz kHz nm mL ml hr hrs "
-    "kPa".split()
+    "cm mm km kg ft mph inch inches feet foot yard yards mile miles hz Hz kJ eV keV MeV kW MW GHz MHz kHz nm mL ml hr "
+    "hrs kPa".split()
 )
 
 
 def _table() -> dict[str, tuple[Fraction, dict[str, int]]]:
-    found = {}
+    found: dict[str, tuple[Fraction, dict[str, int]]] = {}
     for line in re.split(r"[|\n]", _TABLE.strip()):
         words, _, meaning = line.partition(":")
         factor, *parts = meaning.split()
-        dimensions = {}
+        dimensions: dict[str, int] = {}
         for part in parts:
             name, _, power = part.partition("^")
             dimensions[name] = int(power or 1)

@@ -20,12 +20,12 @@ from real_openrlhf.rewards.verifier.reading.answer import (
 )
 from real_openrlhf.rewards.verifier.reading.cutting import (
     RELATIONS,
-    are_tuples,
     find,
     is_measure,
     is_name,
     is_name_row,
     is_words,
+    listing,
     opened,
     sides_and_signs,
     split,
@@ -51,7 +51,7 @@ from real_openrlhf.rewards.verifier.reading.quantities import (
     read_time,
     read_words,
 )
-from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, clean, closing, depth_change, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tex import Tokens, clean, closing, plain, tokens
 
 _CONDITION = ("for", "where", "if", "when", "at", "as", "whenever", "provided", "unless", "given", "with")
 _CONNECTING = (*_CONDITION, "all", "any", "every", "each", "some", ",", ")", r"\forall")
@@ -173,52 +173,15 @@ def _listed(parts: Tokens) -> Answer | None:
     """Several answers: between commas, semicolons, `and`, `or`, `\\cup`, or tuples side by side."""
     if is_words(parts) and not any(token.text in (",", "and") for token in parts):
         return None
-    joined: list[Token] = []
-    for at, token in enumerate(parts):
-        if (
-            token.text == "("
-            and at
-            and parts[at - 1].text == ")"
-            and "," in texts_of(parts[at : closing(parts, at)])
-            and are_tuples(parts)
-        ):
-            joined.append(Token("sign", ","))
-        joined.append(token)
-    said = tuple(
-        token._replace(text=token.text.lower())
-        if token.text.lower() in ("and", "or") and token.kind in ("word", "letters")
-        else token
-        for token in joined
-    )
-    texts = texts_of(said)
-    if "or" in texts and texts[texts.index("or") + 1 : texts.index("or") + 2] in (
-        ["less"],
-        ["more"],
-        ["fewer"],
-        ["greater"],
-        ["higher"],
-    ):
+    found = listing(parts)
+    if found is None:
         return None
-    if "and" in texts and texts[texts.index("and") + 1 : texts.index("and") + 2] in (["a"], ["one"]):
-        return None
-    pieces = [trimmed(piece) for piece in split(said, ",", ";", "and", "or", r"\cup", "\\\\") if trimmed(piece)]
-    if len(pieces) < 2:
-        return None if not pieces or len(pieces[0]) == len(parts) else _answer(pieces[0])
-    if is_words(parts) and "," not in texts and len(pieces) == 2 and not all(len(piece) <= 2 for piece in pieces):
-        return None
+    pieces, said = found
+    if len(pieces) == 1:
+        return None if len(pieces[0]) == len(parts) else _answer(pieces[0])
     items = [_answer(piece) for piece in pieces]
-    joint = (
-        (joint_bounds(items) or joint_gaps(items))
-        if "and" in texts
-        else joint_gaps(items)
-        if "or" not in texts
-        else None
-    )
-    if joint is not None:
-        return joint
-    if same_forms(items, "or" in texts):
-        return Either(tuple(items))
-    return as_group(items)
+    joint = (joint_bounds(items) if "and" in said else None) or (joint_gaps(items) if "or" not in said else None)
+    return joint or (Either(tuple(items)) if same_forms(items) else as_group(items))
 
 
 def _item(parts: Tokens) -> Answer:
@@ -393,15 +356,8 @@ def _labelled(parts: Tokens) -> Answer | None:
 
 def _bracketed(parts: Tokens) -> Answer | None:
     opening, last = parts[0].text, parts[-1].text
-    if opening not in ("(", "[") or last not in (")", "]"):
-        if opening == "]" and last in ("[", "]") or (opening == "[" and last == "["):
-            return None
+    if opening not in ("(", "[") or last not in (")", "]") or closing(parts, 0) < len(parts) - 1:
         return None
-    depth = 0
-    for at, token in enumerate(parts):
-        depth += depth_change(token)
-        if depth == 0 and at < len(parts) - 1:
-            return None
     pieces = [trimmed(piece) for piece in split(parts[1:-1], ",", ";")]
     if len(pieces) == 1:
         return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
