@@ -213,13 +213,13 @@ def check_verifier() -> Iterator[Check]:
     answer = probe(
         "import json\n"
         "from real_openrlhf.rewards.verifier.verdict import verify\n"
-        r"verdict = verify(r'\boxed{(x+1)^2}', 'x^2+2x+1')" + "\n"
+        r"verdict = verify(r'\boxed{\sqrt{8}}', r'2\sqrt{2}')" + "\n"
         "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
         timeout=60,
     )
     right = (answer["score"], answer["reason"]) == (1.0, "algebra")
     todo = "set REAL_VERIFIER_DEADLINE or REAL_VERIFIER_MEMORY_MB to a larger number"
-    yield _checked("verifier", right, f"(x+1)^2 = x^2+2x+1: {answer['score']}, {answer['reason']}", todo)
+    yield _checked("verifier", right, f"√8 = 2√2: {answer['score']}, {answer['reason']}", todo)
 
 
 Checks = Callable[[], Iterator[Check]]

@@ -122,7 +122,7 @@ def test_a_probe_may_print_before_its_answer():
 def broken(tmp_path_factory) -> Callable[..., subprocess.CompletedProcess]:
     """The command, where nothing that it asks in another process can be imported."""
     folder = tmp_path_factory.mktemp("broken")
-    for name in ("torch", "ray", "vllm", "math_verify"):
+    for name in ("torch", "ray", "vllm", "mpmath"):
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} is broken')\n")
 
     def run(*words: str) -> subprocess.CompletedProcess:
