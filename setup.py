@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "real_openrlhf/__init__.py").read_text(), re.M).group(1)
-VERIFIER = "math-verify==0.9.0"
+VERIFIER = ["math-verify==0.9.0", "mpmath"]
 
 setup(
     name="real-openrlhf",
@@ -31,11 +31,11 @@ setup(
     install_requires=["numpy", "torch>=2.4", "tqdm"],
     extras_require={
         # none for training: OpenRLHF asks for flash-attn, which pip would compile. examples/scripts/setup_env.sh
-        "eval": ["vllm", VERIFIER],
-        "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", VERIFIER],
-        "grade": [VERIFIER],
+        "eval": ["vllm", *VERIFIER],
+        "data": ["datasets", "huggingface_hub", "pyarrow", "transformers", *VERIFIER],
+        "grade": VERIFIER,
         # pip compiles a package that reasoning-gym asks for, which setup_env.sh leaves out
-        "gym": ["reasoning-gym==0.1.25", "python-dateutil", VERIFIER],
+        "gym": ["reasoning-gym==0.1.25", "python-dateutil", *VERIFIER],
         "report": ["matplotlib", "mpmath", "pillow", "pyarrow", "tensorboard"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },

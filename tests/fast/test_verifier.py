@@ -323,6 +323,8 @@ AS_WRITTEN = [
     (r"\text{no solution}", [r"\text{there are no solutions}"], [r"\text{there are two solutions}"]),
     ("A", ["(A) 30"], ["(B) 30"]),
     ("30", ["(A) 30"], ["(A) 31"]),
+    ("x=3, y=3", ["(3,3)", "y=3, x=3"], ["3", "x=3"]),
+    (r"\frac{1}{5}", [r"\frac{1}{5} \text{ or } 0.2", r"x = \frac{1}{5} \text{ or } 0.2"], [r"0.2, 0.3"]),
     ("n(n+1)", ["n^2+n"], [r"\sum_{i=1}^{n} 2i+1"]),
     (r"\frac{n}{\gcd(n,k)}", [r"\frac{n}{\gcd(n,k)}", r"\frac{n}{\gcd(k,n)}"], [r"\frac{n}{\gcd(n,2k)}"]),
     ("g^{-1}(x)", ["g^{-1}(x)"], [r"\frac{1}{g(x)}"]),

@@ -122,7 +122,7 @@ class _Comparison:
         assert isinstance(choice, Choice)
         if choice.value is not None:
             return self.equal(choice.value, other)
-        letter = Quantity(Symbol({"E": "E"}.get(choice.letter, choice.letter)))
+        letter = Quantity(Symbol(choice.letter))
         return isinstance(other, Quantity | Named | Relation) and (
             self.equal(letter, other) if choice is gold else self.equal(other, letter)
         )

@@ -186,8 +186,6 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
         found = same_rational_function(one, other)
         if found is not None:
             return found
-        if bool(letters[0]) != bool(letters[1]) and not digits:
-            raise Undecided
         if not digits:
             raise Undecided
         return same_function(one, other)

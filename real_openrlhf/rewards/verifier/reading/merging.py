@@ -56,13 +56,12 @@ def is_infinite(side: Answer) -> bool:
 
 
 def same_forms(items: list[Answer]) -> bool:
-    """Whether these are spellings of one value: a fraction and a decimal, not one number twice."""
+    """Whether these are spellings of one value: a fraction and a decimal, not one number twice, not two unknowns."""
+    first, *others = items
+    items = [first.value if isinstance(first, Named) else first, *others]
     values = []
     for item in items:
-        item = item.value if isinstance(item, Named) else item
-        if not isinstance(item, Quantity) or (
-            item.value == (items[0].value if isinstance(items[0], Quantity) else None) and item is not items[0]
-        ):
+        if not isinstance(item, Quantity) or items.count(item) > 1:
             return False
         try:
             percent = item.unit is not None and item.unit.dimensions == (("%", 1),)

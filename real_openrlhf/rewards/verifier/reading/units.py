@@ -50,8 +50,8 @@ SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 1
 _CHANGES = frozenset(
     "and or if when unless not half third quarter less more least most than fewer up over under about plus minus "
     "times squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below "
-    "above between except either neither no none infinity infinitely points".split()
-) - {"points", "of", "the"}
+    "above between except either neither no none infinity infinitely".split()
+)
 # One letter in italics is a variable, and `mg` a product: these are units wherever they follow a number.
 BARE = frozenset(
     "cm mm km kg ft mph inch inches feet foot yard yards mile miles hz Hz kJ eV keV MeV kW MW GHz MHz kHz nm mL ml hr "
@@ -173,7 +173,7 @@ class _Units:
             found = re.match(r"\{?(-?\d)\}?", "".join(texts[1:]))
             if not found:
                 raise _NoUnit
-            self.at += 1 + len([None for _ in range(len(found[0]))])
+            self.at += 1 + len(found[0])  # a token for each character
             return int(found[1])
         if texts[:1] and texts[0] in _AFTER and known(self.parts[self.at - 1].text):
             self.at += 1

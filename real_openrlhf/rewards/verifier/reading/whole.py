@@ -283,7 +283,7 @@ def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
     low, high = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
     if len(pieces) == 3 and (name := name_of(pieces[1])):
         ends = (_answer(pieces[0]), _answer(pieces[2]))
-        return Bounded(name, as_interval("([)]"[signs[0] == r"\le"], "()"[1] if signs[1] == "<" else "]", ends))
+        return Bounded(name, as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends))
     if len(pieces) == 2:
         for at, (side, other) in enumerate(((pieces[0], pieces[1]), (pieces[1], pieces[0]))):
             name = name_of(side)
