@@ -1,6 +1,7 @@
 """Text of others, for as long as you like: tests/data/untrusted_text.py and the verifier's own properties.
 
     python benchmarks/fuzz.py [--minutes 5] [--seed 0]
+    python benchmarks/fuzz.py --pairs 100000        # of tests/data/spelled_pairs.py instead: equal and unequal values
 
 Prints how often each property was tried and for how long and, smallest first, an input for which it does not hold.
 """
@@ -8,6 +9,8 @@ Prints how often each property was tried and for how long and, smallest first, a
 import argparse
 import importlib.util
 import logging
+import math
+import random
 import time
 import traceback
 import warnings
@@ -18,6 +21,8 @@ from types import ModuleType
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from real_openrlhf.rewards.verifier.verdict import verify
+
 BATCH = 200  # examples of a property at a time
 SHOWN = 3000  # letters of a failing input
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
@@ -27,9 +32,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=0, help="of the first batch; the next has the next")
+    parser.add_argument("--pairs", type=int, default=0, help="how many values in random spellings, and nothing else")
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
+    if args.pairs:
+        judge_pairs(args.pairs, args.seed)
+        return
     properties = {**loaded("untrusted_text").PROPERTIES, **loaded("verifier_properties").PROPERTIES}
     tried: Counter[str] = Counter()
     spent: Counter[str] = Counter()
@@ -72,6 +81,23 @@ def run(holds, strategies, batch: int, tried: Counter[str]) -> str | None:
         notes = "\n".join(getattr(error, "__notes__", []))
         return f"{notes}\n{traceback.format_exception_only(error)[-1].strip()}"
     return None
+
+
+def judge_pairs(count: int, first: int) -> None:
+    """Every wrong verdict, and what is left without one."""
+    pair = loaded("spelled_pairs").pair
+    judged: Counter[tuple[bool, float]] = Counter()
+    start = time.monotonic()
+    for at in range(first, first + count):
+        gold, answer, equal = pair(random.Random(at))
+        score = verify(f"so \\boxed{{{answer}}}", gold).score
+        judged[equal, score if score in (0.0, 1.0) else math.nan] += 1
+        if score != float(equal):
+            print(f"seed {at}: {gold}  <-  {answer}: {score}, and they are {'' if equal else 'not '}equal", flush=True)
+    equal = sum(count for (one, _), count in judged.items() if one)
+    unjudged = sum(count for (_, score), count in judged.items() if math.isnan(score))
+    print(f"{count:,} pairs, {equal:,} equal, in {time.monotonic() - start:.0f} s")
+    print(f"{judged[True, 0.0]} missed, {judged[False, 1.0]} wrongly accepted, {unjudged} without a verdict")
 
 
 def loaded(name: str) -> ModuleType:

@@ -4,12 +4,14 @@ import importlib
 import itertools
 import json
 import pkgutil
+import random
 import re
 import signal
 from fractions import Fraction
 from math import comb, factorial
 
 import pytest
+import spelled_pairs
 import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
@@ -230,6 +232,13 @@ def test_property(holds):
         given(*properties.PROPERTIES[holds])(holds)
     )
     check()
+
+
+def test_random_values_in_random_spellings():
+    """benchmarks/fuzz.py --pairs tries a hundred thousand."""
+    tried = [spelled_pairs.pair(random.Random(seed)) for seed in range(2000)]
+    assert [one for one in tried if verify(boxed(one[1]), one[0]).score != one[2]] == []
+    assert 800 < sum(equal for *_, equal in tried) < 1200
 
 
 REPEATED = (" ", ",", ", ", "a", "A", "1", "(", ")", "{", "}", "\\", "\\ldots", " \\ldots", "\\cdot ", "\\pm",

@@ -70,7 +70,7 @@ def texts_of(parts: Tokens) -> list[str]:
 
 
 def is_words(parts: Tokens) -> bool:
-    if any(token.text == "(" and beside.kind == "number" for token, beside in pairwise(parts)):
+    if any(token.text == "(" and (beside.kind == "number" or beside.text == "-") for token, beside in pairwise(parts)):
         return False
     return bool(parts) and all(
         token.kind == "word" or token.text in ("-", ".", "'", ",", "!", "?", r"\&", "(", ")")

@@ -73,6 +73,8 @@ def read_time(parts: Tokens) -> Answer | None:
     if not found or not (found[2] is None or "m" in plain(parts).lower()):
         return None
     time = tuple(map(int, found[1].split(":")))
+    if time[0] > 24 or max(time[1:]) > 59:
+        return None  # 36:94 is a ratio
     half = (found[2] or "").lower()
     return Ratio(tuple(Number(Fraction(one)) for one in time), time, half)
 

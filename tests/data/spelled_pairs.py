@@ -1,0 +1,397 @@
+r"""Random values in random spellings, equal and not, as models write them: `pair(random.Random(1))` is one of them.
+
+A kind draws a value and two ways to write it: `spell(value)` is the same value in another form, `near(value)` another
+value close to it. Nothing here comes from the verifier.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from random import Random
+
+Spelled = tuple[str, str, str]  # a gold, the same in another spelling, another value
+
+
+def pair(rng: Random) -> tuple[str, str, bool]:
+    """A gold, an answer, and whether they are equal."""
+    gold, same, near = rng.choice(KINDS)(rng)
+    equal = rng.random() < 0.5
+    return gold, dressed(rng, same if equal else near), equal
+
+
+def dressed(rng: Random, text: str) -> str:
+    """Fonts, names, phrases and gaps that change no value."""
+    dresses = ["{}"] * 6 + ["{}.", "${}$", " {} ", r"\boldsymbol{{{}}}", r"\text{{The answer is }} {}", r"\,{}\,"]
+    return rng.choice(dresses).format(text)
+
+
+def whole(rng: Random, n: int) -> str:
+    sign, size = ("-" * (n < 0), abs(n))
+    forms = [str(size), f"{size:,}", f"{size:,}".replace(",", "{,}"), f"{size:,}".replace(",", r",\!")]
+    forms += [f"{size}.0", rf"\frac{{{3 * size}}}{{3}}", rf"\mathbf{{{size}}}", f"{size:,}".replace(",", r"\,")]
+    zeros = len(str(size)) - len(str(size).rstrip("0"))
+    if size and zeros > 1:
+        forms.append(rf"{str(size)[:-zeros]} \times 10^{{{zeros}}}")
+    return sign + rng.choice(forms)
+
+
+def wholes(rng: Random) -> Spelled:
+    n = rng.choice((1, -1)) * rng.randrange(0, 10 ** rng.randrange(1, 8))
+    other = n + rng.choice((1, -1, 10, 100, 1000, -2 * n or 7))
+    name = rng.choice(("", "", "x = ", "n=", r"\text{Area} = ", r"\alpha = "))
+    return str(n), name + whole(rng, n), name + whole(rng, other)
+
+
+def fraction(rng: Random, value: Fraction) -> str:
+    p, q, k = value.numerator, value.denominator, rng.randrange(2, 6)
+    sign, size = "-" * (p < 0), abs(p)
+    forms = [rf"\frac{{{p}}}{{{q}}}", rf"{sign}\dfrac{{{size}}}{{{q}}}", f"{p}/{q}", rf"\frac{{{k * p}}}{{{k * q}}}"]
+    forms += [rf"-\frac{{{-p}}}{{{q}}}", rf"{p} \div {q}"]
+    if size > q > 1:
+        forms += [rf"{sign}{size // q}\frac{{{size % q}}}{{{q}}}", f"{sign}{size // q} {size % q}/{q}"]
+    digits = decimal(value)
+    if digits:
+        forms.append(digits)
+    return rng.choice(forms)
+
+
+def decimal(value: Fraction) -> str:
+    """The digits of a fraction that has finitely many, and not too many."""
+    for places in range(7):
+        if (value * 10**places).denominator == 1:
+            digits = f"{abs(value.numerator) * 10**places // value.denominator:0{places + 1}d}"
+            body = f"{digits[:-places]}.{digits[-places:]}" if places else digits
+            return "-" * (value < 0) + body
+    return ""
+
+
+def fractions(rng: Random) -> Spelled:
+    value = Fraction(rng.randrange(-60, 60) or 1, rng.randrange(2, 25))
+    other = value + Fraction(rng.choice((1, -1)), rng.choice((1, value.denominator)))
+    return fraction(rng, value), fraction(rng, value), fraction(rng, other)
+
+
+def surd(rng: Random, a: int, b: int, c: int) -> str:
+    r"""a + b \sqrt{c}"""
+    k = rng.randrange(2, 5)
+    root = rng.choice((rf"{b}\sqrt{{{c}}}", rf"{b} \cdot \sqrt{{{c}}}", rf"\frac{{{b * k}\sqrt{{{c}}}}}{{{k}}}"))
+    if b > 0:
+        root = rng.choice((root, rf"\sqrt{{{b * b * c}}}", rf"{b}({c})^{{1/2}}", rf"{b * c}/\sqrt{{{c}}}"))
+    return root if a == 0 else rng.choice((f"{a}+{root}", f"{root} {a:+d}", f"({root}) + ({a})"))
+
+
+def surds(rng: Random) -> Spelled:
+    a, b, c = rng.choice((0, rng.randrange(-9, 10))), rng.randrange(-9, 10) or 2, rng.choice((2, 3, 5, 6, 7, 10, 11))
+    near = rng.choice(((a + 1, b, c), (a, -b, c), (a, b + 1 or 3, c), (a, b, c + 1 if c != 3 else 5)))
+    return surd(rng, a, b, c), surd(rng, a, b, c), surd(rng, *near)
+
+
+def circle(rng: Random, value: Fraction) -> str:
+    p, q = value.numerator, value.denominator
+    if q == 1:
+        return rng.choice((rf"{p}\pi", rf"{p} \cdot \pi", rf"\pi \times {p}", rf"{p:,} \pi", rf"{p}π"))
+    return rng.choice((rf"\frac{{{p}\pi}}{{{q}}}", rf"\frac{{{p}}}{{{q}}}\pi", rf"{p}\pi/{q}", rf"\pi \cdot {p}/{q}"))
+
+
+def circles(rng: Random) -> Spelled:
+    value = Fraction(rng.randrange(2, 5000), rng.choice((1, 1, 2, 3, 4, 6, 7)))
+    return circle(rng, value), circle(rng, value), circle(rng, value + 1)
+
+
+# Families of units with one factor to the first of them; a member has several spellings.
+_UNITS: tuple[dict[Fraction, tuple[str, ...]], ...] = (
+    {
+        Fraction(1): (r"\text{ m}", r"\,\mathrm{m}", r"\text{ meters}", " meters", r"\text{ metres}"),
+        Fraction(1, 100): (r"\text{ cm}", " cm", r"\,\mathrm{cm}", r"\text{ centimeters}"),
+        Fraction(1000): (r"\text{ km}", " km", r"\text{ kilometers}"),
+        Fraction(1, 10**9): (r"\text{ nm}", r"\,\mathrm{nm}"),
+    },
+    {
+        Fraction(1): (r"\text{ s}", r"\text{ seconds}", " seconds"),
+        Fraction(60): (r"\text{ min}", r"\text{ minutes}", " minutes"),
+        Fraction(3600): (r"\text{ hours}", " hours", r"\,\mathrm{h}"),
+    },
+    {
+        Fraction(1): (r"\text{ J}", r"\,\mathrm{J}", r"\text{ joules}"),
+        Fraction(1000): (r"\text{ kJ}", " kJ", r"\,\mathrm{kJ}"),
+    },
+    {
+        Fraction(1): (r"\text{ Hz}", " Hz"),
+        Fraction(10**6): (r"\text{ MHz}", " MHz"),
+        Fraction(10**9): (r"\text{ GHz}", r"\,\mathrm{GHz}"),
+    },
+    {
+        Fraction(1): (
+            r"\text{ m/s}", r"\,\mathrm{m\,s^{-1}}", r"\,\frac{\text{m}}{\text{s}}", r"\text{ meters per second}",
+        ),
+        Fraction(5, 18): (r"\text{ km/h}", r"\text{ kilometers per hour}", r"\,\mathrm{km/h}"),
+    },
+    {
+        Fraction(1): (r"\text{ m}^2", r"\text{ square meters}", " square meters", r"\,\mathrm{m^2}"),
+        Fraction(1, 10**4): (r"\text{ cm}^2", " cm^2", r"\text{ square centimeters}"),
+    },
+    {
+        Fraction(1): (r"\text{ kg}", " kg", r"\text{ kilograms}"),
+        Fraction(1, 1000): (r"\text{ g}", r"\text{ grams}", " grams"),
+    },
+)  # fmt: skip
+
+
+def quantities(rng: Random) -> Spelled:
+    family = rng.choice(_UNITS)
+    factor, other = rng.choice(list(family)), rng.choice(list(family))
+    n = rng.randrange(2, 10 ** rng.randrange(2, 6))
+    gold = f"{n}{rng.choice(family[factor])}"
+    converted = n * factor / other
+    written = decimal(converted) or rf"\frac{{{converted.numerator}}}{{{converted.denominator}}}"
+    same = rng.choice(
+        (str(n), f"{n:,}", f"{n:,}{rng.choice(family[factor])}", f"{written}{rng.choice(family[other])}")
+    )
+    wrong = rng.choice([one for one in family if one != factor])
+    foreign = rng.choice([one for one in _UNITS if one is not family])
+    near = rng.choice(
+        (f"{n + 1}{rng.choice(family[factor])}", f"{n:,}{rng.choice(family[wrong])}",
+         f"{n}{rng.choice(rng.choice(list(foreign.values())))}", f"{n} \\text{{ or less}}", f"{n} \\text{{ million}}")
+    )  # fmt: skip
+    return gold, same, near
+
+
+def money(rng: Random) -> Spelled:
+    n = rng.randrange(2, 10 ** rng.randrange(2, 8))
+    forms = (r"\${:,}", r"{:,} \text{{ dollars}}", "{} dollars", r"\$ {}", r"\text{{\${:,}}}", r"\${:,}.00", "{:,}")
+    gold, same, near = (rng.choice(forms).format(value) for value in (n, n, n + rng.choice((1, 10, 100))))
+    return gold, same, near
+
+
+def things(rng: Random) -> Spelled:
+    n = rng.randrange(2, 10 ** rng.randrange(2, 7))
+    noun = rng.choice(("people", "books", "ways", "apples", "students", "marbles", "seats"))
+    forms = (rf"{{:,}} \text{{{{ {noun}}}}}", f"{{}} {noun}", r"{:,}", rf"\text{{{{{{:,}} {noun}}}}}")
+    same, near = rng.choice(forms).format(n), rng.choice(forms).format(n + 1)
+    spoiled = rf"{n} \text{{ {rng.choice(('and a half', 'or more', 'squared', 'dozen'))}}}"
+    return str(n), same, rng.choice((near, near, spoiled))
+
+
+def percents(rng: Random) -> Spelled:
+    n = Fraction(rng.randrange(1, 400), rng.choice((1, 1, 2, 4)))
+    forms = [rf"{decimal(n)}\%", f"{decimal(n)}%", rf"{decimal(n)} \text{{ percent}}"]
+    return rng.choice(forms), rng.choice([*forms, decimal(n)]), rf"{decimal(n + 1)}\%"
+
+
+def polynomial(coefficients: list[int], rng: Random | None = None) -> str:
+    terms = [(power, c) for power, c in enumerate(coefficients) if c]
+    terms.sort(reverse=True)
+    if rng:
+        rng.shuffle(terms)
+    text = ""
+    for power, c in terms:
+        letter = "" if power == 0 else "x" if power == 1 else f"x^{{{power}}}" if power > 9 else f"x^{power}"
+        size = str(abs(c)) if abs(c) != 1 or power == 0 else ""
+        text += ("-" if c < 0 else "+" if text else "") + size + letter
+    return text or "0"
+
+
+def polynomials(rng: Random) -> Spelled:
+    roots = [rng.randrange(-6, 7) for _ in range(rng.randrange(1, 4))]
+    coefficients = [rng.choice((1, 2, -3))]
+    factored = "" if coefficients[0] == 1 else str(coefficients[0])
+    for root in roots:
+        coefficients = [low - root * high for low, high in zip([0, *coefficients], [*coefficients, 0], strict=True)]
+        factored += f"(x{-root:+d})" if root else "(x)"
+    near = list(coefficients)
+    near[rng.randrange(len(near))] += rng.choice((1, -2))
+    if rng.random() < 0.3:  # a small term beside a large one
+        coefficients, near = [*coefficients, *[0] * 40, 1], [*near, *[0] * 40, 1]
+        factored += "+x^{" + str(len(coefficients) - 1) + "}"
+    same = rng.choice((factored, polynomial(coefficients, rng), "f(x) = " + polynomial(coefficients)))
+    return polynomial(coefficients), same, polynomial(near, rng)
+
+
+def entry(rng: Random, value: Fraction) -> str:
+    return str(value) if value.denominator == 1 and rng.random() < 0.7 else fraction(rng, value)
+
+
+def some(rng: Random, count: int) -> list[Fraction]:
+    """Different numbers."""
+    found: list[Fraction] = []
+    while len(found) < count:
+        value = Fraction(rng.randrange(-12, 13), rng.choice((1, 1, 1, 2, 3, 5)))
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def written(rng: Random, values: list[Fraction], form: str) -> str:
+    return form.format(rng.choice((", ", ",", ",\\ ", ", \\, ")).join(entry(rng, one) for one in values))
+
+
+def tuples(rng: Random) -> Spelled:
+    values = some(rng, rng.randrange(2, 5))
+    near = list(values)
+    if rng.random() < 0.5:
+        near[0], near[-1] = near[-1], near[0]
+    else:
+        near[rng.randrange(len(near))] += 1
+    forms = ["({})", r"\left({}\right)", r"({})", r"\big({}\big)"]
+    if len(values) == 2:
+        forms += ["P({})", "(x,y) = ({})", r"\text{{vertex }} ({})"]
+    return written(rng, values, "({})"), written(rng, values, rng.choice(forms)), written(rng, near, rng.choice(forms))
+
+
+def sets(rng: Random) -> Spelled:
+    values = some(rng, rng.randrange(2, 5))
+    shuffled, near = list(values), list(values)
+    rng.shuffle(shuffled)
+    near[rng.randrange(len(near))] += Fraction(1, 7)
+    if rng.random() < 0.3:
+        near = values[:-1] if len(values) > 2 else [*values, values[0] + Fraction(1, 7)]
+    forms = [r"\{{{}\}}", r"\left\{{{}\right\}}", "{}", "x = {}", r"x \in \{{{}\}}"]
+    return (
+        written(rng, values, rng.choice((r"\{{{}\}}", "{}"))),
+        written(rng, shuffled, rng.choice(forms)),
+        written(rng, near, rng.choice(forms)),
+    )
+
+
+def interval(rng: Random, ends: tuple[str, str], values: list[Fraction]) -> str:
+    low, high = (entry(rng, one) for one in values)
+    signs = ("<" if ends[0] == "(" else r"\le"), ("<" if ends[1] == ")" else r"\leq")
+    forms = [f"{ends[0]}{low}, {high}{ends[1]}", rf"\left{ends[0]}{low},{high}\right{ends[1]}"]
+    forms += [rf"{low} {signs[0]} x {signs[1]} {high}", rf"x \in {ends[0]}{low},{high}{ends[1]}"]
+    forms += [rf"\{{ x \mid {low} {signs[0]} x {signs[1]} {high} \}}"]
+    return rng.choice(forms)
+
+
+def intervals(rng: Random) -> Spelled:
+    values = sorted(some(rng, 2))
+    ends = rng.choice("(["), rng.choice(")]")
+    turned = ("[" if ends[0] == "(" else "(", ends[1])
+    near = rng.choice(((turned, values), (ends, [values[0], values[1] + 1]), (ends, [values[0] - 1, values[1]])))
+    low, high = (entry(rng, one) for one in values)
+    return f"{ends[0]}{low},{high}{ends[1]}", interval(rng, ends, values), interval(rng, *near)
+
+
+def matrix(rng: Random, rows: list[list[Fraction]]) -> str:
+    kind, gap = rng.choice(("pmatrix", "bmatrix")), rng.choice((r" \\ ", r"\\[4pt]", r"\\"))
+    body = gap.join(" & ".join(entry(rng, one) for one in row) for row in rows)
+    return rf"\begin{{{kind}}} {body} \end{{{kind}}}"
+
+
+def matrices(rng: Random) -> Spelled:
+    height, width = rng.randrange(1, 4), rng.randrange(1, 4)
+    if height * width == 1:
+        height = 2
+    values = some(rng, height * width)
+    rows = [values[at : at + width] for at in range(0, len(values), width)]
+    near = [list(row) for row in rows]
+    near[rng.randrange(height)][rng.randrange(width)] += 1
+    return matrix(rng, rows), matrix(rng, rows), matrix(rng, near)
+
+
+def times(rng: Random) -> Spelled:
+    hour, minute, half = rng.randrange(1, 13), rng.randrange(60), rng.choice("ap")
+    forms = (rf"{hour}:{minute:02d} \text{{ {half}.m.}}", rf"\text{{{hour}:{minute:02d} {half.upper()}M}}")
+    forms += (rf"{hour}:{minute:02d}\text{{ {half}m}}", rf"{hour}:{minute:02d} {half}.m.")
+    other = {"a": "p", "p": "a"}[half]
+    near = rng.choice((f"{hour}:{(minute + 1) % 60:02d}", rf"{hour}:{minute:02d} \text{{ {other}.m.}}"))
+    return rng.choice(forms), rng.choice((*forms, f"{hour}:{minute:02d}")), near
+
+
+def ratios(rng: Random) -> Spelled:
+    a, b, k = rng.randrange(1, 60), rng.randrange(61, 99), rng.randrange(2, 5)  # no time has these minutes
+    forms = ("{}:{}", r"{} : {}", r"{} \text{{ to }} {}", r"\text{{{}:{}}}")
+    same = rng.choice(forms).format(*rng.choice(((a, b), (k * a, k * b))))
+    return f"{a}:{b}", same, rng.choice(forms).format(*rng.choice(((b, a), (a + 1, b), (a, b + 1))))
+
+
+def bases(rng: Random) -> Spelled:
+    base = rng.randrange(3, 10)
+    digits = str(rng.randrange(1, base)) + "".join(str(rng.randrange(base)) for _ in range(rng.randrange(1, 5)))
+    words = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
+    forms = ("{0}_{1}", "{0}_{{{1}}}", "{0}_{{({1})}}", r"{0}_{{\text{{{2}}}}}", r"{0}_{{\text{{base }} {1}}}")
+    wrong = base + 1 if base < 9 else 8
+    last = digits[:-1] + str((int(digits[-1]) + 1) % base)
+    near = rng.choice(((digits, wrong), (last, base)))
+    say = lambda number, of: rng.choice(forms).format(number, of, words[of])  # noqa: E731
+    return say(digits, base), rng.choice((say(digits, base), digits)), say(*near)
+
+
+def exponentials(rng: Random) -> Spelled:
+    p, q, c = rng.randrange(1, 30), rng.choice((2, 4, 5)), rng.randrange(1, 9)
+    power, other = Fraction(p, q), Fraction(p + 1, q)
+
+    def say(value: Fraction) -> str:
+        up, down = value.numerator, value.denominator
+        return rng.choice(
+            (rf"{c}e^{{-{decimal(value)}}}", rf"\frac{{{c}}}{{e^{{{up}/{down}}}}}",
+             rf"{c} \cdot e^{{-\frac{{{up}}}{{{down}}}}}", rf"{c}\exp(-{decimal(value)})")
+        )  # fmt: skip
+
+    return say(power), say(power), say(other)
+
+
+def complexes(rng: Random) -> Spelled:
+    a, b = rng.randrange(-9, 10) or 3, rng.randrange(2, 10) * rng.choice((1, -1))
+    say = lambda re, im: rng.choice((f"{re}{im:+d}i", f"{im}i{re:+d}", rf"{re} + ({im})i", rf"{re}{im:+d} \cdot i"))  # noqa: E731
+    return f"{a}{b:+d}i", say(a, b), rng.choice((say(a, -b), say(a + 1, b), say(b, a) if a != b else say(a, b + 1)))
+
+
+def logarithms(rng: Random) -> Spelled:
+    a, b = rng.randrange(2, 30), rng.randrange(2, 12)
+
+    def say(one: int, other: int) -> str:
+        both = one * other
+        return rng.choice(
+            (rf"\ln {both}", rf"\ln({one}) + \ln({other})", rf"\ln {one} + \ln {other}", rf"2\ln {both} - \ln({both})")
+        )
+
+    return rf"\ln {a * b}", say(a, b), rng.choice((say(a, b + 1), rf"\ln {a} \cdot \ln {b} + 9"))
+
+
+def sines(rng: Random) -> Spelled:
+    k, one, other = rng.randrange(2, 9), *rng.sample(("a", "b", "t", r"\theta "), 2)
+    same = (rf"{k}\sin {one} \cdot \cos {other}", rf"{k} \cos({other}) \sin({one})", rf"{k}\cos {other}\sin {one}")
+    near = (rf"{k}\sin {other} \cos {one}", rf"{k + 1}\sin {one} \cos {other}", rf"{k}\sin({one} \cos {other})")
+    return rf"{k}\sin {one}\cos {other}", rng.choice(same), rng.choice(near)
+
+
+def lines(rng: Random) -> Spelled:
+    m, c, k = rng.randrange(2, 9) * rng.choice((1, -1)), rng.randrange(1, 12), rng.randrange(2, 4)
+    same = (f"y = {c}{m:+d}x", f"{m}x - y {c:+d} = 0", f"{k}y = {k * m}x + {k * c}", f"y - {c} = {m}x")
+    near = (f"y = {m}x - {c}", f"y = {-m}x + {c}", f"{k}y = {k * m}x + {c}", f"x = {m}y + {c}")
+    return f"y = {m}x + {c}", rng.choice(same), rng.choice(near)
+
+
+def counts(rng: Random) -> Spelled:
+    n = rng.randrange(5, 15)
+    k = rng.randrange(2, n // 2 + 1)
+    forms = (r"\binom{{{0}}}{{{1}}}", r"{{{0} \choose {1}}}", r"\dbinom{{{0}}}{{{1}}}", "C({0},{1})",
+             r"\frac{{{0}!}}{{{1}!{2}!}}", "{3}")  # fmt: skip
+    say = lambda top, low: rng.choice(forms).format(top, low, top - low, math.comb(top, low))  # noqa: E731
+    return rng.choice((rf"\binom{{{n}}}{{{k}}}", str(math.comb(n, k)))), say(n, k), say(n + 1, k)
+
+
+def words(rng: Random) -> Spelled:
+    letters = rng.sample("ABCDEFGHKLMNPRSTUVWXYZ", rng.randrange(4, 7))
+    word = "".join(letters)
+    letters[0], letters[-1] = letters[-1], letters[0]
+    return word, rng.choice((word, rf"\text{{{word}}}", rf"\mathrm{{{word}}}")), "".join(letters)
+
+
+def choices(rng: Random) -> Spelled:
+    letter = rng.choice("ABCDE")
+    wrong = rng.choice([one for one in "ABCDE" if one != letter])
+    forms = ("{}", r"\text{{{}}}", "({})", r"\text{{({})}}", "{}.", r"\text{{Option {}}}", "({}) 30")
+    return letter, rng.choice(forms).format(letter), rng.choice(forms).format(wrong)
+
+
+def degrees(rng: Random) -> Spelled:
+    n = rng.randrange(1, 360)
+    forms = (r"{}^\circ", r"{}^{{\circ}}", "{}°", r"{} \text{{ degrees}}", "{} degrees", r"\text{{{} degrees}}")
+    return rng.choice(forms).format(n), rng.choice((*forms, "{}")).format(n), rng.choice(forms).format(n + 1)
+
+
+KINDS: tuple[Callable[[Random], Spelled], ...] = (
+    wholes, fractions, surds, circles, quantities, money, things, percents, polynomials, tuples, sets, intervals,
+    matrices, times, ratios, bases, exponentials, complexes, logarithms, sines, lines, counts, words, choices, degrees,
+)  # fmt: skip
