@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 
 from real_openrlhf import __version__
-from real_openrlhf.errors import UserError, exit_code
+from real_openrlhf.base.errors import UserError, exit_code
 
 # name -> (module with configure(parser) and run(args) -> exit code, help)
 COMMANDS = {

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from real_openrlhf import OPENRLHF_VERSION, nvidia, patching
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.probe import ProbeFailed, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"

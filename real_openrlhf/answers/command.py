@@ -6,9 +6,9 @@ from itertools import groupby
 from pathlib import Path
 
 from real_openrlhf.answers.kept import Group, moments, read, short, steps
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import ROLLOUTS
-from real_openrlhf.parsing import whole
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import ROLLOUTS
+from real_openrlhf.base.parsing import whole
 
 BAR = 12  # letters of the largest weight
 KINDS = {"train": "groups", "eval": "held-out answers (--eval)"}

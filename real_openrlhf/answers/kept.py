@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.files import ROLLOUTS, parsed, read_bytes
-from real_openrlhf.terminal import plain
+from real_openrlhf.base.files import ROLLOUTS, parsed, read_bytes
+from real_openrlhf.base.terminal import plain
 
 VERDICTS = {"positive": "right", "negative": "wrong"}
 LETTERS = 600  # that are shown of a text

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.files import parsed, write_json
+from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.runs.run_folder import now
 
 INTERRUPTED = 130

@@ -8,8 +8,8 @@ from typing import Any
 
 import tomllib
 
-from real_openrlhf.errors import UserError
-from real_openrlhf.parsing import PassThrough
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import PassThrough
 
 FOLDER = Path(__file__).with_name("campaigns")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))

@@ -13,13 +13,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from real_openrlhf.base.errors import UserError, on_one_line
+from real_openrlhf.base.parsing import flag_name, positive, whole
 from real_openrlhf.comparison import attempts, campaign_file, dry_run, states
 from real_openrlhf.comparison.evaluate import make_benchmarks
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import Entry, RunList, entries
 from real_openrlhf.comparison.trainer import Trainer
-from real_openrlhf.errors import UserError, on_one_line
-from real_openrlhf.parsing import flag_name, positive, whole
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.records import changed_flags, flags_of
 from real_openrlhf.runs import run_folder

@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.comparison.run_list import Entry, RunList
 from real_openrlhf.comparison.states import FINISHED, state
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks, time_estimate

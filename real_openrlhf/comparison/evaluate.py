@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from real_openrlhf.files import parsed, write_json
+from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.process import supervise

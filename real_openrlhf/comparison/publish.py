@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import parsed, sha256
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.report import campaign
 from real_openrlhf.runs.provenance import code, irreproducible
 from real_openrlhf.training.tasks.tiny_model import cache_folder

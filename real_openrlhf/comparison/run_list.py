@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
-from real_openrlhf.parsing import flag_name
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.base.files import parsed
 from real_openrlhf.comparison import attempts
 from real_openrlhf.comparison.evaluate import is_evaluated, sampled
 from real_openrlhf.comparison.run_list import Entry, RunList
-from real_openrlhf.files import parsed
 from real_openrlhf.recipes.records import flags_of
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.launch.progress import duration

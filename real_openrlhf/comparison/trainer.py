@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from real_openrlhf.base.errors import UserError, exit_code
 from real_openrlhf.comparison.evaluate import evaluate
 from real_openrlhf.comparison.run_list import Entry, RunList
-from real_openrlhf.errors import UserError, exit_code
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training.launch import shared_ray

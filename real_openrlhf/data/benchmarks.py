@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.sources import SUFFIXES, HubDataset, Rows, read_hub, read_local
-from real_openrlhf.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.files import parsed, sha256, write_json, write_jsonl
+from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.data.problems import Problem
-from real_openrlhf.errors import UserError, first_line
-from real_openrlhf.files import parsed, sha256, write_json, write_jsonl
-from real_openrlhf.parsing import positive, whole
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.verifier.verdict import verify
 

@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.data.prompts import bare_problem, chat
-from real_openrlhf.errors import UserError
 from real_openrlhf.rewards.verifier.extract import json_texts
 
 # Looked up in this order; a dot goes into a nested object, as in verl's `reward_model.ground_truth`.

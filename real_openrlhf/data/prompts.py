@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from real_openrlhf.errors import UserError, first_line
+from real_openrlhf.base.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

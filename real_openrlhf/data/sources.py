@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.errors import UserError, first_line
-from real_openrlhf.files import parsed, sha256
+from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.files import parsed, sha256
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import write_json, write_jsonl, write_text
+from real_openrlhf.base.parsing import positive
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.prompts import load_tokenizer
-from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.results import summarise, table
@@ -21,8 +23,6 @@ from real_openrlhf.evaluation.tasks import (
     read_tasks,
     refuse_heads,
 )
-from real_openrlhf.files import write_json, write_jsonl, write_text
-from real_openrlhf.parsing import positive
 from real_openrlhf.report.benchmarks import paired
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from real_openrlhf import engine_reason, nvidia
-from real_openrlhf.errors import UserError, first_line
+from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.training.launch.place import THREADS, threads_each

@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 from tqdm import tqdm
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards.gym_tasks import require as require_gym

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import write_json
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import write_json
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 
 NAME = "flash_attention_torch"
 REMEDY = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.algorithm.formulas import Objective
 from real_openrlhf.algorithm.lookup import load
-from real_openrlhf.errors import first_line
+from real_openrlhf.base.errors import first_line
 
 Label = int | None
 Rule = Callable[[Sequence["Rollout"]], Sequence[Label]]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs, head_factors
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.actor.shared_prompts import refuse_another_model, share
 
 IGNORED = -100

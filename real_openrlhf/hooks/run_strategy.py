@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from real_openrlhf import whole_folders
-from real_openrlhf.files import write_json, write_text
+from real_openrlhf.base import whole_folders
+from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.hooks import flash_attention_torch
 from real_openrlhf.hooks.fixes.adam_powers import restore_powers
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less

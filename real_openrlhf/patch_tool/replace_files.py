@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf import OPENRLHF_VERSION
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.patch_tool.unified_diff import DoesNotFit, FileDiff, apply_diff, parse_patch
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from real_openrlhf import OPENRLHF_VERSION
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.patch_tool.series import UNKNOWN, Series
 
 REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSION}`"

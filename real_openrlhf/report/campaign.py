@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.files import parsed, read_bytes, write_json, write_text
+from real_openrlhf.base.files import parsed, read_bytes, write_json, write_text
 
 ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
 FORMAT = 1

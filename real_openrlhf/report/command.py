@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

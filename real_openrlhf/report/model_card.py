@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from real_openrlhf.files import write_text
+from real_openrlhf.base.files import write_text
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report.benchmarks.scores import benchmark_scores
 from real_openrlhf.report.curves import PASS1

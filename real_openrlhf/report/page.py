@@ -12,8 +12,8 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.answers import page as answers
-from real_openrlhf.errors import UserError
-from real_openrlhf.parsing import flag_name
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.report import drawing, figures, maps, tables
 from real_openrlhf.report.benchmarks import beside, scores
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg

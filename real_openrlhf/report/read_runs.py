@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.errors import UserError, first_line
-from real_openrlhf.files import parsed, read_bytes
+from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.base.terminal import plain
 from real_openrlhf.report import campaign
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
 from real_openrlhf.runs.run_folder import as_it_is
-from real_openrlhf.terminal import plain
 
 LAST_STEP, LARGEST = 10**12, 1e100
 LABEL, LONGEST, DEEPEST, MOST = 120, 400, 6, 2000  # letters of a label and of a word, levels and entries of an object

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
-from real_openrlhf.errors import UserError, first_line
-from real_openrlhf.files import parsed
+from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.files import parsed
 from real_openrlhf.rewards.verifier import process
 
 RELEASE = "0.1.25"

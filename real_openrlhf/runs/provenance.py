@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.files import sha256
+from real_openrlhf.base.files import sha256
 from real_openrlhf.patching import load_series
 
 PACKAGES = (

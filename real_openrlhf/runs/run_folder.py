@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO
 
-from real_openrlhf.errors import UserError, last_line
-from real_openrlhf.files import FINISHED, parsed, write_json
+from real_openrlhf.base.errors import UserError, last_line
+from real_openrlhf.base.files import FINISHED, parsed, write_json
 
 # Keys of every run.json; its flags are those of its own version.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}

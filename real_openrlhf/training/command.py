@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.errors import on_one_line
-from real_openrlhf.files import FINISHED
-from real_openrlhf.parsing import PassThrough, whole
+from real_openrlhf.base.errors import on_one_line
+from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.parsing import PassThrough, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.records import flag_lines, in_words, is_finished, recorded_flags, typed

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.data.sources import read_local
-from real_openrlhf.errors import UserError, first_line
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
 from real_openrlhf.training.checks.preflight import FUNCTION, reward_file_problem
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import absolute, file_of
-from real_openrlhf.files import parsed
+from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, REWARD
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting

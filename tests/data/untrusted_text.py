@@ -14,9 +14,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from real_openrlhf.base.errors import UserError, exit_code, on_one_line
+from real_openrlhf.base.terminal import OBEYED, plain
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
-from real_openrlhf.errors import UserError, exit_code, on_one_line
 from real_openrlhf.hooks.rollout.reward_calls import Fault, checked
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
@@ -27,7 +28,6 @@ from real_openrlhf.report.read_runs import UnreadableRun, read_run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.runs import run_folder
-from real_openrlhf.terminal import OBEYED, plain
 from real_openrlhf.training.checks import data_check, model_check
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.checks.preflight import reward_file_problem as reward_problem

@@ -21,7 +21,7 @@ import psutil
 import pytest
 from small_runs import REAL
 
-from real_openrlhf.errors import exit_code
+from real_openrlhf.base.errors import exit_code
 from real_openrlhf.training import command
 from real_openrlhf.training.launch import shared_ray
 

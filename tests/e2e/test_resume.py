@@ -5,7 +5,7 @@ import json
 from every import every
 from small_runs import REAL, SHORT, as_killed
 
-from real_openrlhf.files import ROLLOUTS
+from real_openrlhf.base.files import ROLLOUTS
 
 
 def test_killed_and_resumed_is_not_killed(real, train):

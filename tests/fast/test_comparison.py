@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from invented_runs import write_lines, write_run
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import attempts, command
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
 from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.errors import UserError
 from real_openrlhf.recipes.records import recorded_flags
 from real_openrlhf.report import campaign, maps
 from real_openrlhf.report.campaign import ABOUT, RUNS

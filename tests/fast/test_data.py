@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import letters
 
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import write_jsonl
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning
 from real_openrlhf.data.cleaning import NGRAM, BenchmarkIndex, words
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.prompts import BOXED, bare_problem, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import write_jsonl
 
 DAPO = (
     "Solve the following math problem step by step. The last line of your response should be of the form "

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tiny_models import letters
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.errors import UserError
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import per_problem
 from real_openrlhf.evaluation.results import summarise, table

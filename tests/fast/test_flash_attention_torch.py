@@ -18,7 +18,7 @@ from transformers import (
 )
 from varlen_on_cpu import dense, stand_in
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks import flash_attention_torch as ours
 
 SIZES = dict(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import real_openrlhf.rewards
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.data import gym
-from real_openrlhf.errors import UserError
 from real_openrlhf.rewards import gym_tasks as tasks
 from real_openrlhf.rewards.verifier import verdict
 from real_openrlhf.rewards.verifier.verdict import verify

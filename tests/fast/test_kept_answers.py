@@ -10,11 +10,11 @@ from small_runs import run_args
 from tiny_models import Numbers
 
 from real_openrlhf.answers import kept, page
+from real_openrlhf.base.files import ROLLOUTS
+from real_openrlhf.base.terminal import OBEYED
 from real_openrlhf.cli import main
-from real_openrlhf.files import ROLLOUTS
 from real_openrlhf.hooks.controller import run_log as run_log_module
 from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
-from real_openrlhf.terminal import OBEYED
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 

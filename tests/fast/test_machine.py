@@ -8,7 +8,7 @@ import pytest
 from small_runs import plan
 
 from real_openrlhf import nvidia
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.probe import ProbeFailed
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from small_world import copy_release
 
 from real_openrlhf import OPENRLHF_VERSION, patching
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.patch_tool import series as patch_series
 from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from invented_runs import write_run
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.comparison.publish import publish
-from real_openrlhf.errors import UserError
 from real_openrlhf.runs import provenance
 
 PACKAGE = Path(provenance.PACKAGE)
@@ -58,7 +58,7 @@ def test_a_changed_checkout_names_the_tree_that_a_commit_of_it_would_have(checko
     (checkout / "real_openrlhf" / "new.py").write_text("# staged\n")
     git(checkout, "add", "real_openrlhf/new.py")
     (checkout / "real_openrlhf" / "terminal.py").unlink()
-    git(checkout, "checkout", "--quiet", "HEAD", "--", "real_openrlhf/terminal.py")
+    git(checkout, "checkout", "--quiet", "HEAD", "--", "real_openrlhf/base/terminal.py")
     (checkout / "real_openrlhf" / "py.typed").unlink()
     state = git(checkout, "status", "--porcelain"), git(checkout, "count-objects", "-v")
     found = code_of(checkout)

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from small_runs import flip
 
-from real_openrlhf import whole_folders
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import FINISHED
+from real_openrlhf.base import whole_folders
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.whole_folders import MANIFEST
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.launch.progress import end_unwatched
-from real_openrlhf.whole_folders import MANIFEST
 
 
 def record(path, started="2026-01-01T00:00:00+00:00", **changes):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
-from real_openrlhf.errors import UserError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples/scripts"
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 from small_world import make_wheel
 
-from real_openrlhf import whole_folders
-from real_openrlhf.errors import UserError
+from real_openrlhf.base import whole_folders
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.training import command
 from real_openrlhf.training.checks.model_check import model_findings
 from real_openrlhf.training.checks.preflight import Findings
@@ -88,7 +88,9 @@ with kept_folder.making(Path(sys.argv[1]) / "model", {}) as draft:
     save_file({"weights": numpy.zeros(1 << 20)}, draft / "model.safetensors")
 """
     said = on_a_full_disk(program, tmp_path / "cache")
-    assert said.startswith("real_openrlhf.errors.UserError: ") and "set REAL_CACHE to a folder that has 1 GB" in said
+    assert (
+        said.startswith("real_openrlhf.base.errors.UserError: ") and "set REAL_CACHE to a folder that has 1 GB" in said
+    )
 
 
 def test_a_set_up_without_gguf(index, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.rewards import math_reward
 from real_openrlhf.training.tasks import sums_task, tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer

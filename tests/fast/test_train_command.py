@@ -13,7 +13,7 @@ import pytest
 from small_runs import plan
 
 from real_openrlhf import cli, nvidia, signs_of_life
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import forked_workers, process

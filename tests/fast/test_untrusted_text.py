@@ -9,8 +9,8 @@ import pytest
 import untrusted_text as untrusted
 from hypothesis import HealthCheck, Phase, given, settings
 
-from real_openrlhf.errors import exit_code
-from real_openrlhf.terminal import plain
+from real_openrlhf.base.errors import exit_code
+from real_openrlhf.base.terminal import plain
 
 
 @pytest.mark.parametrize("holds", untrusted.PROPERTIES, ids=lambda holds: holds.__name__)

@@ -15,7 +15,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from vllm import SamplingParams
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, AgentError

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks import arguments
 
 REQUIRED = (

@@ -11,7 +11,7 @@ import pytest
 from every import every
 from small_runs import flip
 
-from real_openrlhf import whole_folders
+from real_openrlhf.base import whole_folders
 
 TAGS = ("global_step1", "best_global_step1", "global_step2", "global_step3")
 

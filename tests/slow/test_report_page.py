@@ -11,10 +11,10 @@ import invented_runs as invented
 import pytest
 import untrusted_text as untrusted
 
+from real_openrlhf.base.files import ROLLOUTS
+from real_openrlhf.base.terminal import OBEYED
 from real_openrlhf.cli import main
-from real_openrlhf.files import ROLLOUTS
 from real_openrlhf.report.read_runs import read_run
-from real_openrlhf.terminal import OBEYED
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from every import every
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.training.tasks import gguf_model, smollm2
 
 pytestmark = every

@@ -10,7 +10,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 
 REMEDY = "Leave --ds.share_prompts out (recipes: --no-ds.share_prompts)"
 ROUNDINGS = 8  # of a logit, on average over tokens; a model that sees the other answers too has more

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.files import write_text
+from real_openrlhf.base.files import write_text
 from real_openrlhf.hooks.controller.run_log import HELD_OUT, threshold_of
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}

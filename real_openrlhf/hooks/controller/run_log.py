@@ -8,7 +8,7 @@ import zlib
 from itertools import takewhile
 from pathlib import Path
 
-from real_openrlhf.files import ROLLOUTS, parsed
+from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter
 
 KEPT_BYTES = 32 << 20  # of groups; held-out answers may come to as much again

@@ -13,7 +13,7 @@ import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
 from real_openrlhf.algorithm.lookup import load
-from real_openrlhf.errors import first_line
+from real_openrlhf.base.errors import first_line
 from real_openrlhf.hooks.rollout.reward_calls import checked, logged, number
 from real_openrlhf.hooks.rollout.sample_seeds import seeded_by_turn
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.errors import UserError
 from real_openrlhf.report.benchmarks.paired import LEVEL, Difference, Evaluated, differences, refuse_unlike
 from real_openrlhf.report.benchmarks.scores import PUBLISHED, benchmark_estimates
 from real_openrlhf.report.settings import Comparison, Setting

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import write_json, write_text
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import Cell, Row, Table, to_markdown, words

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.errors import UserError, last_line
-from real_openrlhf.files import parsed
+from real_openrlhf.base.errors import UserError, last_line
+from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import Findings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 
 SCRIPT = Path("cli", "train_ppo_ray.py")
 NEEDED = ("argparse", "os", "datetime", "real_openrlhf.hooks")  # what its two functions use of all that it imports

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf import nvidia
-from real_openrlhf.errors import UserError, last_line
-from real_openrlhf.parsing import whole
+from real_openrlhf.base.errors import UserError, last_line
+from real_openrlhf.base.parsing import whole
 from real_openrlhf.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import DERIVED

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.records import changed_flags
 from real_openrlhf.runs import provenance, run_folder

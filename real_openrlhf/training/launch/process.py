@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from real_openrlhf.files import parsed
+from real_openrlhf.base.files import parsed
 from real_openrlhf.signs_of_life import PHASE, collect_stacks
 from real_openrlhf.training.launch.progress import last_error
 

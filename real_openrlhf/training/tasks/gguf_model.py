@@ -6,8 +6,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.errors import UserError, first_line
-from real_openrlhf.files import sha256, write_json
+from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.files import sha256, write_json
 from real_openrlhf.training.tasks import kept_folder
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 

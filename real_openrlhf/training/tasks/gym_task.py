@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.training.tasks import kept_folder, smollm2, warm_up
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 

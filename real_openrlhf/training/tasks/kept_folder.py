@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf import whole_folders
-from real_openrlhf.errors import UserError
+from real_openrlhf.base import whole_folders
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 # What system calls, pip and safetensors say of a disk that takes no more.

@@ -12,8 +12,8 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
-from real_openrlhf.errors import UserError
-from real_openrlhf.files import sha256, write_json
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import sha256, write_json
 from real_openrlhf.training.tasks import gguf_model, kept_folder
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 

@@ -4,7 +4,7 @@ import errno
 import sys
 from collections.abc import Callable
 
-from real_openrlhf.terminal import plain_streams
+from real_openrlhf.base.terminal import plain_streams
 
 LONGEST = 2000  # letters of one problem, the cluster's list of nodes included
 

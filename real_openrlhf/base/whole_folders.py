@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from real_openrlhf.files import sha256, write_json
+from real_openrlhf.base.files import sha256, write_json
 
 MANIFEST = "manifest.json"
 Files = dict[str, tuple[int, str]]  # name -> size, SHA-256
