@@ -44,7 +44,7 @@ setup(
         "vllm.general_plugins": [
             "real_openrlhf = real_openrlhf.hooks.engine_process:end_with_parent",
             "real_openrlhf_repeatable = real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable",
-            "real_openrlhf_reason = real_openrlhf.engine_reason:tell_reason",
+            "real_openrlhf_reason = real_openrlhf.machine.engine_reason:tell_reason",
         ],
     },
 )

@@ -82,7 +82,7 @@ run_part() {
     esac
 }
 
-"$python" -m real_openrlhf.doctor 2>/dev/null | head -30
+"$python" -m real_openrlhf.machine.doctor 2>/dev/null | head -30
 skipped=() failed=()
 for part in "${parts[@]}"; do
     echo "== $part"

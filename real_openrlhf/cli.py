@@ -23,7 +23,7 @@ COMMANDS = {
     "report": ("real_openrlhf.report.command", "make figures and tables from run folders"),
     "show": ("real_openrlhf.answers.command", "print answers that a run kept, with the weight of each one"),
     "patch": ("real_openrlhf.patching", "apply, revert or show the patches to OpenRLHF"),
-    "doctor": ("real_openrlhf.doctor", "check this machine: versions, patches, devices, Ray, vLLM"),
+    "doctor": ("real_openrlhf.machine.doctor", "check this machine: versions, patches, devices, Ray, vLLM"),
 }
 
 

@@ -6,7 +6,7 @@ What fails here is not ready. And what is imported is compiled, so that the firs
 import importlib
 import os
 
-from real_openrlhf.nvidia import environment_for_cpu
+from real_openrlhf.machine.nvidia import environment_for_cpu
 
 MODULES = ("openrlhf.cli.train_ppo_ray", "ray", "deepspeed", "math_verify", "matplotlib.pyplot")
 ENGINE = ("vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.model_executor.models.qwen2")  # imported on demand

@@ -246,7 +246,7 @@ install_gpu() {
     uv --no-deps --require-hashes --only-binary :all: --no-binary deepspeed -r "$REQUIREMENTS" ||
         explain "installing the packages"
     [ -n "${REAL_GPU_ELSEWHERE:-}" ] ||
-        reason=$(cd "$ROOT" && "$PYTHON" -m real_openrlhf.nvidia 2>>"$LOG") || die "${reason%%. *}." "${reason#*. }"
+        reason=$(cd "$ROOT" && "$PYTHON" -m real_openrlhf.machine.nvidia 2>>"$LOG") || die "${reason%%. *}." "${reason#*. }"
 }
 
 [ "$MODE" != any ] || decide_mode

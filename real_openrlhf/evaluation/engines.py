@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from real_openrlhf import engine_reason, nvidia
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.machine import engine_reason, nvidia
 from real_openrlhf.training.launch.place import THREADS, threads_each
 
 if TYPE_CHECKING:

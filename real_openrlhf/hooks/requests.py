@@ -13,7 +13,7 @@ from real_openrlhf.hooks.fixes.repeatable_engine import WANTED
 from real_openrlhf.hooks.rollout.read_once import ReadOnce
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
-from real_openrlhf.signs_of_life import enter, offer_stacks
+from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 AGENT = "agent"  # in a request's `extra_args`: the agent's file, and the run that asks
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from real_openrlhf.hooks.controller.kept_groups import GroupKeeper
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
-from real_openrlhf.signs_of_life import enter, offer_stacks
+from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 
 class RunController:

@@ -19,7 +19,7 @@ from real_openrlhf.hooks.fixes.host_buffers import forget_host_buffers
 from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
 from real_openrlhf.hooks.rollout import prompt_stream
 from real_openrlhf.hooks.rollout.prompt_stream import PromptStream
-from real_openrlhf.signs_of_life import enter, offer_stacks
+from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 # OpenRLHF reads these of a checkpoint before it asks whether there was one.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}

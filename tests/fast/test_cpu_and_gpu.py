@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from real_openrlhf import nvidia
 from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.evaluation import engines
+from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.launch import processes

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf import OPENRLHF_VERSION, doctor, nvidia, probe
+from real_openrlhf import OPENRLHF_VERSION
+from real_openrlhf.machine import doctor, nvidia, probe
 
 
 def of(check) -> dict[str, doctor.Check]:

@@ -10,8 +10,8 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from real_openrlhf import engine_reason
 from real_openrlhf.hooks import engine_process
+from real_openrlhf.machine import engine_reason
 from real_openrlhf.training.launch.progress import last_error
 
 PARENT = """
@@ -62,7 +62,7 @@ def test_a_process_that_nobody_spawned_is_left_alone():
 def test_vllm_finds_the_plugins():
     found = {one.name: one for one in entry_points(group="vllm.general_plugins")}
     assert found["real_openrlhf"].load() is engine_process.end_with_parent
-    assert found["real_openrlhf_reason"].value == "real_openrlhf.engine_reason:tell_reason"
+    assert found["real_openrlhf_reason"].value == "real_openrlhf.machine.engine_reason:tell_reason"
     assert found["real_openrlhf_repeatable"].value == "real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable"
 
 

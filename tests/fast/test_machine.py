@@ -7,9 +7,9 @@ import shutil
 import pytest
 from small_runs import plan
 
-from real_openrlhf import nvidia
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.probe import ProbeFailed
+from real_openrlhf.machine import nvidia
+from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
 from real_openrlhf.training.tasks import smollm2

@@ -12,8 +12,9 @@ import time
 import pytest
 from small_runs import plan
 
-from real_openrlhf import cli, nvidia, signs_of_life
+from real_openrlhf import cli
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import forked_workers, process
@@ -285,7 +286,7 @@ SECONDS = 1.0
 # A trainer with a worker of its own; the worker notes its phase and then hangs in a reward function.
 HANGS = """
 import subprocess, sys, time
-from real_openrlhf.signs_of_life import enter, offer_stacks
+from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 offer_stacks()
 if len(sys.argv) == 2:
     subprocess.Popen([sys.executable, *sys.argv, "x"])
@@ -329,7 +330,7 @@ def test_a_run_whose_process_is_stopped_is_ended_too(tmp_path):
 def test_a_run_that_goes_on_is_left_alone(tmp_path):
     """Phases and steps are signs of life; printing is none."""
     program = (
-        "import sys, time\nfrom real_openrlhf.signs_of_life import enter\n"
+        "import sys, time\nfrom real_openrlhf.machine.signs_of_life import enter\n"
         "for step in range(5):\n"
         "    enter(sys.argv[1], f'phase {step}')\n    time.sleep(0.5)\n"
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf import nvidia
 from real_openrlhf.cli import main
+from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import OPENRLHF_DEFAULTS
 from real_openrlhf.recipes.recipes import RECIPES

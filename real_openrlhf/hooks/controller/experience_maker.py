@@ -22,7 +22,7 @@ from real_openrlhf.hooks.controller.labels import complete_columns, label_rollou
 from real_openrlhf.hooks.controller.planned_experience import PlannedExperience
 from real_openrlhf.hooks.refusals import ranks_of
 from real_openrlhf.hooks.skipping import skips, without_advantage
-from real_openrlhf.signs_of_life import enter
+from real_openrlhf.machine.signs_of_life import enter
 
 EPISODE = ("response_length", "total_length", "truncated")
 

@@ -18,10 +18,10 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from real_openrlhf import nvidia
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.parsing import whole
-from real_openrlhf.probe import ProbeFailed
+from real_openrlhf.machine import nvidia
+from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import DERIVED
 from real_openrlhf.training.checks import openrlhf_parser

@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf import nvidia
 from real_openrlhf.base.files import parsed
+from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import Recipe
 from real_openrlhf.training.checks import memory_estimate, preflight

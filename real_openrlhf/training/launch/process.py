@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Protocol
 
 from real_openrlhf.base.files import parsed
-from real_openrlhf.signs_of_life import PHASE, collect_stacks
+from real_openrlhf.machine.signs_of_life import PHASE, collect_stacks
 from real_openrlhf.training.launch.progress import last_error
 
 PATIENCE = 20.0  # seconds for a run that is asked to end

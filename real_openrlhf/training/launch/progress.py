@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from real_openrlhf.base.files import parsed
-from real_openrlhf.engine_reason import MARK
+from real_openrlhf.machine.engine_reason import MARK
 from real_openrlhf.runs import run_folder
 
 LARGEST = 1 << 53

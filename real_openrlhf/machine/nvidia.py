@@ -1,6 +1,6 @@
 """NVIDIA GPUs as the driver and PyTorch see them; they can disagree.
 
-`python -m real_openrlhf.nvidia` exits with 0 if PyTorch can use the GPUs, else it says in a line why not.
+`python -m real_openrlhf.machine.nvidia` exits with 0 if PyTorch can use the GPUs, else it says in a line why not.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import importlib.metadata
 import subprocess
 import sys
 
-from real_openrlhf.probe import probe
+from real_openrlhf.machine.probe import probe
 
 # A CUDA library needs the driver of its major version; the minor ones are compatible.
 LEAST_DRIVER = {12: 525, 13: 580}

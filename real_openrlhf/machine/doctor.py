@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from real_openrlhf import OPENRLHF_VERSION, nvidia, patching
+from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.probe import ProbeFailed, probe
+from real_openrlhf.machine import nvidia
+from real_openrlhf.machine.probe import ProbeFailed, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 GB = 2**30
