@@ -31,7 +31,7 @@ ROOMS = {
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
-    *("cli", "doctor", "errors", "files", "parsing", "patching"),
+    *("cli", "patching", "base.errors", "base.files", "base.parsing", "machine.doctor"),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
     "training.checks.time_estimate",
     *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
