@@ -17,7 +17,7 @@ def loaded_by(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["real_openrlhf", "real_openrlhf.hooks.arguments", "real_openrlhf.training.tasks.tasks"]
+    "module", ["real_openrlhf", "real_openrlhf.hooks.flags.arguments", "real_openrlhf.training.tasks.tasks"]
 )
 def test_these_import_nothing_heavy(module):
     assert HEAVY & loaded_by(module) == set()

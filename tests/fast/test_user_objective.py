@@ -13,7 +13,7 @@ from real_openrlhf.algorithm import trial
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
 from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.algorithm.objective import ObjectiveSettings
-from real_openrlhf.hooks.refusals import _objective as objective_refusals
+from real_openrlhf.hooks.flags.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
 

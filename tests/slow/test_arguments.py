@@ -8,7 +8,7 @@ import pytest
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks import arguments
+from real_openrlhf.hooks.flags import arguments
 
 REQUIRED = (
     "--actor.model_name_or_path model --reward.remote_url reward.py --ds.attn_implementation eager "

@@ -106,7 +106,7 @@ def serve(path: str) -> int:
 
 
 def _train(train_ppo_ray: Any, flags: list[str]) -> int:
-    from real_openrlhf.hooks import arguments
+    from real_openrlhf.hooks.flags import arguments
 
     try:
         arguments.to_the_end(train_ppo_ray.train, lambda: _seeded(train_ppo_ray.parse_args(flags)))

@@ -12,7 +12,7 @@ from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import whole
-from real_openrlhf.hooks.refusals import deal_problems, problems, run_problems, weighted_problems
+from real_openrlhf.hooks.flags.refusals import deal_problems, problems, run_problems, weighted_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
 # --actor.policy_loss_type: upstream's own two, ours that take their place in its loop, and REAL's trainer.
