@@ -18,7 +18,7 @@ from tiny_models import Numbers
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
-from real_openrlhf.hooks.controller.planned_experience import PlanBuffer, PlannedExperience
+from real_openrlhf.hooks.messages.planned_experience import PlanBuffer, PlannedExperience
 
 PAD = 0
 

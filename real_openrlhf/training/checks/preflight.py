@@ -105,7 +105,7 @@ def _takes(action: argparse.Action) -> str:
 
 def combination(plan: Plan) -> Findings:
     """Objections of REAL's and OpenRLHF's checks to the flags together, else a note; OpenRLHF stops at its first."""
-    from real_openrlhf.hooks.skipping import said
+    from real_openrlhf.hooks.messages.skipping import said
 
     output = io.StringIO()
     try:
