@@ -27,7 +27,7 @@ def main() -> None:
     args = parser.parse_args()
     import torch
 
-    from real_openrlhf.hooks import flash_attention_torch as ours
+    from real_openrlhf.hooks.model import flash_attention_torch as ours
 
     torch.manual_seed(0)
     of = ours.Sequences.from_lengths(torch.tensor(lengths(TOKENS[args.device])).to(args.device))

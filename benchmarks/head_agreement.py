@@ -96,7 +96,7 @@ def scored(model: str, rollouts, temperature: float, logit_free: bool, head_dtyp
     import torch
     from openrlhf.models import Actor
 
-    from real_openrlhf.hooks.logit_free_head import attach
+    from real_openrlhf.hooks.model.logit_free_head import attach
 
     actor = Actor(model, attn_implementation="eager", param_dtype="bf16", temperature=temperature)
     settings = SimpleNamespace(logit_free=logit_free, head_dtype=head_dtype)

@@ -40,7 +40,7 @@ def main() -> None:
         os.environ["DS_ACCELERATOR"] = "cpu"
     import torch
 
-    from real_openrlhf.hooks import flash_attention_torch
+    from real_openrlhf.hooks.model import flash_attention_torch
 
     flash_attention_torch.register()
     ways = {"bf16, padded, eager": ("eager", False), "packed": (flash_attention_torch.NAME, True)}
@@ -122,7 +122,7 @@ def measured(folder: str, rollouts: dict, args: argparse.Namespace, attention: s
     from openrlhf.models import Actor
 
     from real_openrlhf import real_policy_loss
-    from real_openrlhf.hooks.logit_free_head import LogitFreeHead
+    from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead
 
     actor = Actor(folder, attn_implementation=attention, packing_samples=packed, param_dtype="bf16").to(args.device)
     if args.logit_free:

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from real_openrlhf.hooks import flash_attention_torch
-from real_openrlhf.hooks.logit_free_head import attach
+from real_openrlhf.hooks.model import flash_attention_torch
+from real_openrlhf.hooks.model.logit_free_head import attach
 
 
 class Memory:

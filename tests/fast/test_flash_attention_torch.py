@@ -19,7 +19,7 @@ from transformers import (
 from varlen_on_cpu import dense, stand_in
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks import flash_attention_torch as ours
+from real_openrlhf.hooks.model import flash_attention_torch as ours
 
 SIZES = dict(
     vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,

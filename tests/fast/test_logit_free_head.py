@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks.actor.shared_prompts import share
-from real_openrlhf.hooks.logit_free_head import LogitFreeHead, attach
+from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
+from real_openrlhf.hooks.model.shared_prompts import share
 
 TEMPERATURE = 0.7
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_models import model_of
 
-from real_openrlhf.hooks.lora_weights import MergedWeights
+from real_openrlhf.hooks.model.lora_weights import MergedWeights
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])

@@ -7,7 +7,7 @@ import torch
 from openrlhf.models import Actor
 from tiny_models import model_of
 
-from real_openrlhf.hooks.logit_free_head import attach
+from real_openrlhf.hooks.model.logit_free_head import attach
 
 TEMPERATURE = 0.6
 ACTIONS = 6

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs, head_factors
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.hooks.actor.shared_prompts import refuse_another_model, share
+from real_openrlhf.hooks.model.shared_prompts import refuse_another_model, share
 
 IGNORED = -100
 CHECKED_TOKENS = 8
