@@ -11,7 +11,7 @@ from openrlhf.trainer.ray.vllm_worker_wrap import WorkerWrap
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 from zero_jobs import Case, parameters, policy_actor, whole
 
-from real_openrlhf.hooks import weight_buckets
+from real_openrlhf.hooks.engine import weight_buckets
 
 
 class Worker(WorkerWrap):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_runs import SMALL
 
-from real_openrlhf.hooks import engine_process
+from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.launch import processes

@@ -10,13 +10,13 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from real_openrlhf.hooks import engine_process
+from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.machine import engine_reason
 from real_openrlhf.training.launch.progress import last_error
 
 PARENT = """
 import multiprocessing, os, signal, sys, time
-from real_openrlhf.hooks import engine_process
+from real_openrlhf.hooks.engine import engine_process
 
 def engine():
     if "deaf" in sys.argv:

@@ -17,7 +17,7 @@ from vllm import SamplingParams
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.hooks.controller.labels import label_rollouts
-from real_openrlhf.hooks.requests import AGENT, executor
+from real_openrlhf.hooks.engine.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, AgentError
 from real_openrlhf.training.tasks.tiny_model import make_tokenizer
 

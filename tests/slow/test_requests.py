@@ -8,7 +8,7 @@ import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from real_openrlhf.hooks.requests import AGENT, Requests, TokenizerRef, executor, held
+from real_openrlhf.hooks.engine.requests import AGENT, Requests, TokenizerRef, executor, held
 from real_openrlhf.training.checks.model_check import CPU_HEAD_WIDTHS
 
 

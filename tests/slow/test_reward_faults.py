@@ -45,7 +45,7 @@ def rolled(tmp_path_factory):
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
     from real_openrlhf.hooks.controller.labels import label_rollouts
-    from real_openrlhf.hooks.requests import executor
+    from real_openrlhf.hooks.engine.requests import executor
 
     tokenizer = tiny_model.make_tokenizer(ReverseTask)
     tokens = tokenizer(RESPONSE)["input_ids"] + [tokenizer.eos_token_id]
@@ -97,7 +97,7 @@ def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
     from aiohttp import web
     from aiohttp.test_utils import TestServer
 
-    from real_openrlhf.hooks.requests import executor
+    from real_openrlhf.hooks.engine.requests import executor
 
     async def ask(payload):
         async def answer(_):

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from real_openrlhf.hooks import weight_buckets
+from real_openrlhf.hooks.engine import weight_buckets
 
 LAYER = 400_000  # bytes: a few tensors of the tiny model
 

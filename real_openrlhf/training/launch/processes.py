@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from real_openrlhf.hooks import engine_process
+from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.memory_estimate import PROCESS_GB
 from real_openrlhf.training.launch.place import Place

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 
-from real_openrlhf.hooks import engine_process
+from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.hooks.fixes.repeatable_engine import WANTED
 from real_openrlhf.hooks.rollout.read_once import ReadOnce
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked

@@ -1,0 +1,1 @@
+"""vLLM: its process, what it is sent with a prompt, new weights."""
