@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES
-from real_openrlhf.hooks.label_rules import Rollout, apply, find_rule, problems
+from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule, problems
 
 RULES = Path(__file__).parents[2] / "examples" / "labels" / "rules.py"
 

@@ -170,7 +170,7 @@ def test_a_checkpoint_of_0_1_is_read():
 )
 def test_a_checkpoint_is_evaluated_after_a_resume_if_its_evaluation_came_later(checkpoint, due):
     """The best one is written because of its evaluation."""
-    from real_openrlhf.hooks import run_controller
+    from real_openrlhf.hooks.controller import run_controller
 
     args = SimpleNamespace(eval=SimpleNamespace(steps=2, dataset="held_out"))
     states = {"global_step": int(checkpoint[-1]), "checkpoint": checkpoint} if checkpoint else {"global_step": 4}
@@ -185,6 +185,6 @@ def test_a_checkpoint_is_evaluated_after_a_resume_if_its_evaluation_came_later(c
 def test_a_run_that_had_ended_goes_on_with_its_last_evaluation(step, episode, stream, left):
     args = SimpleNamespace(train=SimpleNamespace(max_steps=10, num_episodes=2), eval=SimpleNamespace(at_end=True))
     states = {"global_step": step, "episode": episode, "data_loader_state_dict": stream}
-    from real_openrlhf.hooks import run_controller
+    from real_openrlhf.hooks.controller import run_controller
 
     assert run_controller.nothing_is_left(args, states) != left

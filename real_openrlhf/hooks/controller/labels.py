@@ -12,7 +12,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.metrics import rollout_gaps
-from real_openrlhf.hooks.label_rules import Rollout, apply, find_rule
+from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule
 
 logger = logging.getLogger(__name__)
 

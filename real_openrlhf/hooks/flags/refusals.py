@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, against_sampler, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
-from real_openrlhf.hooks import label_rules
+from real_openrlhf.hooks.controller import label_rules
 
 
 def run_problems(args: SimpleNamespace) -> Iterator[str]:
