@@ -119,6 +119,19 @@ def test_no_import_cycle():
     graphlib.TopologicalSorter({one: others - {one, TOP} for one, others in rooms.items() if one != TOP}).prepare()
 
 
+@pytest.mark.parametrize("one, other", [("actor", "controller"), ("controller", "actor")])
+def test_what_two_processes_share_lies_with_neither(one, other):
+    """They import it from hooks/messages."""
+    both = [name for name in TREES if name.startswith(f"hooks.{one}.")]
+    assert both and not [
+        name for name in both if any(at.startswith(f"hooks.{other}.") for at in modules(name, anywhere=True))
+    ]
+
+
+def test_the_root_has_the_package_the_commands_and_the_patches_alone():
+    assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
+
+
 def test_no_folder_is_crowded():
     crowds = collections.Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     assert {folder.name: count for folder, count in crowds.items() if count > FOLDER_MODULES} == {}

@@ -12,8 +12,8 @@ from real_openrlhf.algorithm.metrics import labels_of_scores, norm_metrics, rati
 from real_openrlhf.hooks.actor.meter import Meter
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
-from real_openrlhf.hooks.controller.run_log import threshold_of
 from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
+from real_openrlhf.hooks.messages.settings import threshold_of
 
 
 class LoggedActorTrainer(ActorPPOTrainer):

@@ -20,9 +20,9 @@ from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.meter import TERMS, Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.step_table import StepTable
-from real_openrlhf.hooks.controller.experience_maker import objective_settings, reads_old
 from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer, batch_of
+from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
 
 
 @dataclass

@@ -12,7 +12,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler, assignments
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.packing import Limit, Positions
@@ -21,6 +21,7 @@ from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Roll
 from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts, over_limit
 from real_openrlhf.hooks.flags.refusals import ranks_of
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
+from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
 from real_openrlhf.hooks.messages.skipping import skips, without_advantage
 from real_openrlhf.machine.signs_of_life import enter
 
@@ -237,18 +238,6 @@ def columns_of(sample: Experience) -> Experience:
     return Experience(
         sequences=sample.sequences, action_mask=sample.action_mask, attention_mask=sample.attention_mask, info={}
     )
-
-
-def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
-    real = args.algo.real
-    return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
-
-
-def reads_old(args: SimpleNamespace, settings: ObjectiveSettings) -> bool:
-    """Whether anything reads the recomputed old policy; where vLLM's stands for it, a KL term or a limit may."""
-    real, kl = args.algo.real, args.algo.kl
-    asked = real.old_log_probs == "always" or real.kl_old_coef or real.mismatch_limit is not None
-    return bool(asked or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 
 def limit_of(args: SimpleNamespace, dynamic: bool) -> Limit:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.base.files import write_text
-from real_openrlhf.hooks.controller.run_log import HELD_OUT, threshold_of
+from real_openrlhf.hooks.controller.run_log import HELD_OUT
+from real_openrlhf.hooks.messages.settings import threshold_of
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
 LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # that are kept of a text: the beginning and the end

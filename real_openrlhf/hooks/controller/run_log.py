@@ -10,6 +10,7 @@ from pathlib import Path
 
 from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter
+from real_openrlhf.hooks.messages.settings import threshold_of
 
 KEPT_BYTES = 32 << 20  # of groups; held-out answers may come to as much again
 HELD_OUT = ".held_out.json"  # an evaluation's answers, until its numbers are logged
@@ -162,9 +163,3 @@ def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str
             found[length] = sum(int(sample.action_mask.sum()) for sample in own) / len(own)
             found[cut] = sum(bool(sample.truncated[0]) for sample in own) / len(own)
     return found
-
-
-def threshold_of(args) -> float:
-    """The score above which a rollout is right; where none is given, scores are 0 or 1."""
-    threshold = args.algo.real.label_threshold
-    return 0.5 if threshold is None else threshold
