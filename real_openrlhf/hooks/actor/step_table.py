@@ -7,7 +7,7 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.metrics import group_metrics
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.step_plan import RankStep
-from real_openrlhf.hooks.actor.nonfinite_guard import NonFiniteError
+from real_openrlhf.hooks.fixes.nonfinite_guard import NonFiniteError
 
 
 class StepTable:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from real_openrlhf.hooks.actor.nonfinite_guard import wrap
+from real_openrlhf.hooks.fixes.nonfinite_guard import wrap
 
 
 def accumulate_as_flagged(engine: Any) -> None:
