@@ -28,10 +28,10 @@ from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, ran
 from real_openrlhf.hooks.actor import meter, real_trainer
 from real_openrlhf.hooks.actor.meter import Meter, fetch
 from real_openrlhf.hooks.actor.mismatch import MismatchError
-from real_openrlhf.hooks.fixes.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.actor.step_table import StepTable
 from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
+from real_openrlhf.hooks.fixes.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
 from real_openrlhf.hooks.messages.settings import reads_old
 from real_openrlhf.hooks.messages.skipping import without_advantage

@@ -19,9 +19,8 @@ from real_openrlhf.algorithm.packing import Limit, Positions
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout
 from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts, over_limit
-from real_openrlhf.hooks.flags.refusals import ranks_of
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
+from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old
 from real_openrlhf.hooks.messages.skipping import skips, without_advantage
 from real_openrlhf.machine.signs_of_life import enter
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, against_sampler, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
 from real_openrlhf.hooks.controller import label_rules
+from real_openrlhf.hooks.messages.settings import ranks_of
 
 
 def run_problems(args: SimpleNamespace) -> Iterator[str]:
@@ -107,13 +108,6 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
             "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
             "one of them"
         )
-
-
-def ranks_of(args: SimpleNamespace) -> int:
-    """Data-parallel ranks of the policy."""
-    return (
-        args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
-    )
 
 
 def _batches(args: SimpleNamespace) -> Iterator[str]:

@@ -1,12 +1,19 @@
 """What the controller and every rank read from the flags, so that both read the same."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from real_openrlhf.algorithm.formulas import against_sampler, assignments
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+if TYPE_CHECKING:
+    from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 
 def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
+    from real_openrlhf.algorithm.objective import ObjectiveSettings  # torch, for which a dry run does not wait
+
     real = args.algo.real
     return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
 
@@ -22,3 +29,10 @@ def threshold_of(args) -> float:
     """The score above which a rollout is right; where none is given, scores are 0 or 1."""
     threshold = args.algo.real.label_threshold
     return 0.5 if threshold is None else threshold
+
+
+def ranks_of(args: SimpleNamespace) -> int:
+    """Data-parallel ranks of the policy."""
+    return (
+        args.actor.num_nodes * args.actor.num_gpus_per_node // args.ds.ring_attn_size // args.ds.tensor_parallel_size
+    )
