@@ -26,10 +26,9 @@ _SYMBOLS = str.maketrans({
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "θ": r"\theta ",
     "λ": r"\lambda ", "μ": r"\mu ", "µ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ",
     "ω": r"\omega ", "Δ": r"\Delta ", "Ω": r"\Omega ", "Å": r"\text{angstrom}", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
-    "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "€": "", "£": "",
-    "（": "(", "）": ")", "，": ",", "、": ",", "。": ".", "－": "-", "／": "/", "：": ":",
-    "；": ";", "＝": "=", "＋": "+",
-})  # fmt: skip
+    "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "、": ",", "。": ".", "º": r"^{\circ}",
+} | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
+_CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉"
 _PLAIN = str.maketrans(_RAISED + _LOWERED, "0123456789+-n0123456789")
 _COMMANDS = {
@@ -62,10 +61,11 @@ FUNCTIONS = (
 _NAMED = (*FUNCTIONS, "pi", "infty", "sqrt", "cup", "cap")
 _LAYOUT = re.compile(
     r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}|\\end\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}"
-    r"|\\(?:phantom|hspace|vspace|hphantom)\*?\s*\{[^{}]*\}|\\(?:text)?color\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}"
+    r"|\\(?:phantom|hspace|vspace|hphantom)\*?\s*\{[^{}]*\}|\\(?:text)?color\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\renewcommand\s*\{[^{}]*\}\s*\{[^{}]*\}|^\s*\*\*|\*\*\s*\.?\s*$"
+    r"|(?<=\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\]"
 )
 _SPACE = re.compile(r"(?<!\\)\\[,;:> \n\t]|~|\$|(?<!\\)\\[()\[\]]|\\(?:mathstrut|strut|relax)(?![a-zA-Z])")
-_DOLLARS = re.compile(r"\\\$\s*(\d[\d.,]*(?<=\d)(?:\s*\\text\{\s*(?:thousand|[mb]illion)\s*\})?)")
+_MONEY = re.compile(r"\\?([$€£¥₹])\s*(\d[\d.,]*(?<=\d)(?:\s*\\text\{\s*(?:thousand|[mb]illion)\s*\})?)")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))")
 _SCIENTIFIC = re.compile(
     r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)\s*(?:\\text\{)?[eE]\}?([+-]?\d+)(?!\w|\.\d)|(?<=\d) ?[xX] ?(?=10\s*\^)"
@@ -75,9 +75,10 @@ _PERIOD = re.compile(
     r"|(?<![\d}])(\d*)\.(\d*?)(\d{2,6}?|\d(?=(\d)\9))\8+(?: ?\\ldots)"
 )
 _ORDINAL = re.compile(
-    r"(?<=\d)\s*\^?\s*(?:\{?\s*\\(?:text|mathrm|textrm)\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|\{(?:st|nd|rd|th)\}|(?:st|rd|th)\b)"
+    r"(?<=\d)\s*\^?\s*(?:\{?\s*\\(?:text|mathrm|textrm|textsuperscript)\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|\{(?:st|nd|rd|th)\}|(?:st|rd|th)\b)"
 )
-_RAISED_O = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}|(?<=[{])o)\s*\}?")
+_RAISED_O = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}|(?<=[{])o|(?<=\d\^)o(?![a-z]))\s*\}?")
+_COMBINATIONS = re.compile(r"\{\}\s*_\{?(\w+)\}?\s*(?:\\(?:mathrm|text)\{C\}|C)\s*_\{?(\w+)\}?")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
 _NOT = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?[ \t]*")
@@ -95,13 +96,19 @@ def clean(answer: str) -> str:
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # backslashes that a program doubled
     text = _COMMAND.sub(_known_command, _LAYOUT.sub(" ", text))
-    text = _GROUPED.sub("", _CHOOSE.sub(r"\\binom{\1}{\2}", _ORDINAL.sub("", _RAISED_O.sub(r"^{\\circ}", text))))
-    text = re.sub(r"(?<!\\)\\!\s*", "", _DOLLARS.sub(r"\1\\text{ dollars}", text))
-    text = _SPACE.sub(" ", text.replace(r"\$", "")).replace("{,}", ",").replace(r"\%", "%").replace(r"\#", "")
+    text = _GROUPED.sub("", _CHOOSE.sub(r"\\binom{\1}{\2}", _COMBINATIONS.sub(r"\\binom{\1}{\2}", _ORDINAL.sub("", _RAISED_O.sub(r"^{\\circ}", text)))))
+    text = re.sub(r"(?<!\\)\\!\s*", "", _MONEY.sub(_money, text))
+    text = _SPACE.sub(" ", text.replace(r"\$", "")).replace("{,}", ",").replace("{:}", ":").replace(r"\%", "%").replace(r"\#", "")
     text = text.replace("**", "^").replace("*", r"\cdot ").replace("...", r"\ldots ").replace(r"\_", "_")
     text = _NOT.sub(r"\\ne ", text).replace("<=", r"\le ").replace(">=", r"\ge ").replace("==", "=")
     text = _SCIENTIFIC.sub(lambda found: rf"{found[1]}\cdot 10^{{{found[2]}}}" if found[1] else r"\cdot ", text)
     return _PERIOD.sub(_recurring, text).strip().lstrip(",;:").rstrip(" \t\r\n.,;:")
+
+
+def _money(found: re.Match) -> str:
+    """A dollar sign without a backslash begins a formula."""
+    plain_dollar = found[0].startswith("$")
+    return found[0] if plain_dollar else f"{found[2]}\\text{{ {_CURRENCIES[found[1]]}}}"
 
 
 def _known_command(found: re.Match) -> str:
