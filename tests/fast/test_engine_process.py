@@ -53,7 +53,9 @@ def test_it_ends_with_a_parent_that_was_killed(tmp_path, words, ends):
 
 
 def test_a_process_that_nobody_spawned_is_left_alone():
-    program = "from real_openrlhf.hooks.engine import engine_process as e; import threading as t; e.end_with_parent()\n"
+    program = (
+        "from real_openrlhf.hooks.engine import engine_process as e; import threading as t; e.end_with_parent()\n"
+    )
     command = [sys.executable, "-c", program + "print(t.active_count())"]
     environment = {**os.environ, engine_process.WANTED: "1"}
     assert subprocess.check_output(command, env=environment, text=True) == "1\n"

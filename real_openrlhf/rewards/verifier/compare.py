@@ -74,8 +74,8 @@ class _Comparison:
             return self._groups(gold.items, answer.items)
         if isinstance(gold, Group | Row) and isinstance(answer, Group | Row):
             # A tuple written without its parentheses, or a list written with them.
-            row = gold if isinstance(gold, Row) else answer
-            return isinstance(row, Row) and row.brackets == "()" and self._in_order(gold.items, answer.items)
+            loose = [side.brackets == "()" if isinstance(side, Row) else not side.braced for side in (gold, answer)]
+            return all(loose) and self._in_order(gold.items, answer.items)
         if isinstance(gold, Relation) and isinstance(answer, Relation):
             return self._relations(gold, answer)
         if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=" and not _lettered(gold):
@@ -117,7 +117,9 @@ class _Comparison:
 
     def _choice(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Choice) and isinstance(answer, Choice):
-            return gold.letter == answer.letter
+            if gold.letter != answer.letter:
+                return False
+            return gold.value is None or answer.value is None or self.equal(gold.value, answer.value)
         choice, other = (gold, answer) if isinstance(gold, Choice) else (answer, gold)
         assert isinstance(choice, Choice)
         if choice.value is not None:

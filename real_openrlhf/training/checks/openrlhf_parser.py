@@ -12,7 +12,12 @@ from typing import Any
 from real_openrlhf.base.errors import UserError
 
 SCRIPT = Path("cli", "train_ppo_ray.py")
-NEEDED = ("argparse", "os", "datetime", "real_openrlhf.hooks.flags")  # what its two functions use of all that it imports
+NEEDED = (
+    "argparse",
+    "os",
+    "datetime",
+    "real_openrlhf.hooks.flags",
+)  # what its two functions use of all that it imports
 FUNCTIONS = ("build_parser", "parse_args")
 
 

@@ -1,6 +1,6 @@
 """An answer as a tree: numbers with units, names, lists, tuples, intervals, matrices, relations, words, choices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from real_openrlhf.rewards.verifier.reading.expression import Expr, Symbol
 from real_openrlhf.rewards.verifier.reading.tex import Tokens
@@ -44,6 +44,7 @@ class Group:
     """A set, list of solutions or union: the order does not count."""
 
     items: tuple["Answer", ...]
+    braced: bool = field(default=False, compare=False)  # then it is no tuple without its parentheses
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,10 @@ _NO_CONJUNCTION = {("or", word) for word in ("less", "more", "fewer", "greater",
 }
 
 
+_ANNOUNCING = ("is", "are", "be", "get", "gets", "gives", "have", "has", "obtain", "equals", "was", "approximately")
+_NEGATING = {"not", "no", "never", "less", "more", "than", "least", "most", "if", "either", "neither", "but", "except"}
+
+
 def trimmed(parts: Tokens) -> Tokens:
     """Without punctuation, plus signs and braces around the whole."""
     while parts:
@@ -40,7 +44,13 @@ def opened(parts: Tokens) -> Tokens:
             at += words[at : at + 1] in ([":"], ["="])
             if at < len(parts) and (words[at - 1] in ("is", "are", ":", "=")):
                 return opened(parts[at:])
-    return parts[1:] if parts[:1] and parts[0].text == "=" else parts
+    if parts[:1] and parts[0].text == "=":
+        return parts[1:]
+    end = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text != ","), 0)
+    phrase = [token.text.lower() for token in parts[:end]]
+    if phrase == ["the"] and parts[end].kind == "number":
+        return parts[end:]
+    return parts[end:] if phrase and phrase[-1] in _ANNOUNCING and not _NEGATING & set(phrase) else parts
 
 
 def split(parts: Tokens, *separators: str) -> list[Tokens]:

@@ -227,7 +227,7 @@ class _Reader:
         if text in _DECORATED:
             return self.indexed(f"{text}{{{self.text_of_group()}}}", False)
         if text in (r"\angle", r"\triangle"):
-            points = self.take().text
+            points = self.text_of_group() if self.peek() == "{" else self.take().text
             return Symbol(f"{text} {min(points, points[::-1])}")
         raise Unreadable(text)
 

@@ -1,5 +1,6 @@
 """Several answers as one: lists, joint intervals, what is left of the real numbers without some."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -49,6 +50,40 @@ def joint_gaps(items: list[Answer]) -> Answer | None:
         return None
     apart = complement(Group(tuple(points)))
     return Bounded(first.name, apart) if isinstance(apart, Group) else None
+
+
+def cut_out(items: list[Answer]) -> Answer | None:
+    """`x > 0, x \\ne 1`: an interval of one letter without points inside it."""
+    whole, *gaps = sorted(items, key=lambda item: not isinstance(getattr(item, "interval", None), Row))
+    if not isinstance(whole, Bounded) or not isinstance(whole.interval, Row) or not gaps:
+        return None
+    points: list[Answer] = []
+    for gap in gaps:
+        if not isinstance(gap, Bounded) or gap.name != whole.name or not isinstance(gap.interval, Group):
+            return None
+        points += [row.items[1] for row in gap.interval.items[:-1] if isinstance(row, Row)]
+    left = without(whole.interval, points)
+    return left and Bounded(whole.name, left)
+
+
+def without(interval: Row, points: list[Answer]) -> Group | None:
+    """What is left of an interval, if all the points are numbers inside it."""
+    try:
+        values = [exact(point.value) for point in points if isinstance(point, Quantity)]
+        ends = [None if is_infinite(end) else exact(end.value) for end in interval.items if isinstance(end, Quantity)]
+    except (NotRational, NoValue, TooLarge):
+        return None
+    if len(values) < len(points) or len(ends) != 2 or not values:
+        return None
+    low, high = ends
+    if (low is not None and min(values) <= low) or (high is not None and max(values) >= high):
+        return None
+    order = [point for _, point in sorted(zip(values, points, strict=True), key=lambda pair: pair[0])]
+    pieces = list(pairwise((interval.items[0], *order, interval.items[1])))
+    brackets = ["()"] * len(pieces)
+    brackets[0] = interval.brackets[0] + ")"
+    brackets[-1] = ("(" if len(pieces) > 1 else brackets[0][0]) + interval.brackets[1]
+    return Group(tuple(Row(kind, piece) for kind, piece in zip(brackets, pieces, strict=True)))
 
 
 def is_infinite(side: Answer) -> bool:
@@ -114,3 +149,15 @@ def complement(of: Answer) -> Answer | None:
             return Text("complement", False)
         ordered = list(points)
     return as_group([Row("()", pair) for pair in pairwise((low, *ordered, high))])
+
+
+def beyond(name: str, bound: Answer, closed: bool, outer: bool) -> Answer:
+    """`|x| \\le 3` and `|x| > 3` as intervals."""
+    low, high = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
+    if not isinstance(bound, Quantity):
+        return Text("interval", False)
+    minus = replace(bound, value=Call("-", (bound.value,)))
+    opening, last = ("[", "]") if closed else ("(", ")")
+    if not outer:
+        return Bounded(name, as_interval(opening, last, (minus, bound)))
+    return Bounded(name, Group((as_interval("(", last, (low, minus)), as_interval(opening, ")", (bound, high)))))

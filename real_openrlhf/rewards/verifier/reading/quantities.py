@@ -31,7 +31,7 @@ SYNONYMS = {
     "undefined": "doesnotexist", "none": "emptyset", "impossible": "impossible",
 }  # fmt: skip
 FILLING = re.compile(
-    r"^(?:thereare|thereis|thereexists|theanswer(?:is)?|answer(?:is)?|theequationhas|ithas|has|the|itis|is)+|(?:function|number|value)s?$|s$"
+    r"^(?:on(?=[a-z]+day)|thereare|thereis|thereexists|theanswer(?:is)?|answer(?:is)?|theequationhas|ithas|has|the|itis|is)+|(?:function|number|value)s?$|(?<=neither)(?:evennorodd|oddnoreven)$|s$"
 )
 REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^thesetof(?:all)?realnumbers$")
 NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
@@ -65,7 +65,8 @@ def read_words(parts: Tokens) -> Answer | None:
         return Quantity(INFINITY)
     if len(parts) == 1 and len(texts[0]) == 1:
         return None
-    return Text(SYNONYMS.get(said, said if not texts[0].isupper() or len(parts) > 1 else texts[0].lower()))
+    said = texts[0].lower() if texts[0].isupper() and len(parts) == 1 and said not in ("ye", "no", *SYNONYMS) else said
+    return Text(SYNONYMS.get(said, said))
 
 
 def read_time(parts: Tokens) -> Answer | None:
@@ -120,8 +121,10 @@ def read_quantity(parts: Tokens) -> Answer:
             texts_of(parts[at : at + 2])[-1:] in (["C"], ["F"]) and one.text == r"\circ"
             for at, one in enumerate(parts)
         )
-        bare = celsius or any(
-            token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at
+        bare = (
+            celsius
+            or (len(parts) > 1 and parts[-1].text == r"\Omega" and parts[-2].kind == "number")
+            or any(token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at)
         )
         if not bare and not any(token.kind == "word" and len(token.text) == 1 for token in parts[1:]):
             return percented(expression(parts))

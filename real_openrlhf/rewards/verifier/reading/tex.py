@@ -26,7 +26,8 @@ _SYMBOLS = str.maketrans({
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "θ": r"\theta ",
     "λ": r"\lambda ", "μ": r"\mu ", "µ": r"\mu ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ",
     "ω": r"\omega ", "Δ": r"\Delta ", "Ω": r"\Omega ", "Å": r"\text{angstrom}", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
-    "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "、": ",", "。": ".", "º": r"^{\circ}",
+    "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "、": ",", "。": ".",
+    "º": r"^{\circ}",
 } | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
 _CURRENCIES = {"$": "dollars", "€": "euros", "£": "sterling", "¥": "yen", "₹": "rupees"}
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉"
@@ -80,6 +81,10 @@ _ORDINAL = re.compile(
 _RAISED_O = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}|(?<=[{])o|(?<=\d\^)o(?![a-z]))\s*\}?")
 _COMBINATIONS = re.compile(r"\{\}\s*_\{?(\w+)\}?\s*(?:\\(?:mathrm|text)\{C\}|C)\s*_\{?(\w+)\}?")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
+_EXCEPT = re.compile(
+    r"\\text\s*\{\s*(?:all )?real(?:s| numbers?) (?:except|but|other than)(?: for)?\s*\}", re.IGNORECASE
+)
+_ABOUT = re.compile(r"\\text\s*\{\s*(\(?)\s*(?:or )?(?:approximately|approx\.?|about|roughly)\s*\}")
 _NOT = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
 _COMMAND = re.compile(r"\\([a-zA-Z]+)\*?[ \t]*")
 _TOKEN = re.compile(
@@ -93,12 +98,25 @@ _WORD_SIGNS = "'-"
 def clean(answer: str) -> str:
     """The text in one spelling of signs and commands, without layout. Callers refuse long texts first."""
     text = _from_unicode(answer)
+    text = _ABOUT.sub(r"\1\\approx ", _EXCEPT.sub(r"\\mathbb{R} \\setminus ", text))
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # backslashes that a program doubled
     text = _COMMAND.sub(_known_command, _LAYOUT.sub(" ", text))
-    text = _GROUPED.sub("", _CHOOSE.sub(r"\\binom{\1}{\2}", _COMBINATIONS.sub(r"\\binom{\1}{\2}", _ORDINAL.sub("", _RAISED_O.sub(r"^{\\circ}", text)))))
+    text = _GROUPED.sub(
+        "",
+        _CHOOSE.sub(
+            r"\\binom{\1}{\2}",
+            _COMBINATIONS.sub(r"\\binom{\1}{\2}", _ORDINAL.sub("", _RAISED_O.sub(r"^{\\circ}", text))),
+        ),
+    )
     text = re.sub(r"(?<!\\)\\!\s*", "", _MONEY.sub(_money, text))
-    text = _SPACE.sub(" ", text.replace(r"\$", "")).replace("{,}", ",").replace("{:}", ":").replace(r"\%", "%").replace(r"\#", "")
+    text = (
+        _SPACE.sub(" ", text.replace(r"\$", ""))
+        .replace("{,}", ",")
+        .replace("{:}", ":")
+        .replace(r"\%", "%")
+        .replace(r"\#", "")
+    )
     text = text.replace("**", "^").replace("*", r"\cdot ").replace("...", r"\ldots ").replace(r"\_", "_")
     text = _NOT.sub(r"\\ne ", text).replace("<=", r"\le ").replace(">=", r"\ge ").replace("==", "=")
     text = _SCIENTIFIC.sub(lambda found: rf"{found[1]}\cdot 10^{{{found[2]}}}" if found[1] else r"\cdot ", text)

@@ -31,7 +31,8 @@ T tesla: 1000 g s^-2 A^-1 | G gauss: 1/10 g s^-2 A^-1 | H henry: 1000 g m^2 s^-2
 eV electronvolt: 1 eV | cal calorie: 4184/1000 cal | erg: 1/10000 g m^2 s^-2 | dyn dyne dynes: 1/100 g m s^-2
 L l liter litre: 1/1000 m^3 | gal gallon: 1 gal | qt quart: 1 qt | pt pint: 1 pt | cup: 1 cup | M molar: 1000 mol m^-3
 bar: 100000000 g m^-1 s^-2 | atm atmosphere: 101325000 g m^-1 s^-2 | rad radian: 1 rad | deg degree: 1 deg | ppm: 1 ppm
-dollar USD usd buck: 100 cent | cent: 1 cent | % percent pct percentage: 1 % | mph: 1397/3125 m s^-1
+dollar USD usd buck: 100 cent | cent: 1 cent | euro EUR: 1 eur | sterling GBP: 1 gbp | yen JPY: 1 jpy
+rupee INR: 1 inr | yuan RMB: 1 yuan | % percent pct percentage: 1 % | mph: 1397/3125 m s^-1
 rpm: 1/60 rev s^-1 | rev revolution: 1 rev | Bq becquerel: 1 Bq | dB decibel: 1 dB | sr: 1 sr | byte: 8 bit
 bit: 1 bit | mag magnitude: 1 mag
 """
@@ -48,9 +49,10 @@ _AFTER = {"squared": 2, "cubed": 3}
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 # Words that change a value: what has one of them is no unit.
 _CHANGES = frozenset(
-    "and or if when unless not half third quarter less more least most than fewer up over under about plus minus "
+    "and or if when unless half third quarter less more least most than fewer up over under about plus "
     "times squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below "
-    "above between except either neither no none infinity infinitely".split()
+    "above between except either neither no none infinity infinitely wrong incorrect not factorial choose mod modulo "
+    "base root cube cubes log negative minus false".split()
 )
 # One letter in italics is a variable, and `mg` a product: these are units wherever they follow a number.
 BARE = frozenset(

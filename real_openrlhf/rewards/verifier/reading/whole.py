@@ -1,12 +1,11 @@
 """From tokens to the tree of an answer. Everything about spelling ends here: `compare` never looks at text."""
 
 import re
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 
 from real_openrlhf.rewards.verifier.reading.answer import (
-    INFINITY,
     Answer,
-    Bounded,
     Choice,
     Conditioned,
     Either,
@@ -14,48 +13,61 @@ from real_openrlhf.rewards.verifier.reading.answer import (
     Named,
     Quantity,
     Ratio,
-    Relation,
     Row,
     Text,
 )
 from real_openrlhf.rewards.verifier.reading.cutting import (
     RELATIONS,
     find,
-    is_measure,
     is_name,
-    is_name_row,
     is_words,
     listing,
     opened,
-    sides_and_signs,
     split,
     texts_of,
     trimmed,
 )
-from real_openrlhf.rewards.verifier.reading.expression import Call, Symbol, Unreadable, letters_of
+from real_openrlhf.rewards.verifier.reading.expression import Call, Unreadable
 from real_openrlhf.rewards.verifier.reading.grammar import expression
 from real_openrlhf.rewards.verifier.reading.merging import (
     as_group,
     as_interval,
     complement,
+    cut_out,
     joint_bounds,
     joint_gaps,
     same_forms,
+    without,
 )
 from real_openrlhf.rewards.verifier.reading.quantities import (
     EMPTY,
     expr_of,
-    name_of,
     read_based,
     read_quantity,
     read_time,
     read_words,
 )
+from real_openrlhf.rewards.verifier.reading.relations import related
 from real_openrlhf.rewards.verifier.reading.tex import Tokens, clean, closing, plain, tokens
 
-_CONDITION = ("for", "where", "if", "when", "at", "as", "whenever", "provided", "unless", "given", "with")
+_CONDITION = (
+    "attained",
+    "achieved",
+    "reached",
+    "obtained",
+    "for",
+    "where",
+    "if",
+    "when",
+    "at",
+    "as",
+    "whenever",
+    "provided",
+    "unless",
+    "given",
+    "with",
+)
 _CONNECTING = (*_CONDITION, "all", "any", "every", "each", "some", ",", ")", r"\forall")
-_REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
 
 
@@ -114,7 +126,8 @@ def _conditioned(parts: Tokens) -> Answer | None:
             default=0,
         )
         inside = parts[opening + 1 : -1]
-        if opening > 0 and (find(inside, lambda token: token.text in (r"\in", r"\ne")) > 0):
+        begins = inside[:1] and inside[0].text.lower() in _CONDITION
+        if opening > 0 and (begins or find(inside, lambda token: token.text in (r"\in", r"\ne")) > 0):
             return Conditioned(_answer(parts[:opening]), inside)
     if len(pieces) > 1:
         last = trimmed(pieces[-1])
@@ -180,7 +193,9 @@ def _listed(parts: Tokens) -> Answer | None:
     if len(pieces) == 1:
         return None if len(pieces[0]) == len(parts) else _answer(pieces[0])
     items = [_answer(piece) for piece in pieces]
-    joint = (joint_bounds(items) if "and" in said else None) or (joint_gaps(items) if "or" not in said else None)
+    joint = joint_bounds(items) if "and" in said else None
+    if joint is None and "or" not in said:
+        joint = cut_out(items) or joint_gaps(items)
     return joint or (Either(tuple(items)) if same_forms(items) else as_group(items))
 
 
@@ -192,7 +207,7 @@ def _item(parts: Tokens) -> Answer:
         read_words,
         read_time,
         _system,
-        _related,
+        partial(related, answer=_answer),
         _plus_minus,
         _set,
         _labelled,
@@ -218,82 +233,6 @@ def _system(parts: Tokens) -> Answer | None:
     ):
         return Text(plain(parts), False)
     return as_group(items)
-
-
-def _related(parts: Tokens) -> Answer | None:
-    """Names with values, memberships, inequalities of a letter as intervals, and other relations."""
-    pieces, signs = sides_and_signs(parts)
-    if not signs or not all(pieces):
-        return None
-    if r"\Rightarrow" in signs:
-        return _answer(pieces[-1])
-    if set(signs) == {"="}:
-        return _equation(pieces)
-    if signs == [r"\in"]:
-        if len(pieces[0]) == 1 or is_name(pieces[0]) or is_name_row(pieces[0]):
-            inner = _answer(pieces[1])
-            return (
-                inner
-                if not isinstance(inner, Text) or not inner.readable
-                else Relation(r"\in", (_answer(pieces[0]), inner))
-            )
-    if set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}:
-        return _inequality(pieces, signs)
-    if signs == [r"\ne"]:
-        name = name_of(pieces[0])
-        if not name:
-            pieces, name = pieces[::-1], name_of(pieces[1])
-        if name and not letters_of(expr_of(pieces[1]) or Symbol("x")):
-            apart = complement(_answer(pieces[1]))
-            return Bounded(name, apart) if isinstance(apart, Group) else None
-    if signs[-1] == r"\approx":
-        return None
-    if len(signs) == 1:
-        return Relation(signs[0], (_answer(pieces[0]), _answer(pieces[1])))
-    return Text(plain(parts), False)
-
-
-def _equation(pieces: list[Tokens]) -> Answer:
-    first, last = pieces[0], pieces[-1]
-    value = _answer(last)
-    if len(pieces) == 2 and name_of(last) and not is_name(first):
-        first, last, value = last, first, _answer(first)  # 5 = x
-    if is_name(first):
-        return Named(first, value)
-    if is_name_row(first):
-        return Named(first, value)
-    numeric = [piece for piece in pieces if not letters_of(expr_of(piece) or Symbol("x"))]
-    if len(numeric) == len(pieces):
-        return value  # 0.56 = 56\%: spellings of one value
-    quotient = (
-        first[2 : closing(first, 1)]
-        if first[0].text == r"\frac" and closing(first, closing(first, 1) + 1) == len(first) - 1
-        else ()
-    )
-    if (is_measure(first) or is_measure(quotient)) and len(numeric) == len(pieces) - 1:
-        return Named(first, value)
-    if len(pieces) == 2 or len(numeric) == len(pieces) - 1:
-        return Relation("=", (_answer(first), value))
-    return Text("=".join(map(plain, pieces)), False)
-
-
-def _inequality(pieces: list[Tokens], signs: list[str]) -> Answer:
-    if signs[0] in (">", r"\ge"):
-        pieces, signs = pieces[::-1], [_REVERSED[sign] for sign in signs[::-1]]
-    low, high = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
-    if len(pieces) == 3 and (name := name_of(pieces[1])):
-        ends = (_answer(pieces[0]), _answer(pieces[2]))
-        return Bounded(name, as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends))
-    if len(pieces) == 2:
-        for at, (side, other) in enumerate(((pieces[0], pieces[1]), (pieces[1], pieces[0]))):
-            name = name_of(side)
-            if name and name not in letters_of(expr_of(other) or Symbol(name)):
-                closed = signs[0] == r"\le"
-                if at == 0:
-                    return Bounded(name, as_interval("(", "]" if closed else ")", (low, _answer(other))))
-                return Bounded(name, as_interval("[" if closed else "(", ")", (_answer(other), high)))
-        return Relation(signs[0], (_answer(pieces[0]), _answer(pieces[1])))
-    return Text("".join(f"{plain(piece)}{sign}" for piece, sign in zip(pieces, [*signs, ""], strict=True)), False)
 
 
 def _plus_minus(parts: Tokens) -> Answer | None:
@@ -322,6 +261,11 @@ def _set(parts: Tokens) -> Answer | None:
         pieces = split(parts, sign)
         if len(pieces) == 2 and texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"]):
             return complement(_answer(pieces[1]))
+        if len(pieces) == 2 and sign != "-":
+            whole, points = map(_answer, pieces)
+            listed: list[Answer] = list(points.items) if isinstance(points, Group) else [points]
+            left = without(whole, listed) if isinstance(whole, Row) else None
+            return left or Text(plain(parts), False)
     if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
         return Text(plain(parts), False)
     if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
@@ -333,7 +277,14 @@ def _set(parts: Tokens) -> Answer | None:
     if not inside:
         return EMPTY
     items = [_answer(piece) for piece in split(inside, ",", ";") if piece]
-    return Row(r"\{\}", tuple(items)) if items == [EMPTY] else as_group(items)
+    found = as_group(items)
+    return (
+        Row(r"\{\}", (EMPTY,))
+        if items == [EMPTY]
+        else replace(found, braced=True)
+        if isinstance(found, Group)
+        else found
+    )
 
 
 def _labelled(parts: Tokens) -> Answer | None:
@@ -367,16 +318,25 @@ def _bracketed(parts: Tokens) -> Answer | None:
 
 
 def _matrix(parts: Tokens) -> Answer | None:
-    found = re.fullmatch(r"\\begin\{(\w+)\}", parts[0].text)
-    if not found or found[1] not in _MATRICES or closing(parts, 0) != len(parts) - 1:
+    begin = next((at for at, token in enumerate(parts) if token.text.startswith(r"\begin{")), -1)  # behind a factor
+    found = re.fullmatch(r"\\begin\{(\w+)\}", parts[begin].text)
+    if begin < 0 or not found or found[1] not in _MATRICES or closing(parts, begin) != len(parts) - 1:
         return None
+    factor = expr_of(parts[:begin]) if begin else None
+    if begin and (factor is None or found[1] == "array"):
+        return None
+    parts = parts[begin:]
     rows = []
     for line in split(parts[1:-1], r"\\"):
-        if line[:1] and line[0].text == "[" and line[2:4] and line[2].text in ("pt", "em", "ex", "mm", "cm"):
-            line = line[closing(line, 0) + 1 :]
         if line:
             rows.append([trimmed(cell) for cell in split(line, "&")])
     entries = tuple(_item(cell) for row in rows for cell in row)
+    if factor is not None:
+        entries = tuple(
+            Quantity(Call("*", (factor, entry.value))) if isinstance(entry, Quantity) else entry for entry in entries
+        )
+    if found[1] == "array" and len(entries) == 1:
+        return entries[0]
     shape = {len(entries): "column", 1: "row"}.get(len(rows), f"{len(rows)} rows")
     if found[1] == "vmatrix":
         shape = "det " + shape
