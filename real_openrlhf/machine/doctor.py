@@ -57,7 +57,7 @@ def locked() -> dict[str, str]:
     """{package: version} of the lock file that setup_env.sh made this environment of."""
     with contextlib.suppress(OSError, IndexError):
         lock = (Path(sys.prefix) / ".real_env").read_text().splitlines()[1].split()[0]
-        text = (Path(__file__).parents[1] / f"requirements/{lock}.txt").read_text()
+        text = (Path(__file__).parents[2] / f"requirements/{lock}.txt").read_text()
         return dict(re.findall(r"^([\w.-]+?)(?:-cpu)?==([^\s;]+)", text, re.M))
     return {}
 

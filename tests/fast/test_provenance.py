@@ -53,11 +53,11 @@ def test_a_committed_checkout_names_its_commit_and_its_tree(checkout):
 
 
 def test_a_changed_checkout_names_the_tree_that_a_commit_of_it_would_have(checkout):
-    with (checkout / "real_openrlhf" / "errors.py").open("a") as file:
+    with (checkout / "real_openrlhf" / "base" / "errors.py").open("a") as file:
         file.write("# changed, not staged\n")
     (checkout / "real_openrlhf" / "new.py").write_text("# staged\n")
     git(checkout, "add", "real_openrlhf/new.py")
-    (checkout / "real_openrlhf" / "terminal.py").unlink()
+    (checkout / "real_openrlhf" / "base" / "terminal.py").unlink()
     git(checkout, "checkout", "--quiet", "HEAD", "--", "real_openrlhf/base/terminal.py")
     (checkout / "real_openrlhf" / "py.typed").unlink()
     state = git(checkout, "status", "--porcelain"), git(checkout, "count-objects", "-v")
@@ -72,7 +72,7 @@ def test_a_changed_checkout_names_the_tree_that_a_commit_of_it_would_have(checko
 def test_a_worktree_and_a_hooks_environment_name_their_own_code(checkout, tmp_path):
     other = tmp_path / "other"
     git(checkout, "worktree", "add", "--quiet", other)
-    with (other / "real_openrlhf" / "errors.py").open("a") as file:
+    with (other / "real_openrlhf" / "base" / "errors.py").open("a") as file:
         file.write("# changed\n")
     clean, changed = code_of(checkout, GIT_DIR=str(tmp_path), GIT_INDEX_FILE="nothing"), code_of(other)
     assert clean["tree"] == git(checkout, "rev-parse", "HEAD^{tree}")
@@ -88,7 +88,7 @@ def test_without_git_the_packages_files_are_named_by_hash(checkout, tmp_path):
     assert found["tree"] is None and found["no_tree"] == "the package does not run from a git checkout"
     assert re.fullmatch("[0-9a-f]{64}", found["package_sha256"]) and code_of(moved) == found
     assert provenance.irreproducible(found) is None
-    with (moved / "real_openrlhf" / "errors.py").open("a") as file:
+    with (moved / "real_openrlhf" / "base" / "errors.py").open("a") as file:
         file.write("# edited in place\n")
     assert code_of(moved)["package_sha256"] != found["package_sha256"]
 
@@ -122,7 +122,7 @@ def test_a_run_of_code_that_nobody_has_is_not_published(tmp_path, said, why):
 
 
 def test_a_changed_checkout_is_refused_before_anything_is_trained(checkout, tmp_path):
-    with (checkout / "real_openrlhf" / "errors.py").open("a") as file:
+    with (checkout / "real_openrlhf" / "base" / "errors.py").open("a") as file:
         file.write("# changed\n")
     words = ["-m", "real_openrlhf.cli", "compare", "--out", tmp_path / "out", "--publish", tmp_path / "published"]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}

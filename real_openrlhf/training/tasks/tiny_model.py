@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -56,8 +57,9 @@ class TinyTask(ABC):
 
     @property
     def key(self) -> str:
-        """Names the cache folder; the source is part of it, so that a changed task is a new model."""
+        """Names the cache folder; the source is part of it, so that a changed task is a new model: not its imports."""
         source = b"".join(Path(inspect.getfile(one)).read_bytes() for one in (TinyTask, type(self)))
+        source = re.sub(rb"^ *(?:from|import) .*\n", b"", source, flags=re.MULTILINE)
         return hashlib.sha256(source + json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
 
     def folder(self, cache: Path | None = None) -> Path:
