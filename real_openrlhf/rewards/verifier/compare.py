@@ -24,7 +24,7 @@ from real_openrlhf.rewards.verifier.reading.answer import (
 from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
 from real_openrlhf.rewards.verifier.reading.expression import Unreadable as NoExpression
 from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.tex import plain
+from real_openrlhf.rewards.verifier.reading.tex import Tokens, plain
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
 
@@ -111,7 +111,7 @@ class _Comparison:
     def _conditioned(self, gold: Answer, answer: Answer) -> bool:
         values = [side.value if isinstance(side, Conditioned) else side for side in (gold, answer)]
         if isinstance(gold, Conditioned) and isinstance(answer, Conditioned):
-            if plain(gold.condition) != plain(answer.condition):
+            if _condition(gold.condition) != _condition(answer.condition):
                 return False
         return self.equal(*values)
 
@@ -162,7 +162,9 @@ class _Comparison:
         based, other = (gold, answer) if isinstance(gold, Based) else (answer, gold)
         if not isinstance(other, Quantity) or not isinstance(based, Based) or other.unit is not None:
             return False
-        return based.digits.isdigit() and other.value == Number(Fraction(based.digits))
+        digits = based.digits.removeprefix("-")
+        plain_digits = Call("-", (Number(Fraction(digits)),)) if digits != based.digits and digits.isdigit() else None
+        return other.value == (plain_digits or (Number(Fraction(digits)) if digits.isdigit() else None))
 
     def _ratio(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Ratio) and isinstance(answer, Ratio):
@@ -214,7 +216,7 @@ class _Comparison:
             return True
         sides = _as_equation(gold), _as_equation(answer)
         if sides[0] is None or sides[1] is None:
-            if sides[0] is None:
+            if sides[0] is None and not isinstance(gold.sides[1], Text):
                 raise Unreadable("a relation of what cannot be subtracted")
             return False
         if gold.sign not in ("=", r"\le", "<", r"\ge", ">", r"\ne"):
@@ -266,6 +268,13 @@ class _Comparison:
             return False
 
 
+def _condition(parts: Tokens) -> str:
+    """`k \\in \\mathbb{Z}` in words is the same condition."""
+    said = plain(parts).lower().replace(" ", "")
+    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
+    return whole if whole == said else whole + " whole"
+
+
 def _is_whole(expr: Expr) -> bool:
     try:
         return arithmetic.exact(expr).denominator == 1
@@ -280,9 +289,10 @@ def _unsigned(expr: Expr) -> Expr:
 def _in_letters_of(gold: Expr, answer: Expr) -> Expr:
     """`Ce^{-x}` for `ce^{-x}`: a constant of integration in the other case."""
     wanted, given = letters_of(gold), letters_of(answer)
-    for small, large in (("c", "C"), ("C", "c"), ("k", "K"), ("K", "k")):
-        if wanted - given == {small} and given - wanted == {large}:
-            return _renamed(answer, large, small)
+    changed = {name: name[0].swapcase() + name[1:] for name in wanted - given if name[0] in "cCkK"}
+    if changed and set(changed.values()) == given - wanted and len(changed) == len(wanted - given):
+        for name, other in changed.items():
+            answer = _renamed(answer, other, name)
     return answer
 
 
@@ -353,7 +363,7 @@ _DECORATION = str.maketrans("", "", "|{}[]() '")
 def _same_name(gold: Named, answer: Named) -> bool:
     """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words may be any one symbol, and part of other words."""
     one, other = plain(gold.name), plain(answer.name)
-    drop = (r"\angle", r"\triangle", r"\overline", "m\\angle")
+    drop = (r"m\angle", r"\angle", r"\triangle", r"\overline")
     for word in drop:
         one, other = one.replace(word, ""), other.replace(word, "")
     if one.translate(_DECORATION) == other.translate(_DECORATION):

@@ -17,6 +17,8 @@ from real_openrlhf.rewards.verifier.arithmetic import (
 )
 from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
 
+_SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # of which z itself says nothing
+
 
 def numeric(expr: Expr, point: dict[str, Fraction], digits: int):  # type: ignore[no-untyped-def]
     """The finite value at a point with this many digits; raises NoValue where there is none."""
@@ -45,6 +47,8 @@ class _Numeric:
                 return mp.mpf(self.point[expr.name].numerator) / self.point[expr.name].denominator
             return {"pi": mp.pi, "e": mp.e, "i": mp.mpc(0, 1), "infinity": mp.inf}[expr.name] * 1
         values = [self.of(arg) for arg in expr.args]
+        if expr == _SIZE_OF_A_COMPLEX_NUMBER:
+            return self.unknown("|z|()", values)
         if not all(mp.isfinite(value) for value in values):
             raise NoValue
         if expr.name.endswith("()"):

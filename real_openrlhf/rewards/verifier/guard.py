@@ -36,4 +36,4 @@ def hostile(answer: str) -> bool:
 
 def prose(gold: str) -> bool:
     """Whether a gold is sentences with formulas in them, of which only the same text can be recognised."""
-    return len(_WORD.findall(_TEXT.sub(" ", gold))) >= 3
+    return len(_WORD.findall(_TEXT.sub(" ", gold))) >= 3 and not gold[:1].isdigit()

@@ -48,7 +48,7 @@ def opened(parts: Tokens) -> Tokens:
         return parts[1:]
     end = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text != ","), 0)
     phrase = [token.text.lower() for token in parts[:end]]
-    if phrase == ["the"] and parts[end].kind == "number":
+    if (phrase == ["the"] and parts[end].kind == "number") or phrase in (["all"], ["for", "all"]):
         return parts[end:]
     return parts[end:] if phrase and phrase[-1] in _ANNOUNCING and not _NEGATING & set(phrase) else parts
 

@@ -49,10 +49,10 @@ class _Reader:
         self.parts, self.at, self.bars = parts, 0, 0
 
     def peek(self, ahead: int = 0) -> str:
-        return self.parts[self.at + ahead].text if self.at + ahead < len(self.parts) else ""
+        return self.parts[self.at + ahead].text if 0 <= self.at + ahead < len(self.parts) else ""
 
     def kind(self, ahead: int = 0) -> str:
-        return self.parts[self.at + ahead].kind if self.at + ahead < len(self.parts) else ""
+        return self.parts[self.at + ahead].kind if 0 <= self.at + ahead < len(self.parts) else ""
 
     def take(self, expected: str = "") -> Token:
         if self.at >= len(self.parts) or (expected and self.peek() != expected):

@@ -9,6 +9,8 @@ from real_openrlhf.rewards.verifier.reading.answer import INFINITY, Answer, Boun
 from real_openrlhf.rewards.verifier.reading.expression import Call
 from real_openrlhf.rewards.verifier.reading.tex import plain
 
+NOTHING = Text("emptyset")
+
 
 def joint_bounds(items: list[Answer]) -> Answer | None:
     """`x \\ge 1 and x < 9` is one interval."""
@@ -25,8 +27,10 @@ def joint_bounds(items: list[Answer]) -> Answer | None:
         ends = [exact(side.value) for side in (below[0].items[0], above[0].items[1]) if isinstance(side, Quantity)]
     except (NotRational, NoValue, TooLarge):
         return None
-    if len(ends) != 2 or ends[0] >= ends[1]:
+    if len(ends) != 2:
         return None
+    if ends[0] >= ends[1]:
+        return NOTHING
     return Bounded(one.name, Row(below[0].brackets[0] + above[0].brackets[1], (below[0].items[0], above[0].items[1])))
 
 

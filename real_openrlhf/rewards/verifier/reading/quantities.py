@@ -20,10 +20,11 @@ from real_openrlhf.rewards.verifier.reading.cutting import (
 )
 from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, Unreadable
 from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.merging import NOTHING
 from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, plain
 from real_openrlhf.rewards.verifier.reading.units import BARE, SCALES, Unit, known, unit
 
-EMPTY, _REALS = Text("emptyset"), Row("()", (Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)))
+EMPTY, _REALS = NOTHING, Row("()", (Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)))
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
     "nointegersolution": "emptyset", "infinitelymany": "infinity", "infinity": "infinity", "infinite": "infinity",
@@ -31,11 +32,11 @@ SYNONYMS = {
     "undefined": "doesnotexist", "none": "emptyset", "impossible": "impossible",
 }  # fmt: skip
 FILLING = re.compile(
-    r"^(?:on(?=[a-z]+day)|thereare|thereis|thereexists|theanswer(?:is)?|answer(?:is)?|theequationhas|ithas|has|the|itis|is)+|(?:function|number|value)s?$|(?<=neither)(?:evennorodd|oddnoreven)$|s$"
+    r"^(?:on(?=[a-z]+day)|(?:the)?(?:function|graph|curve|answer|sequence|series|statement)is|thereare|thereis|thereexists|theanswer(?:is)?|answer(?:is)?|theequationhas|ithas|has|the|itis|is)+|(?:function|number|value)s?$|(?<=neither)(?:evennorodd|oddnoreven)$|(?<=solution)s?exists?$|(?<=solutions)exists?$|s$"
 )
-REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^thesetof(?:all)?realnumbers$")
+REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^(?:the)?setof(?:all)?realnumbers$")
 NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
-             "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12}  # fmt: skip
+             "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12, "sixteen": 16, "eleven": 11}  # fmt: skip
 
 
 def read_words(parts: Tokens) -> Answer | None:
@@ -44,6 +45,8 @@ def read_words(parts: Tokens) -> Answer | None:
         return EMPTY
     if texts in ([r"\mathbb{R}"], [r"\R"]):
         return _REALS
+    if len(texts) == 1 and texts[0].startswith(r"\mathbb"):
+        return Text(texts[0])
     if len(texts) > 1 and texts[0] == "-" and texts[1].lower() == "infinity":
         return Quantity(Call("-", (INFINITY,)))
     if not is_words(parts):
@@ -56,6 +59,8 @@ def read_words(parts: Tokens) -> Answer | None:
         and texts[0].lower() not in ("yes", "no", "odd")
     ):
         return None
+    if len(texts) > 1 and texts[0].lower() in ("a", "an", "the"):
+        parts, texts = parts[1:], texts[1:]
     said = re.sub(r"[^a-z0-9]", "", plain(parts).lower())
     if REALS_SAID.match(said):
         return _REALS
@@ -171,6 +176,7 @@ def may_begin_unit(parts: Tokens, at: int) -> bool:
     if token.kind == "letters" and (before.kind == "number" or before.text == "}"):
         return (
             (token.text in BARE and before.kind == "number")
+            or (token.spaced and token.text in "NKJWV" and at == len(parts) - 1)
             or token.text == "per"
             or (token.spaced and len(token.text) > 1 and (known(token.text) is not None or len(token.text) > 3))
         )

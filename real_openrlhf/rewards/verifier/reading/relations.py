@@ -44,7 +44,7 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
     if set(signs) == {"="}:
         return _equation(pieces, answer)
     if signs == [r"\in"]:
-        if len(pieces[0]) == 1 or is_name(pieces[0]) or is_name_row(pieces[0]):
+        if len(pieces[0]) == 1 or is_name(pieces[0]) or is_name_row(pieces[0]) or is_measure(pieces[0]):
             inner = answer(pieces[1])
             if is_name_row(pieces[0]):
                 return Named(pieces[0], inner)
@@ -74,9 +74,7 @@ def _equation(pieces: list[Tokens], answer: Read) -> Answer:
     value = answer(last)
     if len(pieces) == 2 and name_of(last) and not is_name(first):
         first, last, value = last, first, answer(first)  # 5 = x
-    if is_name(first):
-        return Named(first, value)
-    if is_name_row(first):
+    if is_name(first) or is_name_row(first) or name_of(first):
         return Named(first, value)
     numeric = [piece for piece in pieces if not letters_of(expr_of(piece) or Symbol("x"))]
     if len(numeric) == len(pieces):

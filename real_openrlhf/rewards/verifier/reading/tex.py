@@ -69,7 +69,8 @@ _SPACE = re.compile(r"(?<!\\)\\[,;:> \n\t]|~|\$|(?<!\\)\\[()\[\]]|\\(?:mathstrut
 _MONEY = re.compile(r"\\?([$€£¥₹])\s*(\d[\d.,]*(?<=\d)(?:\s*\\text\{\s*(?:thousand|[mb]illion)\s*\})?)")
 _GROUPED = re.compile(r"(?<=\d)(?:\{,\}|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))")
 _SCIENTIFIC = re.compile(
-    r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)\s*(?:\\text\{)?[eE]\}?([+-]?\d+)(?!\w|\.\d)|(?<=\d) ?[xX] ?(?=10\s*\^)"
+    r"(?<![\w.\\}])(\d+(?:\.\d*)?|\.\d+)\s*(?:\\text\{)?[eE]([+-]?)\}?\{?([+-]?\d+)\}?(?!\w|\.\d)"
+    r"|(?<=\d) ?[xX] ?(?=10\s*\^)"
 )
 _PERIOD = re.compile(
     r"(?<![\d}])(\d*)\.(\d*)(?:\\(?:overline|bar|dot) ?(?:\{(\d{1,40})\}|(\d))(?!\d*\\dot)|\((\d{1,40})\)(?![\d^!(]))"
@@ -81,8 +82,12 @@ _ORDINAL = re.compile(
 _RAISED_O = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}|(?<=[{])o|(?<=\d\^)o(?![a-z]))\s*\}?")
 _COMBINATIONS = re.compile(r"\{\}\s*_\{?(\w+)\}?\s*(?:\\(?:mathrm|text)\{C\}|C)\s*_\{?(\w+)\}?")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
+_SYSTEM = re.compile(r"\\left\s*\\\{\s*\\begin\{array\}\{[lcr ]*\}([^{}]*)\\end\{array\}\s*\\right\s*\.")
+_SLANTED = re.compile(r"\^\{?(\d+)\}?\s*/\s*_\{?(\d+)\}?")
+_DOTS = re.compile(r"(?<=\d)\.(\d*)\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?")
 _EXCEPT = re.compile(
-    r"\\text\s*\{\s*(?:all )?real(?:s| numbers?) (?:except|but|other than)(?: for)?\s*\}", re.IGNORECASE
+    r"\\text\s*\{\s*(?:all )?real(?:s| numbers?) (?:except|but|other than)(?: for)?\s*\}(?:\s*[a-z]\s*=)?",
+    re.IGNORECASE,
 )
 _ABOUT = re.compile(r"\\text\s*\{\s*(\(?)\s*(?:or )?(?:approximately|approx\.?|about|roughly)\s*\}")
 _NOT = re.compile(r"(?<=[a-zA-Z\s])!=|\\not\s*=")  # 5!=120 is a factorial
@@ -98,6 +103,8 @@ _WORD_SIGNS = "'-"
 def clean(answer: str) -> str:
     """The text in one spelling of signs and commands, without layout. Callers refuse long texts first."""
     text = _from_unicode(answer)
+    text = _SYSTEM.sub(r"\\begin{cases}\1\\end{cases}", text.replace(r"\bigcup", r"\cup"))
+    text = _DOTS.sub(r".\1\\overline{\2\3\4}", _SLANTED.sub(r"\\frac{\1}{\2}", text))
     text = _ABOUT.sub(r"\1\\approx ", _EXCEPT.sub(r"\\mathbb{R} \\setminus ", text))
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # backslashes that a program doubled
@@ -119,7 +126,9 @@ def clean(answer: str) -> str:
     )
     text = text.replace("**", "^").replace("*", r"\cdot ").replace("...", r"\ldots ").replace(r"\_", "_")
     text = _NOT.sub(r"\\ne ", text).replace("<=", r"\le ").replace(">=", r"\ge ").replace("==", "=")
-    text = _SCIENTIFIC.sub(lambda found: rf"{found[1]}\cdot 10^{{{found[2]}}}" if found[1] else r"\cdot ", text)
+    text = _SCIENTIFIC.sub(
+        lambda found: rf"{found[1]}\cdot 10^{{{found[2]}{found[3]}}}" if found[1] else r"\cdot ", text
+    )
     return _PERIOD.sub(_recurring, text).strip().lstrip(",;:").rstrip(" \t\r\n.,;:")
 
 
@@ -182,6 +191,8 @@ def _scanned(text: str, upright: bool) -> list[Token]:
             out.append(Token("command", f"\\{command}{{{inner.strip()}}}", spaced))
         elif command:
             out.append(Token("command", "\\" + command, spaced))
+        elif upright and letters in ("i", "e"):
+            out += _letters(letters, spaced)
         elif letters and upright:
             while position < len(text) - 1 and text[position] in _WORD_SIGNS and text[position + 1].isalpha():
                 rest = re.compile("[a-zA-Z]+").match(text, position + 1)

@@ -51,23 +51,10 @@ from real_openrlhf.rewards.verifier.reading.relations import related
 from real_openrlhf.rewards.verifier.reading.tex import Tokens, clean, closing, plain, tokens
 
 _CONDITION = (
-    "attained",
-    "achieved",
-    "reached",
-    "obtained",
-    "for",
-    "where",
-    "if",
-    "when",
-    "at",
-    "as",
-    "whenever",
-    "provided",
+    *"attained achieved reached obtained for where if when at as whenever provided given with".split(),
     "unless",
-    "given",
-    "with",
 )
-_CONNECTING = (*_CONDITION, "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_CONNECTING = (*_CONDITION[:-1], "all", "any", "every", "each", "some", ",", ")", r"\forall")
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
 
 
@@ -260,7 +247,8 @@ def _set(parts: Tokens) -> Answer | None:
     for sign in (r"\setminus", "-"):
         pieces = split(parts, sign)
         if len(pieces) == 2 and texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"]):
-            return complement(_answer(pieces[1]))
+            apart = _answer(pieces[1])
+            return complement(apart.value if isinstance(apart, Named) else apart)
         if len(pieces) == 2 and sign != "-":
             whole, points = map(_answer, pieces)
             listed: list[Answer] = list(points.items) if isinstance(points, Group) else [points]
