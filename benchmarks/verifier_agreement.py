@@ -1,6 +1,8 @@
-"""The verifier beside math-verify's and OpenRLHF's own graders on the tricky pairs, as a Markdown table.
+"""The verifier beside math-verify's and OpenRLHF's own graders on pairs of a gold and an answer, as Markdown tables.
 
-python benchmarks/verifier_agreement.py [--errors]
+python benchmarks/verifier_agreement.py [--errors] [--pairs FILE]
+
+The pairs are tests/data/written_pairs.jsonl and tricky_pairs.jsonl, or your own: rows with gold, answer, equal.
 """
 
 import argparse
@@ -15,7 +17,7 @@ from math_verify import verify as math_verify
 from real_openrlhf.rewards.verifier.verdict import verify
 from real_openrlhf.rewards.verifier.worker import disco
 
-PAIRS = Path(__file__).resolve().parents[1] / "tests" / "data" / "tricky_pairs.jsonl"
+DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 
 
 def ours(gold: str, response: str) -> bool | None:
@@ -44,22 +46,34 @@ GRADERS: dict[str, Callable[[str, str], bool | None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--errors", action="store_true", help="list what each grader got wrong")
+    parser.add_argument("--pairs", type=Path, nargs="*", help="JSONL files instead of ours")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
-    pairs = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
-    print(f"{len(pairs)} pairs, {sum(pair['equal'] for pair in pairs)} equal\n")
-    print("| grader | right | false positives | false negatives | no verdict |\n|---|---|---|---|---|")
+    for file in args.pairs or (DATA / "written_pairs.jsonl", DATA / "tricky_pairs.jsonl"):
+        pairs = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        for part in sorted({pair.get("part", 0) for pair in pairs}):
+            compare(f"{file.stem}, part {part}", [one for one in pairs if one.get("part", 0) == part], args.errors)
+
+
+def compare(title: str, pairs: list[dict], errors: bool) -> None:
+    equal = sum(pair["equal"] for pair in pairs)
+    print(f"\n{title}: {len(pairs)} pairs, {equal} equal, {len(pairs) - equal} not\n")
+    print("| grader | right | missed | wrongly accepted | no verdict |\n|---|---|---|---|---|")
     for name, grade in GRADERS.items():
-        verdicts = [(pair, grade(pair["gold"], pair["response"])) for pair in pairs]
+        verdicts = [(pair, grade(pair["gold"], response_of(pair))) for pair in pairs]
         positives = [pair for pair, verdict in verdicts if verdict is True and not pair["equal"]]
         negatives = [pair for pair, verdict in verdicts if verdict is False and pair["equal"]]
         undecided = [pair for pair, verdict in verdicts if verdict is None]
         right = 1 - (len(positives) + len(negatives) + len(undecided)) / len(pairs)
-        print(f"| {name} | {right:.1%} | {len(positives)} | {len(negatives)} | {len(undecided)} |", flush=True)
-        if args.errors:
+        print(f"| {name} | {right:.1%} | {len(negatives)} | {len(positives)} | {len(undecided)} |", flush=True)
+        if errors:
             for kind, wrong in (("+", positives), ("-", negatives), ("?", undecided)):
                 for pair in wrong:
-                    print(f"    {kind} {pair['gold']}  <-  {pair['response']}")
+                    print(f"    {kind} {pair['gold']}  <-  {response_of(pair)}")
+
+
+def response_of(pair: dict) -> str:
+    return pair.get("response") or f"The answer is \\boxed{{{pair['answer']}}}."
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Whether two answers say the same: one function for each kind of answer, in the order of the kinds."""
 
-import re
 from fractions import Fraction
 
 from real_openrlhf.rewards.verifier import arithmetic, equality, process
 from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NotRational, NoValue, TooLarge, Undecided
+from real_openrlhf.rewards.verifier.names import base_name, chosen, condition, in_argument_of, in_letters_of, same_name
 from real_openrlhf.rewards.verifier.reading.answer import (
     INFINITY,
     Answer,
@@ -24,7 +24,6 @@ from real_openrlhf.rewards.verifier.reading.answer import (
 from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
 from real_openrlhf.rewards.verifier.reading.expression import Unreadable as NoExpression
 from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.tex import Tokens, plain
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
 
@@ -80,6 +79,10 @@ class _Comparison:
             return self._relations(gold, answer)
         if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=" and not _lettered(gold):
             return not _lettered(answer.sides[1]) and self.equal(gold, answer.sides[1])  # x + y = 5 for 5
+        if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=":
+            return all(self.equal(gold, side) for side in answer.sides)  # (x-3)(x+3) = x^2-9
+        if isinstance(gold, Quantity) and isinstance(answer, Group) and answer.alternatives:
+            return all(self.equal(gold, item) for item in answer.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if isinstance(gold, Quantity) and isinstance(answer, Quantity):
             return self._quantities(gold, answer)
         for text, other in ((gold, answer), (answer, gold)):
@@ -111,7 +114,7 @@ class _Comparison:
     def _conditioned(self, gold: Answer, answer: Answer) -> bool:
         values = [side.value if isinstance(side, Conditioned) else side for side in (gold, answer)]
         if isinstance(gold, Conditioned) and isinstance(answer, Conditioned):
-            if _condition(gold.condition) != _condition(answer.condition):
+            if condition(gold.condition) != condition(answer.condition):
                 return False
         return self.equal(*values)
 
@@ -131,8 +134,8 @@ class _Comparison:
 
     def _named(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Named) and isinstance(answer, Named):
-            answer = _in_argument_of(gold, answer)
-            if _same_name(gold, answer):
+            answer = in_argument_of(gold, answer)
+            if same_name(gold, answer):
                 return self.equal(gold.value, answer.value)
             sides = _as_equation(gold), _as_equation(answer)
             if all(side is not None and len(letters_of(side)) > 1 for side in sides):
@@ -147,7 +150,7 @@ class _Comparison:
             if sides[0] is None or sides[1] is None:
                 return False
             return self._proportional(*sides) is not None
-        values = [_chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
+        values = [chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
         return self.equal(*values)
 
     def _bounded(self, gold: Answer, answer: Answer) -> bool:
@@ -195,7 +198,7 @@ class _Comparison:
         if len(gold) != len(answer):
             return False
         named = [all(isinstance(item, Named) for item in items) for items in (gold, answer)]
-        several = [len({_name(item) for item in items}) > 1 for items in (gold, answer)]
+        several = [len({base_name(item) for item in items}) > 1 for items in (gold, answer)]
         if named[0] != named[1] and several[named.index(True)]:
             return self._in_order(gold, answer)
         rest = list(answer)
@@ -263,16 +266,9 @@ class _Comparison:
             apart = Call("/", (Call("+", (gold.args[0], Call("-", (answer.args[0],)))), gold.args[1]))
             return self._same(gold.args[1], answer.args[1]) and _is_whole(apart)
         try:
-            return equality.same_value(gold, _in_letters_of(gold, answer), self.rounded, self.digits)
+            return equality.same_value(gold, in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
-
-
-def _condition(parts: Tokens) -> str:
-    """`k \\in \\mathbb{Z}` in words is the same condition."""
-    said = plain(parts).lower().replace(" ", "")
-    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
-    return whole if whole == said else whole + " whole"
 
 
 def _is_whole(expr: Expr) -> bool:
@@ -286,22 +282,6 @@ def _unsigned(expr: Expr) -> Expr:
     return expr.args[0] if isinstance(expr, Call) and expr.name == "-" else expr
 
 
-def _in_letters_of(gold: Expr, answer: Expr) -> Expr:
-    """`Ce^{-x}` for `ce^{-x}`: a constant of integration in the other case."""
-    wanted, given = letters_of(gold), letters_of(answer)
-    changed = {name: name[0].swapcase() + name[1:] for name in wanted - given if name[0] in "cCkK"}
-    if changed and set(changed.values()) == given - wanted and len(changed) == len(wanted - given):
-        for name, other in changed.items():
-            answer = _renamed(answer, other, name)
-    return answer
-
-
-def _renamed(expr: Expr, old: str, new: str) -> Expr:
-    if isinstance(expr, Symbol):
-        return Symbol(new) if expr.name == old else expr
-    return Call(expr.name, tuple(_renamed(arg, old, new) for arg in expr.args)) if isinstance(expr, Call) else expr
-
-
 def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
     """What a value in the answer's unit is multiplied with; None for another quantity. Counted things are ignored."""
     if gold.words or answer.words:
@@ -312,29 +292,6 @@ def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
         both = {gold.dimensions, answer.dimensions}
         return Fraction(1) if both <= temperatures and (("deg", 1),) in both else None
     return answer.factor / gold.factor
-
-
-def _in_argument_of(gold: Named, answer: Named) -> Named:
-    """`f(t) = t + 1` for `f(x) = x + 1`."""
-    named = [re.fullmatch(r"([a-zA-Z])\(([a-zA-Z])\)", plain(side.name)) for side in (gold, answer)]
-    if (
-        named[0]
-        and named[1]
-        and named[0][1] == named[1][1]
-        and isinstance(answer.value, Quantity)
-        and named[0][2] not in letters_of(answer.value.value)
-    ):
-        return Named(gold.name, Quantity(_renamed(answer.value.value, named[1][2], named[0][2])))
-    return answer
-
-
-def _chosen(value: Answer, named: Named) -> Answer:
-    """`C(9,4)` beside a number is a binomial, not a point."""
-    if isinstance(value, Row) and plain(named.name) == "C" and len(value.items) == 2:
-        top, bottom = value.items
-        if isinstance(top, Quantity) and isinstance(bottom, Quantity):
-            return Quantity(Call("binomial", (top.value, bottom.value)))
-    return value
 
 
 def _lettered(side: Answer) -> bool:
@@ -351,32 +308,6 @@ def _clock(time: Ratio, beside: Ratio) -> tuple[int, ...]:
 
 def _is_decimal(form: Answer) -> bool:
     return isinstance(form, Quantity) and arithmetic.decimal_digits(form.value) is not None
-
-
-def _name(item: Answer) -> str:
-    return plain(item.name).partition("_")[0] if isinstance(item, Named) else ""
-
-
-_DECORATION = str.maketrans("", "", "|{}[]() '")
-
-
-def _same_name(gold: Named, answer: Named) -> bool:
-    """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words may be any one symbol, and part of other words."""
-    one, other = plain(gold.name), plain(answer.name)
-    drop = (r"m\angle", r"\angle", r"\triangle", r"\overline")
-    for word in drop:
-        one, other = one.replace(word, ""), other.replace(word, "")
-    if one.translate(_DECORATION) == other.translate(_DECORATION):
-        return True
-    worded = [any(token.kind == "word" and len(token.text) > 1 for token in side.name) for side in (gold, answer)]
-    if all(worded):
-        return one.lower().replace(" ", "") in other.lower().replace(" ", "") or other.lower().replace(
-            " ", ""
-        ) in one.lower().replace(" ", "")
-    if any(worded):
-        return True
-    bases = [name.split("_")[0].split("(")[0] for name in (one, other)]
-    return bases[0] == other or bases[1] == one
 
 
 def _as_equation(side: Answer) -> Expr | None:

@@ -44,6 +44,7 @@ class Group:
     """A set, list of solutions or union: the order does not count."""
 
     items: tuple["Answer", ...]
+    alternatives: bool = field(default=False, compare=False)  # `or` stands between them
     braced: bool = field(default=False, compare=False)  # then it is no tuple without its parentheses
 
 

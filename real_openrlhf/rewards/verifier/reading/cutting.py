@@ -16,6 +16,7 @@ _NO_CONJUNCTION = {("or", word) for word in ("less", "more", "fewer", "greater",
 }
 
 
+_DESCRIBING = set("the a minimum maximum min max value total sum of final answer result probability area".split())
 _ANNOUNCING = ("is", "are", "be", "get", "gets", "gives", "have", "has", "obtain", "equals", "was", "approximately")
 _NEGATING = {"not", "no", "never", "less", "more", "than", "least", "most", "if", "either", "neither", "but", "except"}
 
@@ -49,6 +50,8 @@ def opened(parts: Tokens) -> Tokens:
     end = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text != ","), 0)
     phrase = [token.text.lower() for token in parts[:end]]
     if (phrase == ["the"] and parts[end].kind == "number") or phrase in (["all"], ["for", "all"]):
+        return parts[end:]
+    if phrase and set(phrase) <= _DESCRIBING and parts[end].text not in RELATIONS:
         return parts[end:]
     return parts[end:] if phrase and phrase[-1] in _ANNOUNCING and not _NEGATING & set(phrase) else parts
 

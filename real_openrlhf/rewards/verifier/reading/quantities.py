@@ -177,14 +177,14 @@ def may_begin_unit(parts: Tokens, at: int) -> bool:
         return (
             (token.text in BARE and before.kind == "number")
             or (token.spaced and token.text in "NKJWV" and at == len(parts) - 1)
-            or token.text == "per"
+            or token.text in ("per", "sq")
             or (token.spaced and len(token.text) > 1 and (known(token.text) is not None or len(token.text) > 3))
         )
     if token.text == "%":
         return True
     if token.text == "^" and r"\circ" in texts_of(parts[at + 1 : at + 3]):
         return True
-    if token.text in (r"\frac", r"\mu", r"\Omega", "("):
+    if token.text in (r"\frac", r"\mu", r"\Omega", "(", "["):
         return any(one.kind == "word" for one in parts[at + 1 :]) or (token.text == r"\Omega" and at == len(parts) - 1)
     return False
 

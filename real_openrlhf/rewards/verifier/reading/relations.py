@@ -59,8 +59,9 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
         name = name_of(pieces[0])
         if not name:
             pieces, name = pieces[::-1], name_of(pieces[1])
-        if name and not letters_of(expr_of(pieces[1]) or Symbol("x")):
-            apart = complement(answer(pieces[1]))
+        points = answer(pieces[1])
+        if name and (isinstance(points, Group) or not letters_of(expr_of(pieces[1]) or Symbol("x"))):
+            apart = complement(points)
             return Bounded(name, apart) if isinstance(apart, Group) else None
     if signs[-1] == r"\approx":
         return None

@@ -62,7 +62,7 @@ FUNCTIONS = (
 _NAMED = (*FUNCTIONS, "pi", "infty", "sqrt", "cup", "cap")
 _LAYOUT = re.compile(
     r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}|\\end\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}"
-    r"|\\(?:phantom|hspace|vspace|hphantom)\*?\s*\{[^{}]*\}|\\(?:text)?color\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\renewcommand\s*\{[^{}]*\}\s*\{[^{}]*\}|^\s*\*\*|\*\*\s*\.?\s*$"
+    r"|\\(?:phantom|hspace|vspace|hphantom)\*?\s*\{[^{}]*\}|\\(?:text)?color(?:box)?\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\renewcommand\s*\{[^{}]*\}\s*\{[^{}]*\}|^\s*\*\*|\*\*\s*\.?\s*$"
     r"|(?<=\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\]"
 )
 _SPACE = re.compile(r"(?<!\\)\\[,;:> \n\t]|~|\$|(?<!\\)\\[()\[\]]|\\(?:mathstrut|strut|relax)(?![a-zA-Z])")
@@ -103,6 +103,7 @@ _WORD_SIGNS = "'-"
 def clean(answer: str) -> str:
     """The text in one spelling of signs and commands, without layout. Callers refuse long texts first."""
     text = _from_unicode(answer)
+    text = re.sub(r"\{\s*\\rm\s+([^{}]*)\}", r"\\mathrm{\1}", text)
     text = _SYSTEM.sub(r"\\begin{cases}\1\\end{cases}", text.replace(r"\bigcup", r"\cup"))
     text = _DOTS.sub(r".\1\\overline{\2\3\4}", _SLANTED.sub(r"\\frac{\1}{\2}", text))
     text = _ABOUT.sub(r"\1\\approx ", _EXCEPT.sub(r"\\mathbb{R} \\setminus ", text))
@@ -116,6 +117,7 @@ def clean(answer: str) -> str:
             _COMBINATIONS.sub(r"\\binom{\1}{\2}", _ORDINAL.sub("", _RAISED_O.sub(r"^{\\circ}", text))),
         ),
     )
+    text = re.sub(r"(?<!\\)\\!(?=[a-zA-Z])", " ", text)
     text = re.sub(r"(?<!\\)\\!\s*", "", _MONEY.sub(_money, text))
     text = (
         _SPACE.sub(" ", text.replace(r"\$", ""))
@@ -191,6 +193,8 @@ def _scanned(text: str, upright: bool) -> list[Token]:
             out.append(Token("command", f"\\{command}{{{inner.strip()}}}", spaced))
         elif command:
             out.append(Token("command", "\\" + command, spaced))
+        elif upright and letters in ("approximately", "approx", "roughly"):
+            out.append(Token("command", r"\approx", spaced))
         elif upright and letters in ("i", "e"):
             out += _letters(letters, spaced)
         elif letters and upright:

@@ -52,7 +52,8 @@ _CHANGES = frozenset(
     "and or if when unless half third quarter less more least most than fewer up over under about plus "
     "times squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below "
     "above between except either neither no none infinity infinitely wrong incorrect not factorial choose mod modulo "
-    "base root cube cubes log negative minus false".split()
+    "base halves thirds quarters fourths fifths sixths sevenths eighths ninths tenths twelfths hundredths thousandths "
+    "root cube cubes log negative minus false".split()
 )
 # One letter in italics is a variable, and `mg` a product: these are units wherever they follow a number.
 BARE = frozenset(
@@ -120,7 +121,7 @@ class _Units:
             token = self.parts[self.at]
             text = token.text
             self.at += 1
-            if text in (r"\cdot", ".", "(", ")", "{", "}", "-") or text == "of" or text == "the":
+            if text in (r"\cdot", ".", "(", ")", "[", "]", "{", "}", "-") or text == "of" or text == "the":
                 continue
             if text == "/" or text.lower() == "per":
                 sign = -1

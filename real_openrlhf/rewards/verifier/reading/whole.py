@@ -183,7 +183,13 @@ def _listed(parts: Tokens) -> Answer | None:
     joint = joint_bounds(items) if "and" in said else None
     if joint is None and "or" not in said:
         joint = cut_out(items) or joint_gaps(items)
-    return joint or (Either(tuple(items)) if same_forms(items) else as_group(items))
+    return joint or (Either(tuple(items)) if same_forms(items) else _alternatives(items, said))
+
+
+def _alternatives(items: list[Answer], said: set[str]) -> Answer:
+    found = as_group(items)
+    different = len({*items}) == len(items)
+    return replace(found, alternatives="or" in said and different) if isinstance(found, Group) else found
 
 
 def _item(parts: Tokens) -> Answer:
@@ -287,7 +293,7 @@ def _labelled(parts: Tokens) -> Answer | None:
         and len(rest) > 1
         and rest[0].text in ("(", "[")
         and closing(rest, 0) == len(rest) - 1
-        and len(split(rest[1:-1], ",")) > 1
+        and len(split(rest[1:-1], ",", ";")) > 1
     ):
         return Named(name, _item(rest))
     return None
