@@ -7,8 +7,8 @@ vLLM loads this as a plugin (setup.py). Four habits of vLLM 0.29 to 0.32 stand a
   restoring the generator enough: attention over a part of a prompt adds up in another order than over the whole, and
   the cut depends on when the requests arrived. So prompts are read whole, as vLLM itself reads those of MLA models.
 - It shares attention among threads by all that is in the step. So attention has one thread, matrix products have all.
-- It multiplies one row in another way than several, so what is left alone in its batch is drawn otherwise. So it gets
-  two rows.
+- It multiplies few rows in another way than many, on a processor with AMX at each size of a batch. So all are multiplied
+  in blocks of as many rows, the last one filled up; that costs nothing that could be measured.
 - A request goes on from what others have read of its prompt. So it does only where it names the reading
   (hooks/rollout/read_once.py).
 
@@ -22,6 +22,7 @@ from typing import Any
 
 WANTED = "REAL_REPEATABLE_ENGINE"
 READING = "reading"  # in a request's `extra_args`
+ROWS = 32  # of a matrix product
 BLOCK = 32  # tokens that are kept together: vLLM's 128 are longer than many a prompt
 
 
@@ -35,7 +36,7 @@ def make_repeatable() -> None:
         _read_prompts_whole(type(current_platform))
         _go_on_from_named_readings()
         _attend_on_one_thread()
-        _multiply_two_rows_at_least()
+        _multiply_blocks_of_rows()
 
 
 def _read_prompts_whole(platform: Any) -> None:
@@ -89,12 +90,16 @@ def _attend_on_one_thread() -> None:
         setattr(_custom_ops, name, on_one_thread(getattr(_custom_ops, name)))
 
 
-def _multiply_two_rows_at_least() -> None:
+def _multiply_blocks_of_rows() -> None:
+    import torch
     from vllm.model_executor.layers import utils
 
     multiply = utils.cpu_unquantized_gemm
 
-    def of_two(layer: Any, x: Any, *rest: Any) -> Any:
-        return multiply(layer, x.expand(2, -1).contiguous(), *rest)[:1] if len(x) == 1 else multiply(layer, x, *rest)
+    def in_blocks(layer: Any, x: Any, *rest: Any) -> Any:
+        rows = x.reshape(-1, x.shape[-1])
+        filled = torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % ROWS))
+        products = [multiply(layer, block, *rest) for block in filled.split(ROWS)]
+        return torch.cat(products)[: len(rows)].view(*x.shape[:-1], -1)
 
-    utils.cpu_unquantized_gemm = of_two
+    utils.cpu_unquantized_gemm = in_blocks

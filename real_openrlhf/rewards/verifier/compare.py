@@ -24,6 +24,7 @@ from real_openrlhf.rewards.verifier.reading.answer import (
 from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
 from real_openrlhf.rewards.verifier.reading.expression import Unreadable as NoExpression
 from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
 
@@ -39,6 +40,8 @@ class Unreadable(process.Undecided):
 
 def same(gold: str, answer: str, digits: bool = False) -> bool:
     """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell."""
+    if plain(tokens(clean(gold))) == plain(tokens(clean(answer))):
+        return True  # in other fonts
     wanted = read(gold)
     try:
         return _Comparison(digits).equal(wanted, read(answer))

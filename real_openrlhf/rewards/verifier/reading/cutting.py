@@ -139,7 +139,7 @@ def is_name(parts: Tokens) -> bool:
     text = plain(parts)
     return bool(
         re.fullmatch(
-            r"(?:[a-zA-Z]|\\(?!frac|sqrt|binom|pi$)[a-zA-Z]+(?: ?\{[^{}]*\})?)"
+            r"(?:[a-zA-Z]|[A-Z]{2,5}(?=_)|\\(?!frac|sqrt|binom|pi$)[a-zA-Z]+(?: ?\{[^{}]*\})?)"
             r"(?:_\{[^{}]*\}|_\\?[a-zA-Z0-9]+)?(?:\^\{?[*'-]?1?\}?)?'*(?:\((?:[a-zA-Z\d,]|\\[a-z]+)+\))?",
             text,
         )

@@ -261,9 +261,7 @@ class _Reader:
         return None
 
     def fraction(self) -> Expr:
-        if self.peek() == "{" and self.peek(1) in ("d", r"\partial") + tuple(
-            f"d{one}" for one in "abcdefghijklmnopqrstuvwxyz"
-        ):
+        if self.peek() == "{" and (self.peek(1) == r"\partial" or re.fullmatch("d[a-zA-Z]?", self.peek(1))):
             end = closing(self.parts, self.at)
             below = closing(self.parts, end + 1)
             if self.peek(end + 2 - self.at)[:1] == "d" or self.peek(end + 2 - self.at) == r"\partial":

@@ -113,7 +113,7 @@ def _conditioned(parts: Tokens) -> Answer | None:
             default=0,
         )
         inside = parts[opening + 1 : -1]
-        begins = inside[:1] and inside[0].text.lower() in _CONDITION
+        begins = inside[:1] and inside[0].kind == "word" and inside[0].text.lower() in _CONDITION
         if opening > 0 and (begins or find(inside, lambda token: token.text in (r"\in", r"\ne")) > 0):
             return Conditioned(_answer(parts[:opening]), inside)
     if len(pieces) > 1:
@@ -284,6 +284,8 @@ def _set(parts: Tokens) -> Answer | None:
 def _labelled(parts: Tokens) -> Answer | None:
     """`A(7,1)`, `\\text{vertex } (7,1)`, `\\text{Ann: } 7`: the label may be left out."""
     at = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text not in ("'", "-")), 0)
+    if parts[0].kind == "letters" and len(parts[0].text) > 2:
+        at = 1
     if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
         return Named(parts[:at], _answer(parts[at + 1 :]))
     name = parts[:at] if at else parts[:1] if re.fullmatch("[A-Z]", parts[0].text) else ()
