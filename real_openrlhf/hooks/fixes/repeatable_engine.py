@@ -7,8 +7,8 @@ vLLM loads this as a plugin (setup.py). Four habits of vLLM 0.29 to 0.32 stand a
   restoring the generator enough: attention over a part of a prompt adds up in another order than over the whole, and
   the cut depends on when the requests arrived. So prompts are read whole, as vLLM itself reads those of MLA models.
 - It shares attention among threads by all that is in the step. So attention has one thread, matrix products have all.
-- It multiplies few rows in another way than many, and with AMX each number of them. So all are multiplied in blocks of as
-  many rows, the last one filled up; that cost nothing that could be measured.
+- It multiplies few rows in another way than many, and with AMX each number of them. So all are multiplied in blocks of
+  as many rows, the last one filled up; that cost nothing that could be measured.
 - A request goes on from what others have read of its prompt. So it does only where it names the reading
   (hooks/rollout/read_once.py).
 
