@@ -67,7 +67,8 @@ class LogitFreeHead:
         output = self.tables(layout.laid_out(labels, IGNORED), entropy, forward)
         output["logits"] = layout.as_before(output["logits"])
         if expected is not None:
-            refuse_another_model(output["logits"][..., 0].detach(), expected, labels >= 0, self.layer.weight.dtype)
+            judged = (labels >= 0) & layout.own()
+            refuse_another_model(output["logits"][..., 0].detach(), expected, judged, self.layer.weight.dtype)
             self.sharing_checked = True
         return output
 

@@ -36,6 +36,10 @@ class SharedPrompts:
         unseen = ~(mine | (self.owner == 0)[:, None, :]).tril()[:, None]
         return torch.zeros(unseen.shape, dtype=dtype, device=unseen.device).masked_fill(unseen, torch.finfo(dtype).min)
 
+    def own(self) -> Tensor:
+        """(rollouts, tokens): what no other rollout shares; only there may a model see too much or too little."""
+        return (self.owner.flatten()[self.places] > 0) & self.attended
+
     def as_before(self, table: Tensor) -> Tensor:
         """(rows, length, values) as (rollouts, tokens, values); 0 for what is not attended to."""
         return table.flatten(0, 1)[self.places] * self.attended[..., None]
