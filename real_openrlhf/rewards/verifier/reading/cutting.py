@@ -49,7 +49,11 @@ def opened(parts: Tokens) -> Tokens:
         return parts[1:]
     end = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text != ","), 0)
     phrase = [token.text.lower() for token in parts[:end]]
-    if (phrase == ["the"] and parts[end].kind == "number") or phrase in (["all"], ["for", "all"]):
+    if (
+        phrase == ["yes", ","]
+        or (phrase == ["the"] and parts[end].kind == "number")
+        or phrase in (["all"], ["for", "all"])
+    ):
         return parts[end:]
     if phrase and set(phrase) <= _DESCRIBING and parts[end].text not in RELATIONS:
         return parts[end:]
