@@ -382,6 +382,8 @@ AS_WRITTEN = [
     ("SRMC=LRMC", [r"\text{SRMC} = \text{LRMC}"], [r"\text{SRMC} = \text{SRAC}"]),
     (r"\frac{2}{3}\frac{C}{S}", [r"MRS_{S,C} = \frac{4}{6} \cdot \frac{C}{S} = \frac{2}{3} \cdot \frac{C}{S}"],
      [r"MRS_{S,C} = \frac{3}{2} \cdot \frac{C}{S}"]),
+    (r"\frac{1}{LCs^{2}+RCs+1}", [r"\dfrac{V_o(s)}{V_i(s)} = \dfrac{1}{L C s^{2} + R C s + 1}"],
+     [r"\dfrac{V_o(s)}{V_i(s)} = \dfrac{s}{L C s^{2} + R C s + 1}", r"\dfrac{V_o(s)}{2} = \dfrac{1}{LCs^2+RCs+1}"]),
     ("7,14,18", ["Rayna: 7, Qing: 14, Paolo: 18"], ["Rayna: 7, Qing: 18, Paolo: 15"]),
     ("5.5", [r"5\frac12", "11/2"], [r"5\frac13"]),
     (r"c_1 e^{x} + c_2 e^{-4x}", [r"C_1 e^{x} + C_2 e^{-4x}"],

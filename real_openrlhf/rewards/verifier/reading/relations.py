@@ -75,21 +75,25 @@ def _equation(pieces: list[Tokens], answer: Read) -> Answer:
     value = answer(last)
     if len(pieces) == 2 and name_of(last) and not is_name(first):
         first, last, value = last, first, answer(first)  # 5 = x
-    if is_name(first) or is_name_row(first) or name_of(first):
+    above, below = _quotient(first)
+    if is_name(first) or is_name_row(first) or name_of(first) or (is_name(above) and is_name(below)):
         return Named(first, value)
     numeric = [piece for piece in pieces if not letters_of(expr_of(piece) or Symbol("x"))]
     if len(numeric) == len(pieces):
         return value  # 0.56 = 56\%: spellings of one value
-    quotient = (
-        first[2 : closing(first, 1)]
-        if first[0].text == r"\frac" and closing(first, closing(first, 1) + 1) == len(first) - 1
-        else ()
-    )
-    if (is_measure(first) or is_measure(quotient)) and len(numeric) == len(pieces) - 1:
+    if (is_measure(first) or is_measure(above)) and len(numeric) == len(pieces) - 1:
         return Named(first, value)
     if len(pieces) == 2 or len(numeric) == len(pieces) - 1:
         return Relation("=", (answer(first), value))
     return Text("=".join(map(plain, pieces)), False)
+
+
+def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:
+    """What stands above and below a fraction that is the whole; nothing where there is none."""
+    middle = closing(parts, 1) if parts[0].text == r"\frac" else -1
+    if middle < 0 or closing(parts, middle + 1) != len(parts) - 1:
+        return (), ()
+    return parts[2:middle], parts[middle + 2 : -1]
 
 
 def _inequality(pieces: list[Tokens], signs: list[str], answer: Read) -> Answer:
