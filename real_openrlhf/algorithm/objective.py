@@ -35,8 +35,8 @@ def rollout_scores(
     mask = action_mask.bool()
 
     def visible(found: Tensor | None) -> Tensor:
-        # Select before any arithmetic: 0 * nan is nan, also in a gradient. What is not there is not read.
-        return torch.where(mask, old_log_probs if found is None else found, 0.0)
+        # Select before any arithmetic: 0 * nan is nan, also in a gradient. What is not there is nan, if anyone reads it.
+        return torch.where(mask, torch.full_like(old_log_probs, torch.nan) if found is None else found, 0.0)
 
     of_token = TOKEN_SCORES[kind.removeprefix(SUM)]
     per_token = of_token(*map(visible, (log_probs, old_log_probs, ref_log_probs, rollout_log_probs)))

@@ -16,7 +16,8 @@ COMPACT = (
     *("update/clipped_share", "update/ratio_max"),
     *("rollout/pass_rate", "rollout/solve_all", "rollout/solve_none", "rollout/reward_mean"),
     "rollout/entropy",
-    "rollout/response_length_mean",
+    *("rollout/response_length_mean", "rollout/response_length_right", "rollout/response_length_wrong"),
+    *("rollout/truncated_right", "rollout/truncated_wrong"),
     *("real/loss", "real/score_std", "real/score_abs_max", "real/weight_", "real/mixed_groups"),
 )
 

@@ -18,7 +18,7 @@ def recorded_flags(plan: Plan) -> dict:
 
 
 def flags_of(record: dict) -> dict:
-    """None of a record that an earlier version, or nobody of ours, wrote."""
+    """A record's flags; {} if it has none (old or foreign record)."""
     flags = record.get("flags")
     return flags if isinstance(flags, dict) else {}
 

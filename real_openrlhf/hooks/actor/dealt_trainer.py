@@ -60,7 +60,7 @@ class DealtBuffer(PlanBuffer):
 
 
 class DealtActorTrainer(LoggedActorTrainer):
-    """Upstream's trainer, which takes our plan for token budgets that it need not cut."""
+    """Upstream's trainer, given our plan in place of its token-budget batches."""
 
     args: SimpleNamespace
 

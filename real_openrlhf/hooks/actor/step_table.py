@@ -24,7 +24,7 @@ class StepTable:
             self.weights = step.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
-        """A wave's scores, of all that is trained of its groups; one that is not finite stops every rank here."""
+        """Store a wave's scores and weigh its groups; raise on every rank if a score is not finite."""
         if not bool(scores.isfinite().all()):
             prompts = self.step.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(

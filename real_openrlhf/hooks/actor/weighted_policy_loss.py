@@ -1,4 +1,4 @@
-"""CISPO and REINFORCE where OpenRLHF's trainer has its own policy loss: called and answering as that is."""
+"""CISPO and REINFORCE with the interface of OpenRLHF's policy loss, so that its trainer can call them."""
 
 from typing import Any
 

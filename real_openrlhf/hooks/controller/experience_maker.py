@@ -76,6 +76,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.objective = objective_settings(self.args)
+        self.reads_old = reads_old(self.args, self.objective)
         self.kept_tokens: float | None = None
 
     @torch.no_grad()
@@ -96,7 +97,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
         plan = self.plan(rollouts, self.plan_settings())
         forwarded = trained
         if real.mismatch_limit is None:
-            if not reads_old(self.args, self.objective):
+            if not self.reads_old:
                 forwarded = []
             elif real.old_log_probs == "auto":
                 forwarded = sorted(set(trained) - set(plan.first_update))
@@ -134,7 +135,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
             )
         for sample in samples:
             sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
-            if not reads_old(self.args, self.objective):
+            if not self.reads_old:
                 sample.action_log_probs = sample.rollout_log_probs.clone()
             sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
         if forwarded:

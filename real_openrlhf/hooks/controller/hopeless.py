@@ -10,7 +10,7 @@ Values = Mapping[str, float]
 
 
 class HopelessRunError(RuntimeError):
-    """The last checkpoint is there; what to change is said."""
+    """Ends the run; its message says what to change."""
 
 
 def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:

@@ -8,7 +8,7 @@ from real_openrlhf.hooks.controller.kept_groups import keep_answers
 
 
 class State(dict):
-    """OpenRLHF logs all that it resumes from: not thousands of draws."""
+    """Short repr: OpenRLHF logs it on resume, with all its draws."""
 
     def __repr__(self) -> str:
         return f"<{len(self['draws'])} prompts drawn, {len(self['ahead'])} rollouts ahead>"
@@ -23,7 +23,7 @@ class PromptStream:
         self.episode_is_over = False
 
     def serve(self, samples_generator: Any) -> None:
-        """It keeps its place in the loader, what it drew ahead, and the seeds of its requests itself."""
+        """Keep the generator: it has the loader position, rollouts drawn ahead and request seeds."""
         self.generator = samples_generator
         keep_answers(samples_generator)
 

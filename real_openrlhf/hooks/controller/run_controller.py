@@ -13,7 +13,7 @@ from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 
 class RunController:
-    """One for a trainer. An asynchronous one names the actor that has the samples generator where it evaluates."""
+    """One per trainer. An asynchronous trainer passes the actor that holds its samples generator."""
 
     def __init__(self, trainer: Any) -> None:
         offer_stacks()
@@ -28,7 +28,7 @@ class RunController:
                 self.keeper = GroupKeeper(self.args, trainer.tokenizer)
 
     def restore(self, states: dict) -> None:
-        """The counters that decide a step, and one line a step in the log. In a run that begins all of them are 0."""
+        """Set the counters that steps depend on, and let the log drop lines of steps that will be repeated."""
         self.trainer.experience_maker.rollout_step = states["global_step"]
         self.trainer.kl_ctl.value = states.get("kl_coef", self.trainer.kl_ctl.value)
         if self.log:
@@ -72,7 +72,7 @@ class RunController:
         return own
 
     def tables(self) -> list[Tensor]:
-        """Of REAL's updates of the step that was trained just now; every rank has the whole ones."""
+        """The last step's tables, one per REAL update, from the first rank: all hold the same."""
         if self.args.actor.policy_loss_type != "real":
             return []
         return ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]

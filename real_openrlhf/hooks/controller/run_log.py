@@ -126,7 +126,7 @@ class RunLog:
 
 
 def _parts(path: Path, step: int, evaluates: bool) -> tuple[bytes, bytes]:
-    """Of a file of such lines those that stay, and the rest from the first that is written again or is torn."""
+    """(lines to keep, the rest): the rest starts at the first line that is torn or to be written again."""
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     kept = list(takewhile(lambda line: step and _stays(line, step, evaluates), lines))
     return b"".join(kept), b"".join(lines[len(kept) :])

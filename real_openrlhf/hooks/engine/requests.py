@@ -71,7 +71,7 @@ async def held(tokenizer: Any) -> Any:
 
 
 def executor(url: str | list[str] | None) -> Any:
-    """Upstream's, which has the reward of each response; faults of a reward function stay one response's."""
+    """Upstream's executor, but a reward function's fault costs only the one response that it graded."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     offer_stacks()

@@ -18,7 +18,7 @@ def skips(args: SimpleNamespace) -> bool:
 
 
 def why_all_train(args: SimpleNamespace) -> str | None:
-    """A rollout of weight 0 still has a gradient, or is not known beforehand: the flag that makes it so, or None."""
+    """Why rollouts of weight 0 must train: the flag that needs them or hides which they are; None if none does."""
     kl, real = args.algo.kl, args.algo.real
     if args.actor.entropy_coef:
         return f"--actor.entropy_coef {args.actor.entropy_coef:g} trains every token"

@@ -59,7 +59,7 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
 
 
 def _protocols(setting: Setting) -> str:
-    """Usually one: that of all its runs with scores."""
+    """Its scored runs' protocols, joined; mostly one."""
     found = {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
     return " / ".join(sorted(found))
 

@@ -195,7 +195,7 @@ def _answers(address: str) -> bool:
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """CPU cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 

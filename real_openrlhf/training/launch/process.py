@@ -25,7 +25,7 @@ ASLEEP = 60.0  # seconds between two looks, after which it was the watcher that 
 
 @dataclass
 class Watch:
-    """Signs of life are a new phase and lines in the logs of steps, not what libraries print: they can for ever."""
+    """A run is alive if it enters a phase or logs a step. Library output does not count: it may never stop."""
 
     run_dir: Path
     minutes: float  # 0: for ever

@@ -133,7 +133,7 @@ def summary(run_dir: Path) -> str:
 
 
 def end_unwatched(path: Path) -> str | None:
-    """Record how a run ended that no command watched to its end; what to print about it, if it was one."""
+    """For an ended run that no command watched: record its end, return a line to print; else None."""
     said = run_folder.record_ending(path)
     return f"{said}\n{final_summary(path)}" if said and run_folder.read(path)["status"] == "finished" else said
 
