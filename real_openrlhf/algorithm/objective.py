@@ -35,7 +35,7 @@ def rollout_scores(
     mask = action_mask.bool()
 
     def visible(found: Tensor | None) -> Tensor:
-        # Select before any arithmetic: 0 * nan is nan, also in a gradient. What is not there is nan, if anyone reads it.
+        # Select before any arithmetic: 0 * nan is nan, also in a gradient. What is not there is nan to who reads it.
         return torch.where(mask, torch.full_like(old_log_probs, torch.nan) if found is None else found, 0.0)
 
     of_token = TOKEN_SCORES[kind.removeprefix(SUM)]
