@@ -112,6 +112,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
             self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
         return plan_settings(
             self.args,
+            self.num_ranks,
             depth=None if real.wave_depth == "auto" else int(real.wave_depth),
             kept_tokens=self.kept_tokens,
             score_first=real.scoring == "separate",
@@ -167,7 +168,7 @@ class DealtExperienceMaker(PlannedExperienceMaker):
         return planned_experiences(items, held, plans, rollout_means(items) if self.skips else {})
 
     def plan_settings(self) -> PlanSettings:
-        return plan_settings(self.args, whole_groups=False)
+        return plan_settings(self.args, self.num_ranks, whole_groups=False)
 
     def without_kl(self, samples: list[Experience]) -> list[Experience]:
         """What `make_experience` says of these where there is no reference model, but for log-probabilities."""
@@ -188,11 +189,11 @@ class DealtExperienceMaker(PlannedExperienceMaker):
             item.action_log_probs = torch.nn.functional.pad(own, (0, len(item.action_mask) - len(own)))
 
 
-def plan_settings(args: SimpleNamespace, **of_objective: Any) -> PlanSettings:
+def plan_settings(args: SimpleNamespace, num_ranks: int, **of_objective: Any) -> PlanSettings:
     train = args.train
     return PlanSettings(
         groups_per_step=train.batch_size // args.rollout.n_samples_per_prompt,
-        num_ranks=ranks_of(args),
+        num_ranks=num_ranks,
         limit=limit_of(train, train.dynamic_batch_enable),
         seed=train.seed,
         epochs=train.max_epochs,
