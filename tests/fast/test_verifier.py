@@ -344,7 +344,7 @@ AS_WRITTEN = [
     ("214", ["**214**", r"\begin{array}{c} 214 \end{array}"], ["**241**"]),
     ("57",
      [r"\text{Therefore, the final answer is } 57.", r"\text{So there are } 57 \text{ ways}", r"\text{We get } 57"],
-     [r"\text{It is not } 57", r"\text{At least one is } 57"]),
+     [r"\text{It is not } 57", r"\text{At least one is } 57", r"\text{It is false that it is } 57"]),
     ("12", [r"12 \text{ (attained at } x = 3)", r"\text{The minimum value is } 12"],
      [r"3 \text{ (attained at } x = 12)"]),
     (r"\text{8:35 p.m.}", [r"8{:}35 \text{ pm}"], [r"8{:}35 \text{ am}"]),

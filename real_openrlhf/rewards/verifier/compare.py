@@ -169,8 +169,10 @@ class _Comparison:
         if not isinstance(other, Quantity) or not isinstance(based, Based) or other.unit is not None:
             return False
         digits = based.digits.removeprefix("-")
-        plain_digits = Call("-", (Number(Fraction(digits)),)) if digits != based.digits and digits.isdigit() else None
-        return other.value == (plain_digits or (Number(Fraction(digits)) if digits.isdigit() else None))
+        if not digits.isdigit():
+            return False
+        written = Number(Fraction(digits))
+        return other.value == (written if digits == based.digits else Call("-", (written,)))
 
     def _ratio(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Ratio) and isinstance(answer, Ratio):

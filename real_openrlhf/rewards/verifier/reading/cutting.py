@@ -18,7 +18,9 @@ _NO_CONJUNCTION = {("or", word) for word in ("less", "more", "fewer", "greater",
 
 _DESCRIBING = set("the a minimum maximum min max value total sum of final answer result probability area".split())
 _ANNOUNCING = ("is", "are", "be", "get", "gets", "gives", "have", "has", "obtain", "equals", "was", "approximately")
-_NEGATING = {"not", "no", "never", "less", "more", "than", "least", "most", "if", "either", "neither", "but", "except"}
+_NEGATING = set(
+    "not no never cannot false wrong incorrect unlikely less more than least most if either neither but except".split()
+)
 
 
 def trimmed(parts: Tokens) -> Tokens:

@@ -141,8 +141,7 @@ def clean(answer: str) -> str:
 
 def _money(found: re.Match) -> str:
     """A dollar sign without a backslash begins a formula."""
-    plain_dollar = found[0].startswith("$")
-    return found[0] if plain_dollar else f"{found[2]}\\text{{ {_CURRENCIES[found[1]]}}}"
+    return found[0] if found[0].startswith("$") else f"{found[2]}\\text{{ {_CURRENCIES[found[1]]}}}"
 
 
 def _known_command(found: re.Match) -> str:

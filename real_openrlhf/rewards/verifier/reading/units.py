@@ -135,9 +135,9 @@ class _Units:
                     self.words += inner.words
                 self.at = end + 1
             elif text == r"\mu" and self.at < len(self.parts) and self.parts[self.at].kind in ("word", "letters"):
-                self.word("u" + self.parts[self.at].text, sign * self.power(1), 0)
+                self.word("u" + self.parts[self.at].text, sign * self.power(1))
             elif text == r"\Omega":
-                self.word("ohm", sign * self.power(1, here=True), 0)
+                self.word("ohm", sign * self.power(1, here=True))
             elif text == "%":
                 self.multiply(Fraction(1), {"%": 1}, sign)
             elif (
@@ -157,7 +157,7 @@ class _Units:
             elif token.kind in ("word", "letters"):
                 self.at -= 1
                 power = self.power(waiting or 1)
-                self.word(text, sign * power, waiting)
+                self.word(text, sign * power)
                 waiting = 0
             else:
                 raise _NoUnit
@@ -183,7 +183,7 @@ class _Units:
             return _AFTER[texts[0]]
         return default
 
-    def word(self, text: str, power: int, waiting: int) -> None:
+    def word(self, text: str, power: int) -> None:
         if text.lower() in _CHANGES:
             raise _NoUnit
         meaning = known(text)

@@ -50,11 +50,9 @@ from real_openrlhf.rewards.verifier.reading.quantities import (
 from real_openrlhf.rewards.verifier.reading.relations import related
 from real_openrlhf.rewards.verifier.reading.tex import Tokens, clean, closing, plain, tokens
 
-_CONDITION = (
-    *"attained achieved reached obtained for where if when at as whenever provided given with".split(),
-    "unless",
-)
-_CONNECTING = (*_CONDITION[:-1], "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
+_CONDITION = (*_SAME, "unless")  # which says the opposite
+_CONNECTING = (*_SAME, "all", "any", "every", "each", "some", ",", ")", r"\forall")
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
 
 
@@ -272,13 +270,9 @@ def _set(parts: Tokens) -> Answer | None:
         return EMPTY
     items = [_answer(piece) for piece in split(inside, ",", ";") if piece]
     found = as_group(items)
-    return (
-        Row(r"\{\}", (EMPTY,))
-        if items == [EMPTY]
-        else replace(found, braced=True)
-        if isinstance(found, Group)
-        else found
-    )
+    if found == EMPTY:
+        return Row(r"\{\}", (EMPTY,))
+    return replace(found, braced=True) if isinstance(found, Group) else found
 
 
 def _labelled(parts: Tokens) -> Answer | None:
