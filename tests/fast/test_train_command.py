@@ -283,18 +283,16 @@ def test_a_task_is_a_recipe_with_its_own_model_data_and_reward():
 
 SECONDS = 1.0
 
-# A trainer with a worker of its own; the worker notes its phase and then hangs in a reward function.
+# A trainer that waits for its worker, which notes its phase and hangs in a reward function until the trainer is gone.
 HANGS = """
-import subprocess, sys, time
+import subprocess, sys
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 offer_stacks()
-if len(sys.argv) == 2:
-    subprocess.Popen([sys.executable, *sys.argv, "x"])
 def reward_func():
     enter(sys.argv[1], "generation and rewards")
-    time.sleep(600)
+    sys.stdin.read()
 def wait_for_the_worker():
-    time.sleep(600)
+    subprocess.Popen([sys.executable, *sys.argv, "x"], stdin=subprocess.PIPE).wait()
 wait_for_the_worker() if len(sys.argv) == 2 else reward_func()
 """
 

@@ -1,5 +1,6 @@
 """`--model FILE.gguf`: a GGUF file as a Hugging Face model in bf16, made once and kept in the cache."""
 
+import functools
 import importlib.util
 import sys
 from importlib.metadata import version
@@ -22,7 +23,18 @@ def is_one(model: str) -> bool:
 
 
 def folder(file: Path, cache: Path | None = None) -> Path:
-    return (cache or cache_folder()) / f"{file.stem}-{sha256(file)[:12]}-{CONVERSION}"
+    return (cache or cache_folder()) / f"{file.stem}-{_hash_of(file)[:12]}-{CONVERSION}"
+
+
+def _hash_of(file: Path) -> str:
+    about = file.stat()
+    return _read_hash(file, about.st_size, about.st_mtime_ns)
+
+
+@functools.cache
+def _read_hash(file: Path, size: int, changed: int) -> str:
+    """A file of gigabytes takes seconds: each version of it is read once in a process."""
+    return sha256(file)
 
 
 def prepare(file: Path, cache: Path | None = None) -> Path:
@@ -34,7 +46,7 @@ def prepare(file: Path, cache: Path | None = None) -> Path:
     print(f"{file.name}: writing it out in bf16, once, to {place}", file=sys.stderr, flush=True)
     with kept_folder.making(place, {"from": file.name}) as draft:
         used = {name: version(name) for name in ("torch", "transformers")}
-        write_json(draft / ORIGIN, {"file": file.name, "file_sha256": sha256(file), "converted_with": used})
+        write_json(draft / ORIGIN, {"file": file.name, "file_sha256": _hash_of(file), "converted_with": used})
         convert(file, draft)
     return place
 
