@@ -21,8 +21,8 @@ from real_openrlhf.recipes.records import flag_lines, in_words, is_finished, rec
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch import forked_workers, processes, shared_ray
-from real_openrlhf.training.launch.place import TRAINER, Place
+from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch.place import TRAINER, Place, process_table
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.request import Request
@@ -136,7 +136,7 @@ def _show(request: Request, place: Place) -> None:
         print(f"  threads    {place.threads(plan)}\n")
         print(" ".join(place.command([*TRAINER])))
         print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
-        print("\n".join(processes.table(plan, place)) + "\n")
+        print("\n".join(process_table(plan, place)) + "\n")
     if plan.changes:
         print("changed by you:")
         for flag, before, after in plan.changes:

@@ -11,8 +11,7 @@ from small_runs import SMALL
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
-from real_openrlhf.training.launch import processes
-from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch.place import Place, processes
 
 # Each process that reads this says which devices it has.
 ASKED = """
@@ -45,7 +44,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     mine, answers = tmp_path / "mine.py", tmp_path / "asked.jsonl"
     plan = command.request_of(["--recipe", "cpu"]).plan()  # of which the session's environment was made
     place = Place.of(RECIPES["cpu"], None)
-    said = processes.variables(plan, place)
+    said = place.variables(plan)
     mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
     words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, *NO_EVALUATION)
     words += ("--algo.real.labels", f"{mine}:labels")
@@ -61,7 +60,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     seen = [json.loads(line) for line in answers.read_text().splitlines()]
     seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
     assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_verifier_in_training.py
-    told = {process.name: process for process in processes.of(plan, place)}
+    told = {process.name: process for process in processes(plan, place)}
     for title, devices, variables in seen:
         assert told[title].count == 1 and devices == [0, "cpu", "cpu"], title
         assert {*variables.pop("CUDA_VISIBLE_DEVICES").split(",")} == {"-1"}, title

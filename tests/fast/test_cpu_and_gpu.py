@@ -12,8 +12,7 @@ from real_openrlhf.evaluation import engines
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
-from real_openrlhf.training.launch import processes
-from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch.place import Place, process_table
 from real_openrlhf.training.tasks.tasks import TASKS, recipe_of
 
 GPUS = 8
@@ -48,7 +47,7 @@ def test_train(environment, name):
     assert leaves_gpus_alone(variables) == recipe.on_cpu
     assert place.gpus_here == (GPUS if kind == environment == "gpu" else 0)
     assert ("GPU" in json.loads(variables["RAY_OVERRIDE_RESOURCES"])) == recipe.on_cpu  # else Ray counts them
-    told = "\n".join(processes.table(plan, place))  # each variable has its reason there
+    told = "\n".join(process_table(plan, place))  # each variable has its reason there
     assert ("-1,-1" in told) == recipe.on_cpu and "PolicyModelActor" in told
     problems = place.problems(plan)
     assert bool(problems) == (kind != environment)

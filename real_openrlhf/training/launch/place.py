@@ -1,16 +1,19 @@
-"""Where a training runs: this machine or a Ray cluster; with which command and environment, and what it lacks."""
+"""Where a training runs: this machine or a Ray cluster. Its command, variables and processes, and what is missing."""
 
 import json
+import math
 import os
 import platform
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.base.files import parsed
+from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.recipes.setting import Recipe
@@ -27,26 +30,39 @@ SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker f
 # DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine.
 EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
-# Variables for a machine without a GPU, unless the user sets them.
+# Variables of a run: name -> (value, why), as a dry run prints them. The user's own values win, except over NO_GPU.
 CPU_ENVIRONMENT = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's worker within its process: one import of vLLM less
-    "TORCHDYNAMO_DISABLE": "1",  # compiling costs half a minute and gains nothing on a tiny model
-    "TOKENIZERS_PARALLELISM": "false",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TORCH_EXTENSIONS_DIR": str(EXTENSIONS),
-    "REAL_RAY_DASHBOARD": "0",  # its processes take as long to start as the policy
-    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": ("1", "GB; vLLM would take a share of the machine's memory"),
+    "VLLM_ENABLE_V1_MULTIPROCESSING": ("0", "the engine runs in its actor's process"),
+    "TORCHDYNAMO_DISABLE": ("1", "compiling takes longer than a small run"),
+    "TOKENIZERS_PARALLELISM": ("false", "tokenizers warn in forked processes"),
+    "RAY_USAGE_STATS_ENABLED": ("0", "no reports"),
+    "TORCH_EXTENSIONS_DIR": (str(EXTENSIONS), "DeepSpeed compiles its CPU Adam once"),
+    "REAL_RAY_DASHBOARD": ("0", "the dashboard takes as long to start as the policy"),
+    "VLLM_NO_USAGE_STATS": ("1", "no reports"),
 }
-
-
-# Whatever the user says: a recipe for CPU touches no GPU. Ray hands each process its part of the list, by
-# its logical GPUs, and for CUDA the list of devices ends at the first negative number.
-NO_GPU = {"CUDA_VISIBLE_DEVICES": ",".join(["-1"] * 64), "DS_ACCELERATOR": "cpu"}
-
-# A run of this machine's alone listens where only this machine can ask. Ray takes the loopback where clusters are off.
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
-
+# Ray hands each process its part of the list, by its logical GPUs. CUDA's list of devices ends at a negative number.
+NO_GPU = {
+    "CUDA_VISIBLE_DEVICES": (",".join(["-1"] * 64), "no GPU is visible"),
+    "DS_ACCELERATOR": ("cpu", "DeepSpeed computes on the CPU"),
+}
+# A run of this machine's alone is closed to other machines. Ray takes the loopback where clusters are off.
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": ("0", "Ray listens on the loopback"),
+    "VLLM_HOST_IP": ("127.0.0.1", "so does vLLM"),
+    "GLOO_SOCKET_IFNAME": ("lo", "and gloo"),
+}
+COMPUTED = {
+    "RAY_ADDRESS": "a Ray of this run's own",
+    "RAY_OVERRIDE_RESOURCES": "Ray never waits for cores; on CPU its GPUs are logical ones",
+    "VLLM_USE_FLASHINFER_SAMPLER": "it would compile itself, with nvcc",
+    "REAL_ENGINE_ENDS_WITH_PARENT": "an engine ends with a killed actor",
+    "OMP_NUM_THREADS": "processes share the cores",
+    "REAL_FORKED_WORKERS": "processes are forks of one that has imported the stack",
+    "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
+    "HF_HUB_OFFLINE": "the model is in a folder",
+}
+WHY = COMPUTED | {name: why for table in (CPU_ENVIRONMENT, NO_GPU, LOOPBACK) for name, (_, why) in table.items()}
 
 THREADS = "OMP_NUM_THREADS"
 # Parameters. With two threads a forward and backward takes 0.87 of the time at 0.1 M, 0.68 at 1.3 M, 0.63 at 82 M; a
@@ -78,7 +94,7 @@ class Place:
 
     @property
     def job_address(self) -> str | None:
-        """Where to hand in a job, if that is the way."""
+        """The cluster's address for `ray job submit`, if RAY_ADDRESS is one over HTTP."""
         return self.address if self.address and self.address.startswith("http") else None
 
     @property
@@ -110,29 +126,34 @@ class Place:
         """The user's own variables win over ours."""
         ours = {}
         if self.on_cpu:
-            ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(plan)[0])}
+            ours = _values(CPU_ENVIRONMENT) | {THREADS: str(thread_choice(plan)[0])}
             if "--rollout.seeded" in plan.flags:
                 ours["REAL_REPEATABLE_ENGINE"] = "1"
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None and os.access(sys.prefix, os.W_OK):
-            # DeepSpeed compiles its Adam for offloaded states there: stale locks of this machine are told from others'
+            # DeepSpeed compiles its offloaded Adam there. By the machine's name: drop_stale_locks sees only its own.
             ours = {"TORCH_EXTENSIONS_DIR": str(EXTENSIONS / platform.node())}
         environment = {**ours, **os.environ}
         if self.address is None:
-            environment = {**LOOPBACK, **environment}
+            environment = _values(LOOPBACK) | environment
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
-            # OpenRLHF asks for a core with every GPU; with fewer Ray would wait for ever, saying nothing.
+            # OpenRLHF asks Ray for a core with every GPU. If Ray has fewer, it waits for ever without a word.
             cores = {"CPU": plan.gpus + SPARE_CPUS}
             if self.on_cpu:
                 environment.setdefault(forked_workers.WANTED, "1")
-                environment |= NO_GPU | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
+                environment |= _values(NO_GPU) | {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": plan.gpus} | cores)}
             else:  # Ray counts the GPUs
                 environment.setdefault("RAY_OVERRIDE_RESOURCES", json.dumps(cores))
         return environment
 
+    def variables(self, plan: Plan) -> dict[str, str]:
+        """What a run's processes, an engine too, have beyond the user's environment."""
+        ours = {name: value for name, value in self.environment(plan).items() if os.environ.get(name) != value}
+        return ours | engine_process.ENVIRONMENT
+
     def problems(self, plan: Plan) -> list[str]:
-        """Too few GPUs, a cluster that is not ready, or the other kind of environment."""
+        """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
         nodes, needed = plan.layout[0], plan.gpus
         apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
         if self.address:
@@ -182,8 +203,12 @@ class Place:
             subprocess.run(stop, check=False)
 
 
+def _values(table: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    return {name: value for name, (value, _) in table.items()}
+
+
 def _answers(address: str) -> bool:
-    """Ray itself would try for minutes."""
+    """Whether the cluster takes connections. Ray itself would try for minutes."""
     host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
     if not host:
         return True  # `auto`: Ray looks for it
@@ -200,12 +225,12 @@ def cores() -> int:
 
 
 def threads_each(at_once: int) -> int:
-    """Threads for each of so many processes."""
+    """Threads for each of the processes that compute at the same time."""
     return max(cores() // max(at_once, 1), 1)
 
 
 def thread_choice(plan: Plan) -> tuple[int, str]:
-    """(threads of each process, why). The user's own variable wins over it."""
+    """(threads of each process, why). The user's OMP_NUM_THREADS wins."""
     ranks, size = plan.layout[0] * plan.layout[1], parameters(plan.text("--actor.model_name_or_path"))
     engines = plan.number("--vllm.num_engines") * plan.number("--vllm.tensor_parallel_size")
     if size is not None and size < SMALL:
@@ -221,7 +246,7 @@ def thread_choice(plan: Plan) -> tuple[int, str]:
 
 
 def parameters(model: str) -> int | None:
-    """Parameters of a model that is here, or will be made; None: unknown, so not a tiny one."""
+    """Parameters of a model on this disk; 0 for a tiny model that this run will make; None if unknown."""
     folder = Path(model).expanduser()
     if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
         return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
@@ -230,3 +255,49 @@ def parameters(model: str) -> int | None:
     except (OSError, ValueError, AttributeError):
         return None
     return shape.parameters if shape else None
+
+
+# The processes of a run, for a dry run
+
+VERIFIERS = 3  # for each engine: two grade, and one stands by in case one of them is killed
+
+
+@dataclass(frozen=True)
+class Process:
+    """`name` is the title of a Ray actor, or a description."""
+
+    name: str
+    count: int
+    device: str
+    cores: int  # that Ray counts
+    does: str
+    memory_gb: float = memory_estimate.PROCESS_GB  # a guess of each one's host memory, without sleeping states
+
+
+def processes(plan: Plan, place: Place) -> Iterator[Process]:
+    ranks, on_gpu = math.prod(plan.layout), "CPU" if place.on_cpu else "a GPU"
+    engines, width = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
+    shared = on_gpu if place.on_cpu or not plan.colocated else "the policy's GPU"
+    engine_gpus = shared if width == 1 else f"{width} GPUs"
+    yield Process("driver", 1, "none", 0, "starts Ray and the actors")
+    yield Process("PPOTrainer", 1, "none", 1, "controller: plans steps, labels, writes the log")
+    yield Process("PolicyModelActor", ranks, on_gpu, 1, "a rank of the policy")
+    if plan.needs_reference:
+        yield Process("ReferenceModelActor", ranks, shared, 1, "a rank of the reference model")
+    yield Process("RolloutRayActor", engines, engine_gpus, 1, "vLLM engine, calls the reward function")
+    yield Process("verifier", engines * VERIFIERS, "none", 0, "grades one answer at a time", memory_gb=0.2)
+
+
+def process_table(plan: Plan, place: Place) -> list[str]:
+    rows = [("process", "number", "device", "cores", "memory", "")]
+    for one in processes(plan, place):
+        memory = f"{one.memory_gb:g} GB"
+        rows.append((one.name, str(one.count), one.device, str(one.cores or "-"), memory, one.does))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines.append("cores: that Ray counts; memory: host memory each, a guess, without what sleeps there")
+    lines.append("variables that are set for them:")
+    for name, value in place.variables(plan).items():
+        short = value if len(value) < 40 else f"{value[:30]}..."
+        lines.append(f"  {name}={short}: {WHY[name]}")
+    return lines
