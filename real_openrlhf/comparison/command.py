@@ -15,11 +15,20 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import flag_name, positive, whole
-from real_openrlhf.comparison import attempts, campaign_file, dry_run, states
-from real_openrlhf.comparison.evaluate import make_benchmarks
+from real_openrlhf.comparison import attempts, campaign_file, dry_run
 from real_openrlhf.comparison.publish import publish, refuse_now
-from real_openrlhf.comparison.run_list import Entry, RunList, entries
-from real_openrlhf.comparison.trainer import Trainer
+from real_openrlhf.comparison.run_list import (
+    FINISHED,
+    HELD,
+    SIGNALS,
+    WAITING,
+    Entry,
+    RunList,
+    entries,
+    state,
+    status_lines,
+)
+from real_openrlhf.comparison.trainer import Trainer, make_benchmarks
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.records import changed_flags, flags_of
 from real_openrlhf.runs import run_folder
@@ -74,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_work(parser: argparse.ArgumentParser) -> None:
-    """What is not a choice of runs."""
+    """Options that say how the runs are made, not which."""
     parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
     parser.add_argument(
         "--skill",
@@ -114,19 +123,19 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     runs, across = run_list(args), [*_grid(args)]
     if args.status:
-        print("\n".join(states.lines(runs, runs.entries)))
+        print("\n".join(status_lines(runs, runs.entries)))
         return 0
     if args.skill is not None:
         tiny_model.prepare(_skilled(args))
     for entry in runs.entries:
         path = runs.path(entry)
-        if states.state(runs, entry).kind != states.HELD and (unseen := end_unwatched(path)):
+        if state(runs, entry).kind != HELD and (unseen := end_unwatched(path)):
             print(unseen)
         if (path / "run.json").exists():
             refuse_other_flags(path, runs.request(entry))
     if args.dry_run:
         return dry_run.show(runs)
-    todo = [entry for entry in runs.entries if states.state(runs, entry).kind != states.FINISHED]
+    todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
     steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
     done = len(runs.entries) - len(todo)
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
@@ -139,9 +148,9 @@ def run(args: argparse.Namespace) -> int:
     if todo:
         make_benchmarks(runs.evaluation or ())
         code = _work(runs, todo)
-    left = [entry for entry in todo if states.state(runs, entry).kind != states.FINISHED]
+    left = [entry for entry in todo if state(runs, entry).kind != FINISHED]
     _report(runs, args, across if len(across) == 2 else [])
-    for line in states.lines(runs, left) if left else ():
+    for line in status_lines(runs, left) if left else ():
         print(on_one_line(line), file=sys.stderr)
     if code:
         print("run the same command again for the missing runs", file=sys.stderr)
@@ -222,11 +231,11 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
     seconds: list[float] = []
     with Trainer(runs, todo) as trainer:
         while True:
-            now = {entry: states.state(runs, entry) for entry in todo}
-            held = [entry for entry, one in now.items() if one.kind == states.HELD]
-            free = [entry for entry, one in now.items() if one.kind == states.WAITING or 0 < one.ended < began]
+            now = {entry: state(runs, entry) for entry in todo}
+            held = [entry for entry, one in now.items() if one.kind == HELD]
+            free = [entry for entry, one in now.items() if one.kind == WAITING or 0 < one.ended < began]
             if not free and (not held or "SLURM_JOB_ID" in os.environ):
-                return last  # a node that waits for others costs what it costs
+                return last  # a node that only waits for others costs as much as one that works
             if not free:
                 if not waiting:
                     print(f"\nothers have what is left: {', '.join(entry.name for entry in held)}", flush=True)
@@ -244,7 +253,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 seconds.append(time.monotonic() - started)
                 ended(code, reason)
             last = code or last
-            if code in states.SIGNALS:
+            if code in SIGNALS:
                 return code
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.comparison.run_list import Entry, RunList
-from real_openrlhf.comparison.states import FINISHED, state
+from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training import run_inputs

@@ -1,4 +1,4 @@
-"""The runs of a comparison: methods x cells of a grid x seeds, each with the words of its training."""
+"""The runs of a comparison, methods x cells of a grid x seeds: the command of each, and how far it is."""
 
 import itertools
 import re
@@ -8,11 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import flag_name
+from real_openrlhf.comparison import attempts
 from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.records import flags_of
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
+from real_openrlhf.training.launch.progress import duration, rows_in
 from real_openrlhf.training.request import Request
+
+FINISHED, HELD, FAILED, WAITING = "finished", "running", "failed", "waiting"
+SIGNALS = (129, attempts.INTERRUPTED, 143)  # exit codes of a run that was asked to end
+RECENT = 10  # steps whose mean time predicts the time left
+ASKED = "asked.json"  # in eval/, written by an evaluation that reached its end
+BAR = re.compile(r"sampling: .*?(\d+)/(\d+) \[[^<\]]*(?:<([\d:]+))?")  # of evaluation/command.py, in eval.log
 
 
 @dataclass(frozen=True)
@@ -77,3 +87,76 @@ class RunList:
     def trained(self, entry: Entry) -> bool:
         path = self.path(entry)
         return (path / "run.json").exists() and run_folder.read(path)["status"] == "finished"
+
+
+# How far each run is, from the files that it leaves; nothing is started
+
+
+@dataclass(frozen=True)
+class State:
+    """`attempt` is the number of the newest attempt, `ended` the time at which a failed one ended."""
+
+    kind: str
+    about: str
+    attempt: int = 0
+    ended: float = 0.0
+
+
+def state(runs: RunList, entry: Entry) -> State:
+    """The attempt is read first: a process that then makes the next attempt knows that no other worked in between."""
+    newest, path = attempts.newest(runs.out / "queue", entry.name), runs.path(entry)
+    held = newest is not None and newest.is_held()
+    number = newest.number if newest else 0
+    trained = runs.trained(entry)
+    if not held and trained and (runs.evaluation is None or is_evaluated(path, runs.evaluation)):
+        return State(FINISHED, "", number)
+    if held or run_folder.is_trained(path):
+        host = f" on {newest.record['host']}" if newest and newest.record.get("host") else ""
+        return State(HELD, (evaluation_progress(path) if trained else training_progress(path)) + host, number)
+    if newest and newest.ended and newest.record.get("code") not in (0, *SIGNALS):
+        log = path / ("eval.log" if trained else "train.log")
+        said = f"{newest.record.get('reason')}" + (f": {log}" if log.exists() else "")
+        return State(FAILED, said, number, newest.ended)
+    step = run_folder.last_step(path / "metrics.jsonl")
+    return State(WAITING, "for its evaluation" if trained else f"after step {step}" if step else "", number)
+
+
+def status_lines(runs: RunList, entries: Iterable[Entry]) -> list[str]:
+    width = max(len(entry.name) for entry in runs.entries)
+    found = ((entry, state(runs, entry)) for entry in entries)
+    return [f"{entry.name:{width}}  {one.kind:8}  {one.about}".rstrip() for entry, one in found]
+
+
+def training_progress(path: Path) -> str:
+    """`step 12 of 40, 3 min 10 s left`"""
+    log, record = path / "metrics.jsonl", path / "run.json"
+    step = run_folder.last_step(log)
+    if not step or not record.exists():
+        return "starting"
+    recent = [row for row in rows_in(log.read_bytes()) if row.get("phase") == "train"][-RECENT:]
+    total = flags_of(parsed(record.read_bytes())).get("--train.max_steps")
+    if not isinstance(total, int) or not total or len(recent) < 2:
+        return f"step {step}"
+    left = (recent[-1]["time"] - recent[0]["time"]) / (len(recent) - 1) * (total - step)
+    return f"step {step} of {total}, {duration(left)} left"
+
+
+def is_evaluated(path: Path, words: Sequence[str]) -> bool:
+    try:
+        return parsed((path / "eval" / ASKED).read_bytes()) == {"words": [*words]}
+    except (ValueError, OSError):
+        return False
+
+
+def evaluation_progress(path: Path) -> str:
+    """`evaluation, 34 of 96 samples, 02:10 left`"""
+    done, total, left = samples(path / "eval.log")
+    if not done:
+        return "evaluation"
+    return f"evaluation, {done} of {total} samples" + (f", {left} left" if left else "")
+
+
+def samples(log: Path) -> tuple[str, str, str]:
+    """(samples done, samples in all, time left) of the newest bar in the log; empty texts without one."""
+    found = BAR.findall(log.read_text(errors="replace")[-4000:]) if log.exists() else []
+    return found[-1] if found else ("", "", "")

@@ -1,18 +1,24 @@
-"""Trains and evaluates one run after another: on CPU all in one session (shared_ray.py), else each by itself."""
+"""Trains and evaluates the runs of a comparison one after another: on CPU in one session (shared_ray.py)."""
 
 import contextlib
+import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from real_openrlhf.base.errors import UserError, exit_code
-from real_openrlhf.comparison.evaluate import evaluate
-from real_openrlhf.comparison.run_list import Entry, RunList
+from real_openrlhf.base.files import write_json
+from real_openrlhf.comparison.run_list import ASKED, Entry, RunList, samples
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
+from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch import shared_ray
 from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.launch.process import supervise
 from real_openrlhf.training.launch.progress import end_unwatched
 
 
@@ -30,7 +36,7 @@ class Trainer(contextlib.ExitStack):
             self.environment = environment_of(*alike.values())
 
     def one(self, entry: Entry) -> tuple[int, str | None]:
-        """To its end: (exit code, why it failed)."""
+        """Train and evaluate one run: (exit code, why it failed)."""
         path = self.runs.path(entry)
         if unseen := end_unwatched(path):
             print(unseen)
@@ -49,7 +55,7 @@ class Trainer(contextlib.ExitStack):
             return None
         if self.server is None or self.server.poll() is not None:
             self.close()
-            # a socket's path has at most 107 letters
+            # a socket's path has at most 107 letters, so the run's folder may be too deep for it
             self.socket = Path(self.enter_context(tempfile.TemporaryDirectory())) / "session"
             log = self.runs.out.resolve() / "session.log"
             self.server = self.enter_context(shared_ray.opened(self.socket, self.environment, log))
@@ -63,3 +69,60 @@ def environment_of(*runs: Sequence[str]) -> dict[str, str]:
     if place.job_address:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
     return place.environment(max((request.plan() for request in requests), key=lambda plan: plan.gpus))
+
+
+# Evaluation: `real-openrlhf eval` in a process of its own, watched like a training
+
+
+def make_benchmarks(words: Sequence[str]) -> None:
+    """Make the benchmarks that these words of `eval` name, once for all runs."""
+    from real_openrlhf.data.benchmarks import BENCHMARKS
+    from real_openrlhf.data.command import prepare_benchmark
+
+    said = dict(zip(words, words[1:], strict=False))
+    if "--data-dir" not in said:
+        return
+    folder = Path(said["--data-dir"])
+    # the folder of the paper's baselines has them under other names
+    files = {
+        name: [folder / f"{name}.jsonl", *folder.glob(f"{BENCHMARKS[name].stem}.*")]
+        for name in said.get("--benchmarks", "").split(",")
+        if name in BENCHMARKS
+    }
+    if all(any(file.exists() for file in known) for known in files.values()):
+        return
+    with run_inputs.made_once():
+        for name, known in files.items():
+            if not any(file.exists() for file in known):
+                prepare_benchmark(name, None, known[0])
+
+
+class Sampling:
+    """A bar over the samples of an evaluation, which `supervise` updates."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.log = path, path / "eval.log"
+        self.log.unlink(missing_ok=True)
+        self.bar = tqdm(unit="sample", desc="evaluation", disable=not sys.stderr.isatty(), leave=False)
+
+    def update(self) -> None:
+        done, total, _ = samples(self.log)
+        if done:
+            self.bar.total = int(total)
+            self.bar.update(int(done) - self.bar.n)
+
+    def close(self) -> None:
+        self.bar.close()
+
+
+def evaluate(path: Path, words: Sequence[str]) -> tuple[int, str | None]:
+    """(exit code, why it failed). An interrupted evaluation keeps its samples."""
+    command = [sys.executable, "-m", "real_openrlhf.cli", "eval", "--name", path.name]
+    command += ["--model", str(path / "model"), "--out", str(path / "eval"), *words]
+    print(f"evaluation; its output goes to {path / 'eval.log'}", flush=True)
+    with run_folder.only_one(path) as lock:
+        code, reason = supervise(command, os.environ, lock, Sampling(path))
+    if not code:
+        write_json(path / "eval" / ASKED, {"words": [*words]})
+        print((path / "eval" / "table.md").read_text(), flush=True)
+    return code, f"evaluation: {reason}" if code else None

@@ -13,7 +13,7 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.setting import Recipe, Setting
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import preflight
+from real_openrlhf.training.checks import flag_checks
 
 SHORTHANDS = {
     "model": run_inputs.MODEL,
@@ -38,7 +38,7 @@ class Request:
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
         recipe = RECIPES[args.recipe]
-        flags, removed = preflight.split_flags(args.openrlhf)
+        flags, removed = flag_checks.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
             value = getattr(args, name.replace("-", "_"))

@@ -16,7 +16,7 @@ from real_openrlhf import cli
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
-from real_openrlhf.training.checks import preflight
+from real_openrlhf.training.checks import flag_checks, preflight
 from real_openrlhf.training.launch import forked_workers, process
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.process import STALLED, Watch, supervise
@@ -39,13 +39,13 @@ def test_openrlhfs_flags_pass_through_in_order_between_ours():
 
 def test_flags_are_split_into_words_switches_and_those_taken_out():
     words = ["--a.b", "1", "-2", "--switch", "--c=x=y", "--no-d.e", "--f", "3"]
-    assert preflight.split_flags(words) == (
+    assert flag_checks.split_flags(words) == (
         {"--a.b": ("1", "-2"), "--switch": (), "--c": ("x=y",), "--f": ("3",)},
         ["--d.e"],
     )
     for stray in (["word"], ["--no-x", "word"]):
         with pytest.raises(UserError, match="'word' follows no flag"):
-            preflight.split_flags(stray)
+            flag_checks.split_flags(stray)
 
 
 def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):

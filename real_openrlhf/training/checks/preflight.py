@@ -1,14 +1,10 @@
-"""Everything that can be known to be wrong before a model is loaded; all of it at once, each with its fix.
+"""Checks of the reward file and of the machine: packages, compilers, GPUs, folders, disk space, the Ray cluster.
 
-`python -m real_openrlhf.training.checks.preflight NODES GPUS`, run inside a Ray cluster, asks what only it can tell.
+`python -m real_openrlhf.training.checks.preflight NODES GPUS` checks the Ray cluster in which it runs.
 """
 
-import argparse
 import ast
-import contextlib
-import difflib
 import importlib.util
-import io
 import os
 import re
 import shutil
@@ -19,13 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.parsing import whole
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
-from real_openrlhf.recipes.setting import DERIVED
-from real_openrlhf.training.checks import openrlhf_parser
-from real_openrlhf.training.checks.flag_ranges import out_of_range
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
@@ -45,117 +37,13 @@ class Findings:
     lines: list[str] = field(default_factory=list)
 
 
-def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """(flags with their words, flags to take out) of a command line's rest; `--no-FLAG` takes one out."""
-    flags: dict[str, list[str]] = {}
-    removed, current = [], None
-    for word in words:
-        if word.startswith("--no-"):
-            removed.append("--" + word.removeprefix("--no-"))
-            current = None
-        elif word.startswith("--"):
-            current, equals, value = word.partition("=")
-            flags[current] = [value] if equals else []
-        elif current is None:
-            raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
-        else:
-            flags[current].append(word)
-    return {flag: tuple(values) for flag, values in flags.items()}, removed
-
-
-def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
-    """{flag: what is wrong}: every unknown flag with its nearest relative, every value that the parser refuses."""
-    parser = openrlhf_parser.load().build_parser()
-    actions = parser._option_string_actions
-    problems = {}
-    for flag in [*plan.flags, *removed]:
-        if flag not in actions:
-            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.5)
-            hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
-            problems[flag] = f"unknown flag {flag}. {hint}"
-        elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # as wrong as what it follows from
-            reason = _refusal(parser, flag, plan.typed(flag))
-            if reason:
-                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
-            elif wrong := out_of_range(plan, flag):
-                problems[flag] = wrong
-    return problems
-
-
-def _refusal(parser: argparse.ArgumentParser, flag: str, words: list[str]) -> str | None:
-    """The parser's objection to a flag's words, without its exit."""
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            parser.parse_args(words)
-    except SystemExit:
-        error = output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-        return error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
-    return None
-
-
-def _takes(action: argparse.Action) -> str:
-    if action.nargs == 0:
-        return "It is a switch: give it no value."
-    if action.choices:
-        return f"Choose one of {', '.join(map(str, action.choices))}."
-    kind = "whole number" if action.type in (int, whole) else "number" if action.type is float else "value"
-    return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
-
-
-def combination(plan: Plan) -> Findings:
-    """Objections of REAL's and OpenRLHF's checks to the flags together, else a note; OpenRLHF stops at its first."""
-    from real_openrlhf.hooks.messages.skipping import said
-
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            args = openrlhf_parser.load().parse_args(plan.argv())
-    except SystemExit:
-        return Findings([output.getvalue().strip().splitlines()[-1].partition("error: ")[2]])
-    except UserError as error:
-        return Findings(error.problems)
-    except AssertionError as error:
-        return Findings([f"OpenRLHF refuses this combination: {error}"])
-    except Exception as error:  # its checks take for granted that some flags are given
-        failed = f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error})"
-        return Findings([f"{failed}. See `changed by you`."])
-    note = f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}"
-    return Findings(notes=[f"{note}. The estimates assume that there are none"])
-
-
-def batch_problems(plan: Plan) -> list[str]:
-    """A rollout must hold whole optimizer steps: OpenRLHF would drop the rest."""
-    prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
-    batch, rollout = plan.number("--train.batch_size"), prompts * group
-    fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
-    torn = batch % group and plan.text("--actor.policy_loss_type") == "real"  # REAL's own checks tell that
-    if not fitting or batch in fitting or torn:
-        return []
-    return [
-        f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
-        f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
-    ]
-
-
-def length_problems(plan: Plan) -> list[str]:
-    """A micro-batch by tokens must hold the longest sample."""
-    longest = plan.number("--data.max_len")
-    flags = ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu")
-    return [
-        f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
-        for flag in flags
-        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest
-    ]
-
-
 def reward_problems(plan: Plan) -> list[str]:
     urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
     return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := reward_file_problem(Path(url)))]
 
 
 def reward_file_problem(path: Path) -> str | None:
-    """The defect of a reward file by its text alone: only rollout actors run it."""
+    """The defect of a reward file, found by reading it. Only rollout actors run it."""
     if not path.is_file():
         return "does not exist. Give a Python file with reward_func, or a URL."
     try:
@@ -186,7 +74,7 @@ def _takes_three(arguments: ast.arguments) -> bool:
 
 
 def kernels(plan: Plan) -> list[str]:
-    """Lines for a dry run: the attention and the optimizer, and what of them a compiler must make first."""
+    """Lines for a dry run: attention and optimizer, and whether a compiler must build them first."""
     name = plan.text(ATTENTION)
     about = {
         "flash_attention_torch": "PyTorch's own kernels",
@@ -238,13 +126,13 @@ def local_gpus() -> tuple[int, float | None]:
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """The folder itself, or its nearest parent that exists."""
     place = Path(os.path.realpath(folder))
     return next(path for path in (place, *place.parents) if os.path.exists(path))
 
 
 def folder_problems(folder: Path) -> list[str]:
-    """A place for runs: there, or such that it can be made."""
+    """Why no run folder can be made in this folder."""
     place = next(path for path in (folder, existing(folder)) if os.path.lexists(path))
     if not os.path.isdir(place):
         return [f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."]
@@ -254,7 +142,7 @@ def folder_problems(folder: Path) -> list[str]:
 
 
 def room_problems(folder: Path) -> list[str]:
-    """A run on this machine dies, or waits for minutes, without room for its files."""
+    """Disks that are too full for a run on this machine: it would crash, or hang for minutes."""
     problems = []
     places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
     for place, other in places.items():
@@ -268,7 +156,7 @@ def room_problems(folder: Path) -> list[str]:
 
 
 def cluster_problems(needed: int, nodes: int) -> list[str]:
-    """Asked inside a Ray cluster: enough GPUs, and the patches on every node that could run a worker."""
+    """What a Ray cluster lacks, asked from inside: GPUs, cores, or the patches on a node that could run a worker."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

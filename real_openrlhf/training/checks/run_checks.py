@@ -10,7 +10,7 @@ from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.records import changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.request import OPTIONS, Request
@@ -29,9 +29,9 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
     try:
         if not request.args.dry_run:
             assert_applied()
-        wrong = preflight.flag_problems(request.plan(), request.removed, OPTIONS)
+        wrong = flag_checks.flag_problems(request.plan(), request.removed, OPTIONS)
         findings.problems += wrong.values()
-        together = preflight.combination(request.without(wrong).plan())
+        together = flag_checks.combination(request.without(wrong).plan())
         findings.problems += together.problems
         findings.notes += together.notes if request.args.dry_run and not wrong else []
         return wrong
@@ -41,7 +41,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
 
 
 def _batches(request: Request, place: Place, findings: Findings) -> None:
-    for check in (preflight.batch_problems, preflight.length_problems, preflight.reward_problems):
+    for check in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
         findings.problems += check(request.plan())
 
 

@@ -68,7 +68,7 @@ class Progress:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self.offsets[path] += len(whole)
-        return list(_rows(whole))
+        return list(rows_in(whole))
 
     def step_line(self, line: dict) -> str:
         step, now = line["step"], line["time"]
@@ -86,8 +86,8 @@ class Progress:
         self.bar.close()
 
 
-def _rows(text: bytes) -> Iterator[dict]:
-    """Our own lines; others are skipped, so that they cannot end the watching command."""
+def rows_in(text: bytes) -> Iterator[dict]:
+    """The lines that our code logged. Other lines are skipped, so that they cannot end the watching command."""
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
             row = parsed(line)
@@ -115,7 +115,7 @@ def evaluation(line: dict) -> str:
 
 def summary(run_dir: Path) -> str:
     """The short table at the end: first and last of what matters."""
-    lines = list(_rows((run_dir / "metrics.jsonl").read_bytes()))
+    lines = list(rows_in((run_dir / "metrics.jsonl").read_bytes()))
     steps = [line for line in lines if line["phase"] == "train"]
     evaluations = [line for line in lines if line["phase"] == "eval"]
     rows: list[tuple[str, str, str]] = []

@@ -1,0 +1,166 @@
+"""Checks of a command line's flags: unknown ones, wrong values, and flags that contradict each other.
+
+OpenRLHF's parser takes some numbers with which a run would crash or train on nonsense. RANGES has their bounds.
+"""
+
+import argparse
+import contextlib
+import difflib
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import whole
+from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.setting import DERIVED
+from real_openrlhf.training.checks import openrlhf_parser
+from real_openrlhf.training.checks.preflight import Findings
+
+OFF = -1
+OR_OFF = ("--eval.steps", "--ckpt.save_steps")
+# OpenRLHF divides by these, or waits for ever, without a message that names the flag.
+AT_LEAST_1 = (
+    *("--actor.num_nodes", "--actor.num_gpus_per_node", "--vllm.num_engines", "--vllm.tensor_parallel_size"),
+    *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--rollout.micro_batch_size", "--data.max_len"),
+    *("--train.batch_size", "--train.micro_batch_size", "--train.max_epochs", "--train.num_episodes"),
+    *("--eval.n_samples_per_prompt", "--logger.logging_steps", "--rollout.max_new_tokens", "--data.max_samples"),
+    *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu", "--ckpt.max_num", "--train.async_queue_size"),
+    *("--ds.ring_attn_size", "--ds.tensor_parallel_size", "--algo.kl.horizon", "--rollout.vllm_generate_batch_size"),
+    *OR_OFF,
+)
+AT_LEAST_0 = (
+    *("--train.seed", "--ds.lora.rank", "--data.dataloader_num_workers", "--actor.adam.weight_decay"),
+    *("--actor.max_norm", "--eval.temperature", "--train.hung_minutes"),
+)
+ABOVE_0 = (
+    *("--actor.adam.lr", "--actor.adam.eps", "--actor.eps_clip", "--actor.eps_clip_low_high"),
+    "--rollout.temperature",
+)
+SHARES = (
+    *("--actor.adam.betas", "--actor.lr_warmup_ratio", "--actor.min_lr_ratio", "--algo.advantage.gamma"),
+    *("--algo.advantage.lambd", "--train.ema_beta", "--ds.lora.dropout"),
+)
+SHARES_ABOVE_0 = ("--rollout.top_p", "--vllm.gpu_memory_utilization")
+# flag -> (lowest number, highest number, whether the lowest itself is allowed)
+RANGES = {
+    **dict.fromkeys(AT_LEAST_1, (1.0, math.inf, True)),
+    **dict.fromkeys(AT_LEAST_0, (0.0, math.inf, True)),
+    **dict.fromkeys(ABOVE_0, (0.0, math.inf, False)),
+    **dict.fromkeys(SHARES, (0.0, 1.0, True)),
+    **dict.fromkeys(SHARES_ABOVE_0, (0.0, 1.0, False)),
+}
+
+
+def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """(flags with their words, flags to remove) from the words for OpenRLHF; `--no-FLAG` removes a flag."""
+    flags: dict[str, list[str]] = {}
+    removed, current = [], None
+    for word in words:
+        if word.startswith("--no-"):
+            removed.append("--" + word.removeprefix("--no-"))
+            current = None
+        elif word.startswith("--"):
+            current, equals, value = word.partition("=")
+            flags[current] = [value] if equals else []
+        elif current is None:
+            raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
+        else:
+            flags[current].append(word)
+    return {flag: tuple(values) for flag, values in flags.items()}, removed
+
+
+def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
+    """{flag: message} for unknown flags, with the most similar known one, and for values that cannot be right."""
+    parser = openrlhf_parser.load().build_parser()
+    actions = parser._option_string_actions
+    problems = {}
+    for flag in [*plan.flags, *removed]:
+        if flag not in actions:
+            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
+            problems[flag] = f"unknown flag {flag}. {hint}"
+        elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
+            _, error = _parsed(parser.parse_args, plan.typed(flag))
+            if error:
+                reason = error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
+                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
+            elif wrong := out_of_range(plan, flag):
+                problems[flag] = wrong
+    return problems
+
+
+def out_of_range(plan: Plan, flag: str) -> str | None:
+    """The defect of a flag that the parser accepts, or None."""
+    low, high, with_low = RANGES.get(flag, (-math.inf, math.inf, True))
+    for number in map(float, plan.flags[flag].words if flag in RANGES else ()):
+        good = math.isfinite(number) and low <= number <= high and (with_low or number > low)
+        if not good and not (flag in OR_OFF and number == OFF):
+            above = f"{low:g} or more" if with_low else f"more than {low:g}"
+            most = "" if math.isinf(high) else f", and {high:g} at most"
+            return f"{flag} {plan.text(flag)}: give {above}{most}{', or -1 for never' * (flag in OR_OFF)}."
+    return None
+
+
+def _parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, str]:
+    """(arguments, "") or, where argparse would print an error and exit, (None, that error)."""
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
+            return parse(words), ""
+    except SystemExit:
+        return None, output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+
+
+def _takes(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return "It is a switch: give it no value."
+    if action.choices:
+        return f"Choose one of {', '.join(map(str, action.choices))}."
+    kind = "whole number" if action.type in (int, whole) else "number" if action.type is float else "value"
+    return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
+
+
+def combination(plan: Plan) -> Findings:
+    """The objections of REAL's and OpenRLHF's checks to the flags together. OpenRLHF raises only its first one."""
+    from real_openrlhf.hooks.messages.skipping import said
+
+    try:
+        args, refusal = _parsed(openrlhf_parser.load().parse_args, plan.argv())
+    except UserError as error:
+        return Findings(error.problems)
+    except AssertionError as error:
+        return Findings([f"OpenRLHF refuses this combination: {error}"])
+    except Exception as error:  # OpenRLHF's checks crash where a flag is missing
+        failed = f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error})"
+        return Findings([f"{failed}. See `changed by you`."])
+    if refusal:
+        return Findings([refusal])
+    note = f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}"
+    return Findings(notes=[f"{note}. The estimates assume that there are none"])
+
+
+def batch_problems(plan: Plan) -> list[str]:
+    """A rollout must divide into equal updates: OpenRLHF would drop the remainder."""
+    prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
+    batch, rollout = plan.number("--train.batch_size"), prompts * group
+    fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
+    torn = batch % group and plan.text("--actor.policy_loss_type") == "real"  # REAL's own checks report that
+    if not fitting or batch in fitting or torn:
+        return []
+    return [
+        f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
+        f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+    ]
+
+
+def length_problems(plan: Plan) -> list[str]:
+    """A micro-batch by tokens must hold the longest sample."""
+    longest = plan.number("--data.max_len")
+    flags = ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu")
+    return [
+        f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
+        for flag in flags
+        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest
+    ]
