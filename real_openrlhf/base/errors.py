@@ -20,12 +20,12 @@ class UserError(Exception):
         return "\n".join(self.problems)
 
 
-# Of paths that the user has named: nothing of ours is at fault.
+# Errors of a path that the user has named.
 PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
-    """Of a subcommand; what the user can do something about is told, not raised."""
+    """The exit code of a subcommand. Errors that the user can mend are printed, not raised."""
     with plain_streams():
         try:
             return run()

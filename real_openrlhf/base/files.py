@@ -21,7 +21,7 @@ def sha256(path: Path) -> str:
 
 
 def parsed(text: str | bytes, **options: Any) -> Any:
-    """JSON of whoever wrote it. Whatever is wrong with it is a ValueError, also a million brackets."""
+    """Parse JSON of any origin. Every fault is a ValueError, also nesting that is too deep."""
     try:
         return json.loads(text, **options)
     except RecursionError:

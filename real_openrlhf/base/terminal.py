@@ -1,4 +1,4 @@
-"""What is printed may hold a model's words, a file's or a run's: a terminal must show it, and never obey it."""
+"""Printed text may come from a model, a file or a run. A terminal must show its control characters, not obey them."""
 
 import contextlib
 import re
@@ -35,6 +35,6 @@ class Plain:
 
 @contextlib.contextmanager
 def plain_streams() -> Iterator[None]:
-    """For all that a subcommand prints, by whatever way."""
+    """Make all plain that a subcommand prints."""
     with contextlib.redirect_stdout(Plain(sys.stdout)), contextlib.redirect_stderr(Plain(sys.stderr)):
         yield

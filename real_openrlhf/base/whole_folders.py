@@ -29,7 +29,7 @@ def read(folder: Path, chosen: Iterable[str]) -> Files:
 
 
 def publish(draft: Path, place: Path, files: Files, about: dict) -> None:
-    """Move a finished folder to its place. Until the last line there is either nothing there or what was there."""
+    """Move a finished folder to its place. An interrupt leaves the old folder there, or nothing."""
     write_json(draft / MANIFEST, {**about, "files": files})
     _sync(draft)
     move(draft, place)

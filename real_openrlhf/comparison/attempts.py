@@ -1,8 +1,8 @@
-"""Who works on which run, for processes that share nothing but a file system.
+"""Which process works on which run. The processes share nothing but a file system.
 
 Attempt 1, 2, ... of a run are files that only one process can make. An attempt is held until its record has an end,
-or its process is dead: on this machine its lock is free, on another one the file is no longer touched. Then whoever
-makes the next file takes the run over.
+or its process is dead: on this machine its lock is free, on another one the file is no longer touched. Then the
+process that makes the next file takes the run over.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
 
 
 def _beat(path: Path, ended: threading.Event) -> None:
-    """Touch the file; a process that was thought dead, and whose run another one has, ends."""
+    """Touch the file. If another process took the run over because this one seemed dead, end."""
     stem, number = path.stem.rsplit(".", 1)
     while not ended.wait(BEAT):
         with contextlib.suppress(OSError):
@@ -116,7 +116,7 @@ def _job() -> str | None:
 
 
 def _clock(folder: Path) -> float:
-    """Now, as the file server has it."""
+    """The time by the file server's clock."""
     probe = folder / f".clock-{platform.node()}-{os.getpid()}"
     probe.touch()
     try:

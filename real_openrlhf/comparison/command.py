@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
-    """Of a flag that is given twice the last values, so that those typed win over a campaign's."""
+    """{flag: its words}; the last words of a flag win, so typed ones win over a campaign's."""
     return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
 
 
@@ -226,7 +226,7 @@ def refuse_other_flags(path: Path, request: Request) -> None:
 
 
 def _work(runs: RunList, todo: Sequence[Entry]) -> int:
-    """Each run that nobody has, until none is left; the exit code of the last one that failed."""
+    """Train and evaluate all runs that no other process has; the exit code of the last one that failed."""
     began, last, waiting = time.time(), 0, False
     seconds: list[float] = []
     with Trainer(runs, todo) as trainer:

@@ -23,7 +23,7 @@ COMPACT = (
 
 
 def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
-    """Records with paths that mean something elsewhere, and every logged number as it was; compact, most of them."""
+    """Write records without this machine's paths, and every logged number; with `compact` only those of COMPACT."""
     records: dict[str, dict] = {}
     lines: dict[str, list[dict]] = {}
     sources: dict[str, str] = {}

@@ -16,7 +16,7 @@ FILE = "REAL_ENGINE_REASON"  # names a file for the line, where nobody reads the
 
 
 def tell_reason() -> None:
-    """In each process of vLLM's: an engine's tells its exception, the one that started it tells a signal."""
+    """In each process of vLLM: an engine prints its exception, its starter the signal that killed the engine."""
     from vllm.v1.engine.utils import CoreEngineProcManager
 
     logging.getLogger("vllm.v1.engine.core").addFilter(_see)

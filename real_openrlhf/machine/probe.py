@@ -1,4 +1,4 @@
-"""Questions to what can hang, crash or change the process that asks: CUDA, Ray, vLLM, the verifier."""
+"""Runs code that may hang or crash in a process of its own: CUDA, Ray, vLLM, the verifier."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ def probe(program: str, timeout: float) -> dict:
         except subprocess.TimeoutExpired:
             raise ProbeFailed(f"no answer after {timeout:.0f} s") from None
         finally:
-            with contextlib.suppress(ProcessLookupError):  # the program and whatever it left running
+            with contextlib.suppress(ProcessLookupError):  # the program and its children
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         out.seek(0)

@@ -30,7 +30,7 @@ def enter(run_dir: str | None, phase: str) -> None:
     _noted = f"{run_dir} {phase}", time.monotonic()
     note = {"phase": phase, "since": time.time(), "process": os.getpid(), "node": socket.gethostname()}
     draft = Path(run_dir) / f"{PHASE}.{os.getpid()}"
-    with contextlib.suppress(OSError):  # a disk that is full is told by what needs it
+    with contextlib.suppress(OSError):  # the code that needs the disk reports a full one
         draft.write_text(json.dumps(note))
         draft.replace(draft.with_name(PHASE))
 
@@ -40,7 +40,7 @@ def offer_stacks() -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         _place().mkdir(mode=0o700, exist_ok=True)
         if _place().is_symlink() or _place().stat().st_uid != os.getuid():
-            return  # somebody else's, who would choose where we write
+            return  # another user could redirect what we write
         file = open(_place() / str(os.getpid()), "w")  # for as long as the process lives
         faulthandler.register(ASK, file=file, all_threads=True)
 

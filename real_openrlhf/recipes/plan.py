@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def objective(self) -> Objective | None:
-        with contextlib.suppress(ValueError):  # what is wrong with an objective is the checks' to tell
+        with contextlib.suppress(ValueError):  # the checks report a wrong objective
             return find(self.text(OBJECTIVE)) if self.text("--actor.policy_loss_type") == "real" else None
         return None
 
@@ -174,5 +174,5 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
                 DERIVED, str(passes), f"passes over {rows:,} rows for all steps"
             )
     except (ValueError, ZeroDivisionError):
-        pass  # a value that makes no sense is the parser's to report, with all others
+        pass  # the parser reports such a value, with all others
     return derived

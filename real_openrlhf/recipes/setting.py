@@ -57,7 +57,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The flags of one method, and what people are told about it."""
+    """The flags of one method, and its description."""
 
     name: str
     label: str  # in figures and tables

@@ -99,14 +99,14 @@ def package_sha256() -> str:
 
 
 def earlier_code(record: Mapping, now: Mapping) -> list[dict]:
-    """The code of a resumed run's earlier parts, as its record names it, where it is not today's."""
+    """The code of a resumed run's earlier parts, without parts that ran today's code."""
     parts = [*record.get("earlier_code", ()), {key: record[key] for key in CODE if key in record}]
     today = {key: now[key] for key in CODE if key in now}
     return [part for number, part in enumerate(parts) if part != today and part not in parts[:number]]
 
 
 def irreproducible(record: Mapping) -> str | None:
-    """Why nobody can get back the code that made this run; None where they can."""
+    """Why nobody can get back the code that made this run, or None."""
     for part in (record, *record.get("earlier_code", ())):
         version = str(part.get("code_version"))
         if version.endswith(DIRTY):

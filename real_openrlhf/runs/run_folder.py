@@ -85,7 +85,7 @@ def run_stem(recipe: str, algo: str, seed: int | str) -> str:
 
 
 def read(path: Path) -> dict:
-    """run.json, with how the run ended where nobody was left to write it down."""
+    """run.json. If no process was left to record the run's ending, the ending is filled in."""
     try:
         record = parsed((path / "run.json").read_bytes())
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def write(path: Path, record: dict) -> None:
 
 
 def as_it_is(path: Path, record: dict) -> dict:
-    """A run that its record calls running, though none of its processes is left, is what these left behind."""
+    """The record; where it says running though no process is left, with the ending that the files show."""
     if record.get("status") != "running" or is_trained(path):
         return record
     log = path / "metrics.jsonl"
@@ -126,7 +126,7 @@ def as_it_is(path: Path, record: dict) -> dict:
 
 
 def record_ending(path: Path) -> str | None:
-    """Write into run.json how a run ended that no command watched to its end; a line about it, if it was one."""
+    """Write the ending of a run that no command watched into run.json, and return a line about it; else None."""
     with contextlib.suppress(UserError, OSError):  # another command is faster, or the folder is for reading only
         record = read(path)
         if record.pop("unseen", False):
@@ -138,7 +138,7 @@ def record_ending(path: Path) -> str | None:
 
 
 def may_be_elsewhere(path: Path, record: dict) -> bool:
-    """Locks of another machine may not be seen here, nor a job in a cluster; but a run that lives writes its log."""
+    """Whether the run may live where its lock cannot be seen: on another machine, in a cluster. It would log."""
     if record.get("host", platform.node()) == platform.node() and not record.get("job"):
         return False
     files = [path / name for name in ("run.json", "metrics.jsonl", "train.log")]

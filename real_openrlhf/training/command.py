@@ -87,7 +87,7 @@ def _epilog() -> str:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line, for those who train from Python."""
+    """The arguments of a command line, for callers in Python."""
     parser = argparse.ArgumentParser(prog="real-openrlhf train")
     configure(parser)
     return parser.parse_args(words)
@@ -98,7 +98,7 @@ def request_of(words: Sequence[str]) -> Request:
 
 
 def run(args: argparse.Namespace, session: Path | None = None) -> int:
-    """In a process of its own; with `session`, the socket of a shared Ray (shared_ray.py), inside that."""
+    """Train in a new process, or in the shared Ray (shared_ray.py) that listens at the socket `session`."""
     request = Request.of(args)
     place = Place.of(request.recipe, args.working_dir)
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):

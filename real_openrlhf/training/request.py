@@ -53,7 +53,7 @@ class Request:
         return cls(args, recipe, user, removed, stem, resumed)
 
     def plan(self, folder: Path | None = None) -> Plan:
-        """The flags; without a folder, those of a run that has no name yet."""
+        """The run's flags; without a folder, for the folder that a run would get."""
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
         inputs = run_inputs.settings(self.recipe, self.args.data_dir)
         launcher = {**inputs, **_folder_flags(Path(os.path.realpath(folder)), self.resumed is not None)}
@@ -62,7 +62,7 @@ class Request:
         return compose(self.recipe, algorithm, self.user, self.removed, launcher, rows)
 
     def without(self, wrong: Container[str]) -> "Request":
-        """Wrong flags are told once; the other checks go on with the recipe's values."""
+        """The request without its wrong flags, so that the other checks go on with the recipe's values."""
         user = {flag: words for flag, words in self.user.items() if flag not in wrong}
         return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
 

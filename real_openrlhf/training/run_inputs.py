@@ -1,4 +1,4 @@
-"""The files that a run reads: sets prepared by name, a tiny task, or the user's own; and making what is missing."""
+"""The files that a run reads: prepared sets, a tiny task, or the user's own. Makes the missing ones."""
 
 import argparse
 import contextlib
@@ -45,7 +45,7 @@ class Prepared:
 
 @contextlib.contextmanager
 def made_once() -> Iterator[None]:
-    """Several commands may start together: one makes what is missing, and the others find it there."""
+    """Of several commands that start together, one makes the missing files and the others wait for it."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with open(cache_folder() / ".making", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -53,7 +53,7 @@ def made_once() -> Iterator[None]:
 
 
 def by_name(shorthand: str, value: object, data_dir: Path) -> object:
-    """What --model or --data calls by name, as a path; anything else as it is."""
+    """The path of a model or set that --model or --data gives by name; any other value unchanged."""
     if shorthand == "data":
         return training_set(str(value), data_dir)
     if shorthand == "model" and gguf_model.is_one(str(value)):
@@ -97,7 +97,7 @@ def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting], model:
 
 
 def config_of(model: Path) -> dict:
-    """Of a model that is here; nothing of others."""
+    """config.json of a model on this disk; {} for any other model."""
     with contextlib.suppress(OSError, ValueError):
         return dict(parsed((model / "config.json").read_bytes()))
     return {}

@@ -153,7 +153,7 @@ def test_a_killed_server_leaves_no_child_that_nobody_hears_of(start):
     child = told(process)
     os.kill(child["parent"], signal.SIGKILL)
     assert process.wait(10) == 1 and gone(child["pid"])
-    assert "what this process was forked from was killed" in process.stderr.read()
+    assert "the server that forked this process was killed" in process.stderr.read()
 
 
 def test_without_the_server_it_is_python(start):

@@ -1,4 +1,4 @@
-"""The JSONL files that a run reads, row by row: what its reader would die of after minutes, or train on in silence."""
+"""Checks each row of a run's JSONL files for faults that would crash it after minutes, or spoil it silently."""
 
 import json
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.preflight import Findings
 
-TABLES = (".csv", ".parquet", ".arrow")  # read by OpenRLHF, not looked into here
+TABLES = (".csv", ".parquet", ".arrow")  # OpenRLHF reads them; their rows are not checked here
 KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-HUGE = 500  # bytes a token: more than any token has, so that what is longer needs no counting
+HUGE = 500  # bytes: no token is longer, so a text of more than this many a token is too long without counting
 
 
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
@@ -65,7 +65,7 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
 
 @dataclass
 class PromptLengths:
-    """Does a prompt leave room for its answer? OpenRLHF cuts off the beginning of one that does not."""
+    """Whether each prompt leaves room for its answer. OpenRLHF would cut off the beginning of a longer prompt."""
 
     tokenizer_file: Path | None  # none: prompts are not counted
     longest: int
@@ -85,7 +85,7 @@ class PromptLengths:
 
         try:
             return Tokenizer.from_file(str(self.tokenizer_file))
-        except Exception:  # one that is broken is told with the model
+        except Exception:  # model_check reports a broken tokenizer
             return None
 
     def check(self, texts: list[str]) -> None:
@@ -141,7 +141,7 @@ class Rows:
         self.count += 1
 
     def _same_kind(self, column: str, value: Any, number: int) -> None:
-        """A column of the table that a file becomes has one type."""
+        """OpenRLHF's reader makes a table of the file: each column must have one type."""
         if value is None:
             return
         kind, first = self.kinds.setdefault(column, (KINDS[type(value)], number))
@@ -169,7 +169,7 @@ class Rows:
 
 
 def _row(line: bytes) -> dict:
-    """One line as an object. Where Python is more patient than the run's reader, that one counts."""
+    """One line as an object. Refuses what Python's parser accepts and OpenRLHF's reader does not."""
     if line.startswith(b"\xef\xbb\xbf"):
         raise UserError("begins with a byte order mark. Save the file as UTF-8 without one.")
     try:
@@ -200,7 +200,7 @@ def _no_number(name: str) -> None:
 
 
 def step_problems(plan: Plan, rows: int | None) -> list[str]:
-    """Steps come from passes over the data; a run must not end before the steps that were asked for."""
+    """The passes over the data must be enough for all steps."""
     steps, prompts, passes = (
         plan.number(flag) for flag in ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
     )

@@ -1,7 +1,7 @@
 """Needs of a run, before you rent GPUs: memory of GPUs and machines, tokens per step, disk for checkpoints.
 
-Standard library only. These are sums over known tensors, rounded up where a choice is the allocator's; what CUDA,
-NCCL and fragmentation add is one line of its own. Nobody has held them against a GPU yet.
+Standard library only. The sums are over known tensors, and round up where the allocator decides. CUDA, NCCL and
+fragmentation have a line of their own. Nobody has compared the sums with a GPU yet.
 """
 
 import math
@@ -14,7 +14,7 @@ from real_openrlhf.recipes.plan import Plan
 GB = 1e9
 RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation
 PROCESS_GB = 4.0  # of a policy's or an engine's process: libraries, CUDA's own tables, Ray's store
-BLOCK_BYTES = 14  # of a logit: bf16 and fp32, while the block before has its own in fp32, and their powers
+BLOCK_BYTES = 14  # a logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
 SUB_GROUP = 1_000_000_000  # parameters of a rank that DeepSpeed keeps in one buffer under ZeRO-3, at most
 TRAIN, ROLLOUT = "train", "rollout"
 
@@ -126,10 +126,10 @@ def states(shape: Shape, plan: Plan) -> dict[str, float]:
 
 
 def moments(shape: Shape, plan: Plan) -> dict[str, float]:
-    """Bytes on one GPU that come and go within a step; they never meet, so the largest one counts."""
+    """Bytes on one GPU at different moments of a step. They never coincide, so only the largest counts."""
     a, kv, h, i = shape.attention_width, shape.kv_width, shape.hidden, shape.intermediate
-    # Kept of a layer. Both norms: the input in fp32, the output in bf16 with its weight and without. bf16: q and k
-    # rotated, v, attention's output; gate, up, activation, product.
+    # Kept of a layer for its backward. Both norms: the input in fp32, the output in bf16 with its weight and without.
+    # bf16: q and k rotated, v, attention's output; gate, up, activation, product.
     layer = 2 * 8 * h + 2 * (2 * a + 2 * kv) + 2 * 4 * i
     if "flash" not in plan.text("--ds.attn_implementation"):
         layer += shape.heads * plan.number("--data.max_len") * 6  # scores in fp32 and bf16
@@ -148,7 +148,7 @@ def moments(shape: Shape, plan: Plan) -> dict[str, float]:
 
 
 def head_work(shape: Shape, plan: Plan) -> float:
-    """There and back, without the weight and its gradient."""
+    """Bytes of the head's forward and backward, without its weight and that weight's gradient."""
     if "--ds.logit_free" not in plan.flags:
         # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
         tables = 2 + 4 + 4 + (8 if "--actor.entropy_coef" in plan.flags else 0)
@@ -219,7 +219,7 @@ def policy_bytes(shape: Shape, plan: Plan) -> float:
 
 
 def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
-    """Bytes on each of the machines, where all of it waits at once."""
+    """Bytes of host memory on each machine, while everything that can sleep sleeps."""
     nodes, gpus = plan.layout[0], math.prod(plan.layout)
     engines, tensor_parallel = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
     memory = {"processes, a guess": (gpus + engines * tensor_parallel) * PROCESS_GB * GB / nodes}

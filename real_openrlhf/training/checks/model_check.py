@@ -16,7 +16,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
-    """The model's config.json, if it is at hand; a path must exist, a hub id must not be known to be wrong."""
+    """The model's config.json, or None. A path must exist, and the hub must not deny that it has a hub id."""
     path = Path(model).expanduser()
     try:
         if path.is_dir():
@@ -73,7 +73,7 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
 
 
 def heads_problem(config: dict) -> str | None:
-    """On CPU: the engine would say it after a minute, in a trace."""
+    """Heads that vLLM cannot compute on CPU. Its engine would fail after a minute, with a traceback."""
     heads = config.get("num_attention_heads")
     width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else None)
     if width in (None, *CPU_HEAD_WIDTHS):
@@ -90,7 +90,7 @@ def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool)
     if "auto_map" in config:
         findings.notes.append(f"model {folder} brings Python code of its own, which OpenRLHF runs")
     if not any((folder / name).exists() for name in (WEIGHTS, SHARDS)):
-        # a configuration alone can be sized
+        # a dry run needs only the configuration
         (findings.notes if dry_run else findings.problems).append(f"model {folder}: {_without_weights(folder)}")
         return
     for check in (_weights, _tokenizer, _context):

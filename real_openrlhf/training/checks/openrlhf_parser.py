@@ -17,7 +17,7 @@ NEEDED = (
     "os",
     "datetime",
     "real_openrlhf.hooks.flags",
-)  # what its two functions use of all that it imports
+)  # of all that the script imports, what its two functions use
 FUNCTIONS = ("build_parser", "parse_args")
 
 
@@ -30,7 +30,7 @@ def load() -> SimpleNamespace:
     package = Path(found.submodule_search_locations[0])
 
     def import_alone(name: str, *context: Any) -> Any:
-        """A module of OpenRLHF by its file: its package would import the rest."""
+        """Run a module of OpenRLHF by its file. Importing it would import its package, and that the stack."""
         if not name.startswith("openrlhf."):
             return builtins.__import__(name, *context)
         return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))

@@ -1,4 +1,4 @@
-"""All checks of a run before it starts: each adds what it finds, and each fault is told once."""
+"""All checks of a run before it starts. Each check adds its findings, and each fault is reported once."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ def _folder(request: Request, place: Place, findings: Findings) -> None:
 
 
 def data(request: Request, place: Place, findings: Findings) -> None:
-    """The files that are there; a run makes the missing ones, and calls this again."""
+    """Check the files that exist. A run makes the missing ones, then checks again."""
     plan, missing = request.plan(), {str(file.path) for file in request.missing()}
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
@@ -75,7 +75,7 @@ def data(request: Request, place: Place, findings: Findings) -> None:
 
 
 def _size(request: Request, place: Place, findings: Findings) -> None:
-    """Does the model exist, and will it fit."""
+    """Whether the model exists, and whether it fits into memory and disk."""
     plan, dry_run = request.plan(), request.args.dry_run
     model = plan.text(run_inputs.MODEL)
     config = None
@@ -125,7 +125,7 @@ def _resumed(request: Request, place: Place, findings: Findings) -> None:
 
 
 def _other_objective(request: Request, folder: Path, record: dict) -> Iterator[str]:
-    """Half a run with one formula and half with another is a run of neither."""
+    """A resumed run must have the objective, label rule and agent with which it began."""
     before = objective if isinstance(objective := record.get("objective"), dict) else {}
     now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):

@@ -1,4 +1,5 @@
-"""Hours of a run and of its evaluation, before you rent GPUs: sums under named assumptions, held against no GPU yet.
+"""Hours of a run and of its evaluation, before you rent GPUs: sums under named assumptions. Nobody has compared them
+with a GPU yet.
 
 Standard library only.
 """
@@ -9,7 +10,7 @@ from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training.checks.memory_estimate import Shape, rollouts
 
 BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: the shares of its peaks that vLLM and a policy reach
-LENGTH = 0.5  # of the most tokens, that an answer has on average
+LENGTH = 0.5  # mean length of an answer, as a share of the longest allowed
 LEAST_SECONDS = 0.008  # of a decoding step
 AT_ONCE = 256  # answers that an engine draws together
 ASSUMED = (

@@ -3,9 +3,9 @@
     with started(environment) as (python, environment):
         subprocess.Popen([python, "-m", "some.ray.driver"], env=environment)
 
-`python` is used like Python. It hands its arguments, environment, folder and open files to a server, which forks. The
-child runs what Python would have run, and the two end together. Ray starts its workers with it, and they what they
-spawn. CUDA does not survive a fork: this is for machines without a GPU.
+`python` is a program that is used like Python. It hands its arguments, environment, folder and open files to a server,
+and the server forks. The child runs as Python would, and `python` ends with the child. Ray starts its workers with it,
+and so do these what they spawn. CUDA does not survive a fork: this is for machines without a GPU.
 """
 
 import atexit
@@ -45,7 +45,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> Iterator[tuple[str, dict[str, str]]]:
-    """(what to use as Python, with what environment). What was forked lives on after this, and the server with it."""
+    """(program to use as Python, its environment). Children that still run outlive the block, and the server too."""
     if environment.get(WANTED) != "1":
         yield sys.executable, dict(environment)
         return
@@ -84,7 +84,7 @@ def runtime_env(given: dict | None) -> dict:
 
 
 def serve(listener: socket.socket) -> None:
-    """Fork until whoever started this is gone and the last child has ended."""
+    """Fork for each request, until the starter is gone and the last child has ended."""
     wanted: list[Any] = [sys.stdin.fileno()]
     children: dict[Any, tuple[int, socket.socket]] = {}  # by a descriptor of their end, and by their command
     while wanted or children:
@@ -121,7 +121,7 @@ def serve(listener: socket.socket) -> None:
 
 def become(files: list[int]) -> list[str]:
     """Take the command's place: its files under its numbers and no others, its environment, its folder."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # without the server nobody would hear how it ends
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the server reports how it ends
     words, environment, folder, numbers = json.loads(os.pread(files[0], os.fstat(files[0]).st_size, 0))
     above = max(numbers) + 1
     held = [fcntl.fcntl(file, fcntl.F_DUPFD, above) for file in files[1:]]
@@ -163,7 +163,7 @@ def run(words: list[str]) -> None:
 
 
 def run_to_the_end(files: list[int]) -> NoReturn:
-    """As Python runs and ends, but for taking modules apart: of a fork's, vLLM's libraries report many leaks."""
+    """Run and end as Python does, but keep the modules: vLLM's libraries report leaks if a fork destroys them."""
     code: Any = 1
     try:
         run(become(files))
@@ -183,7 +183,7 @@ def run_to_the_end(files: list[int]) -> NoReturn:
 
 
 def ask(path: str, words: list[str]) -> int:
-    """Have a child in our place, and end as it does."""
+    """Let a child of the server run in place of this process, and end as the child does."""
     numbers = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
     about = os.memfd_create("about")
     os.write(about, json.dumps([words, dict(os.environ), os.getcwd(), numbers]).encode())
@@ -197,7 +197,10 @@ def ask(path: str, words: list[str]) -> int:
             signal.signal(number, lambda number, _: server.send(bytes([number])))
         answer = server.recv(16)
     if not answer:
-        print("ChildProcessError: what this process was forked from was killed, and it with that", file=sys.stderr)
+        print(
+            "ChildProcessError: the server that forked this process was killed, and this process with it",
+            file=sys.stderr,
+        )
     code = int(answer or 1)
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
@@ -215,7 +218,7 @@ def main(number: int, modules: Sequence[str]) -> None:
                 importlib.import_module(module)
             assert "ray" not in sys.modules
             gc.collect()
-            gc.freeze()  # what is shared is not copied for being collected
+            gc.freeze()  # a collection would write to shared memory, and so copy it
             serve(listener)
         finally:
             shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The training process from start to end: what must be out of its way, its signals, a stall, its exit code."""
+"""The training process: stale locks before its start, its signals, a stall, its exit code."""
 
 import contextlib
 import glob
@@ -20,7 +20,7 @@ PATIENCE = 20.0  # seconds for a run that is asked to end
 STALLED = 124  # the run's exit code, as of timeout(1)
 STACKS = "stalled"  # folder
 LIMIT = "--train.hung_minutes"
-ASLEEP = 60.0  # seconds between two looks, after which it was the watcher that stood still
+ASLEEP = 60.0  # seconds; after a longer gap between two looks it was the watcher that stood still
 
 
 @dataclass
@@ -64,8 +64,8 @@ def _stamp(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-class Told(Protocol):
-    """Tells a user how far the process is, whose output goes to `log`."""
+class Display(Protocol):
+    """Shows how far the process is, whose output goes to `log`."""
 
     log: Path
 
@@ -77,7 +77,7 @@ class Told(Protocol):
 def drop_stale_locks(folder: Path) -> list[Path]:
     """DeepSpeed's compiler lock outlives a run that is killed meanwhile, and the next run would wait for it.
 
-    Whoever compiles keeps the file open.
+    A process that compiles keeps the file open.
     """
     locks = {str(path): path for path in folder.glob("*/lock")}
     for descriptor in glob.iglob("/proc/[0-9]*/fd/*") if locks else ():
@@ -89,12 +89,12 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 
 
 def supervise(
-    command: list[str], environment: Mapping[str, str], lock: int, progress: Told, watch: Watch | None = None
+    command: list[str], environment: Mapping[str, str], lock: int, progress: Display, watch: Watch | None = None
 ) -> tuple[int, str | None]:
-    """Run to the end; (exit code, why it failed). The first Ctrl-C asks, the next ones insist.
+    """Run the command to its end: (exit code, why it failed). The first Ctrl-C asks, the next ones insist.
 
-    The child writes to the run's log and we tell how far it is. It has its own session, so that a signal reaches it
-    once and through us, and holds the folder's lock with us.
+    The child writes to the run's log, and `progress` shows how far it is. The child has a session of its own, so each
+    signal reaches it once, through us. It inherits the folder's lock.
     """
     caught: list[int] = []
     stalled: str | None = None
@@ -113,7 +113,7 @@ def supervise(
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    os.pwrite(lock, f"{child.pid}\n".encode(), 0)  # for whoever finds the folder locked
+    os.pwrite(lock, f"{child.pid}\n".encode(), 0)  # for the message of a command that finds the folder locked
     watched = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, forward) for number in watched}
     try:
@@ -129,7 +129,7 @@ def supervise(
         return STALLED, stalled
     if caught:
         return 128 + caught[0], f"interrupted by {signal.Signals(caught[0]).name}"
-    if code == signal.SIGTERM:  # as what has joined Ray ends
+    if code == signal.SIGTERM:  # a process that has joined Ray ends with this code
         return code, "ended by a SIGTERM from elsewhere"
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"

@@ -114,7 +114,7 @@ def evaluation(line: dict) -> str:
 
 
 def summary(run_dir: Path) -> str:
-    """The short table at the end: first and last of what matters."""
+    """The table at the end of a run: the first and the last value of its main numbers."""
     lines = list(rows_in((run_dir / "metrics.jsonl").read_bytes()))
     steps = [line for line in lines if line["phase"] == "train"]
     evaluations = [line for line in lines if line["phase"] == "eval"]

@@ -73,7 +73,7 @@ def submit(path: str, flags: list[str]) -> int:
 
 
 def serve(path: str) -> int:
-    """Train whatever is asked for, until one fails: after that nobody knows what Ray still holds."""
+    """Train for each request until one fails. Then the session ends, because Ray may still hold its resources."""
     from openrlhf.cli import train_ppo_ray
     from ray.util import remove_placement_group
 
@@ -129,7 +129,7 @@ def _seeded(args: Any) -> Any:
 
 
 def _end_with(other_end: int, answered: threading.Event | None = None) -> None:
-    """Once the process that opened the session, or one that waits for an answer, is gone, end whatever is trained."""
+    """When the process at the other end is gone without an answer, end this session and its training."""
     with contextlib.suppress(OSError):
         os.read(other_end, 1)
     if answered is None or not answered.is_set():
@@ -173,7 +173,7 @@ def _reuse(train_ppo_ray: Any) -> None:
 
 
 def _noted_groups() -> list:
-    """Placement groups of models that have several ranks, or GPUs of their own, as they are made."""
+    """A list to which each later placement group is added: those of models with several ranks or GPUs of their own."""
     from openrlhf.trainer.ray import launcher
 
     groups: list = []
@@ -188,7 +188,7 @@ def _noted_groups() -> list:
 
 
 def _control_here() -> None:
-    """The controller in this process, which has imported all that it needs: as an actor it imports that again."""
+    """Run the controller in this process. As an actor it would import the stack again."""
     import ray
     from openrlhf.trainer import ppo_trainer
 

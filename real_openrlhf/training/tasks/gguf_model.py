@@ -13,7 +13,7 @@ from real_openrlhf.training.tasks import kept_folder
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 SUFFIX = ".gguf"
-CONVERSION = 1  # of `convert`; another one is another folder
+CONVERSION = 1  # version of `convert`, and part of the folder's name
 ORIGIN = "origin.json"
 NEW_TOKENS = 8  # that the saved model and the file's own must write alike
 
@@ -60,7 +60,7 @@ def require_gguf(name: str) -> None:
 
 
 def convert(file: Path, place: Path) -> None:
-    """Transformers read it. What ends an answer is what the file says, and what is saved is looked at again."""
+    """Read the file with transformers, set its end token, save the model in bf16 and compare it with the file."""
     require_gguf(file.name)
     import torch
     from gguf import GGUFReader

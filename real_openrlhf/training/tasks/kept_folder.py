@@ -51,6 +51,6 @@ def refuse_changed(place: Path) -> None:
 
 
 def changed_model(model: Path) -> str | None:
-    """The same of a model, if this cache keeps it with a list of hashes."""
+    """`changed` of a model's folder, if it lies in the cache and has a list of hashes."""
     kept = (place for place in (model, model.parent) if place.parent == cache_folder())
     return next((changed(place) for place in kept if (place / whole_folders.MANIFEST).exists()), None)

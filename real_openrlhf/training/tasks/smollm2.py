@@ -65,7 +65,7 @@ def _download(draft: Path) -> Path:
 
 
 def _why(said: str, draft: Path) -> str:
-    """In one line, of what pip said."""
+    """Why the download failed, in one line, from pip's output."""
     if kept_folder.FULL.search(said):
         return kept_folder.unwritten(draft, "the disk is full, or that of TMPDIR, through which pip downloads")
     if "DO NOT MATCH THE HASHES" in said:

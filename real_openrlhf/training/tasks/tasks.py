@@ -20,7 +20,7 @@ TASKS = (*TINY, *PRETRAINED)
 
 
 def default(name: str) -> TinyTask | GymTask:
-    """A task as its kind has it."""
+    """The task of this name with its default settings."""
     return PRETRAINED[name] if name in PRETRAINED else TINY[name]()  # type: ignore[call-arg]  # every kind has defaults
 
 
@@ -30,5 +30,5 @@ def prepare(task: TinyTask | GymTask) -> Path:
 
 
 def recipe_of(task: str) -> str:
-    """The recipe that is this task; its name says it shorter."""
+    """The name of the recipe that trains on this task."""
     return next(recipe.name for recipe in RECIPES.values() if recipe.model == task)
