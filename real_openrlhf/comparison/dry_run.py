@@ -10,11 +10,22 @@ from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import memory_estimate, run_checks, time_estimate
-from real_openrlhf.training.checks.memory_estimate import Shape
+from real_openrlhf.training.checks import memory_estimate, run_checks
+from real_openrlhf.training.checks.memory_estimate import Shape, rollouts
 from real_openrlhf.training.launch.place import Place
 
 SAMPLES, TOKENS = 16, 8192  # of `eval`, unless its words say otherwise
+
+# The hours are sums under these assumptions. Nobody has compared them with a GPU yet.
+BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: the shares of its peaks that vLLM and a policy reach
+LENGTH = 0.5  # mean length of an answer, as a share of the longest allowed
+LEAST_SECONDS = 0.008  # of a decoding step
+AT_ONCE = 256  # answers that an engine draws together
+ASSUMED = (
+    f"H100s at half of their memory's bandwidth in generation and 35 % of their bf16 peak in training; answers of "
+    f"{LENGTH:.0%} of the most tokens; {AT_ONCE} answers an engine at once, {1000 * LEAST_SECONDS:g} ms a decoding "
+    "step at least; every rollout trained"
+)
 
 
 def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> tuple[list[str], list[str]]:
@@ -61,22 +72,22 @@ def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
     """GPU hours, disk and download of what is left."""
     hours, disk, downloads = [0.0, 0.0], 0.0, {}
     for entry in todo:
-        with contextlib.suppress(UserError, ValueError, KeyError):  # those are told as problems
+        with contextlib.suppress(UserError, ValueError, KeyError):  # `problems` reports these
             plan = runs.request(entry).plan()
             model = plan.text(run_inputs.MODEL)
             if (shape := _shape(model)) is None:
                 return [f"no estimate: the shape of {model} is not known here"]
             if plan.gpus and not runs.request(entry).recipe.on_cpu:
-                training = 0 if runs.trained(entry) else time_estimate.training_seconds(shape, plan)
+                training = 0 if runs.trained(entry) else training_seconds(shape, plan)
                 hours[0] += training * plan.gpus / 3600
-                hours[1] += _evaluation(shape, plan, runs.evaluation) * plan.gpus / 3600
+                hours[1] += evaluation_seconds(shape, plan, runs.evaluation) * plan.gpus / 3600
             disk += 0 if runs.trained(entry) else sum(memory_estimate.disk(shape, plan).values())
             if not Path(model).exists():
                 downloads[model] = 2.0 * shape.parameters
     lines = []
     if sum(hours):
         lines += [f"time: {sum(hours):,.0f} GPU hours, {hours[0]:,.0f} of training and {hours[1]:,.0f} of evaluation"]
-        lines += [f"    assumed: {time_estimate.ASSUMED}"]
+        lines += [f"    assumed: {ASSUMED}"]
     lines += [f"disk: {disk / 1e9:,.0f} GB; a finished run's checkpoints/ may be deleted"]
     lines += [f"download: {name}, {size / 1e9:.1f} GB, once" for name, size in downloads.items()]
     return lines
@@ -87,8 +98,34 @@ def _shape(model: str) -> Shape | None:
     return memory_estimate.shape_of(config or run_inputs.config_of(Path(model)))
 
 
-def _evaluation(shape: Shape, plan: Plan, words: Sequence[str] | None) -> float:
-    """Seconds of the named benchmarks; a file's problems are not counted."""
+def decoding(shape: Shape, at_once: float, length: float) -> float:
+    """Seconds of one decoding step: an engine reads its weights and the keys and values of all its answers."""
+    kept = 2 * 2 * shape.layers * shape.kv_width  # bytes a token
+    return max(LEAST_SECONDS, (2 * shape.parameters + at_once * kept * length / 2) / BANDWIDTH)
+
+
+def drawing(shape: Shape, plan: Plan, answers: float, longest: int, engines: int) -> float:
+    """Seconds until these answers are drawn; the longest one ends last."""
+    at_once = min(answers / engines, AT_ONCE)
+    steps = max(longest, answers / engines / at_once * LENGTH * longest)
+    return steps * decoding(shape, at_once, LENGTH * longest)
+
+
+def training_seconds(shape: Shape, plan: Plan) -> float:
+    """Of the whole run: generation, log-probabilities, updates, validation."""
+    gpus, longest = math.prod(plan.layout), plan.number("--rollout.max_new_tokens")
+    engines = plan.number("--vllm.num_engines")
+    tokens = rollouts(plan) * LENGTH * longest
+    again = "--actor.gradient_checkpointing_enable" in plan.flags
+    passes = 2 + (2 if plan.needs_reference else 0) + (8 if again else 6) * plan.number("--train.max_epochs")
+    step = drawing(shape, plan, rollouts(plan), longest, engines) + passes * shape.parameters * tokens / gpus / FLOPS
+    steps, every = plan.number("--train.max_steps"), plan.number("--eval.steps")
+    validations = steps // every + 2 if every > 0 else 0
+    return steps * step + validations * longest * decoding(shape, AT_ONCE, LENGTH * longest)
+
+
+def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) -> float:
+    """Seconds of the benchmarks that these words of `eval` name; the problems of a file are not counted."""
     if words is None:
         return 0.0
     said = dict(zip(words, words[1:], strict=False))
@@ -97,4 +134,4 @@ def _evaluation(shape: Shape, plan: Plan, words: Sequence[str] | None) -> float:
     answers = min(problems, int(said.get("--limit", problems))) * int(said.get("--k", SAMPLES))
     engines = max(math.prod(plan.layout) // int(said.get("--tensor-parallel", 1)), 1)
     longest = int(said.get("--max-new-tokens", TOKENS))
-    return time_estimate.drawing(shape, plan, answers, longest, engines) if answers else 0.0
+    return drawing(shape, plan, answers, longest, engines) if answers else 0.0

@@ -175,8 +175,7 @@ _SMOLLM2_SIZES = {
     "--ckpt.save_steps": own("10"),
     "--ds.zero_stage": own("2", "one rank: nothing to shard"),
 }
-# The 7B recipe in the cpu recipe's sizes. A flag that one uses and the other does not is told by a test.
-_NOT_ON_CPU = {"--vllm.enable_sleep"}
+# The 7B recipe in the cpu recipe's sizes. A test compares the flags of the two.
 _CPU_SIZES = {
     flag: _CPU.settings[flag]
     for flag in (
@@ -190,7 +189,7 @@ _CPU_LIKE_GPU = replace(
     name="cpu-like-gpu",
     about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
     settings={
-        **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag not in _NOT_ON_CPU},
+        **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag != "--vllm.enable_sleep"},
         **_CPU_SIZES,
         "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
         "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),

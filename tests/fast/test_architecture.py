@@ -38,7 +38,6 @@ ROOMS = {
 STANDARD_LIBRARY_ONLY = (
     *("cli", "patching", "base.errors", "base.files", "base.parsing", "machine.doctor"),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
-    "training.checks.time_estimate",
     *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
 )
 # OpenRLHF is for hooks/; these two ask for it inside functions.

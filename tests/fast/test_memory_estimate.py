@@ -7,9 +7,10 @@ import torch
 from small_runs import plan
 from tiny_models import model_of
 
+from real_openrlhf.comparison.dry_run import training_seconds
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import memory_estimate, time_estimate
+from real_openrlhf.training.checks import memory_estimate
 
 GPU = 80e9
 P = 7_615_616_512
@@ -227,12 +228,12 @@ def test_hours_are_the_sum_of_their_parts():
     assert (weights + 128 * kept) / (0.5 * 3.35e12) < 0.008  # so that counts as 0.008
     passes = 1024 * 4096 * (2 + 8) * shape.parameters / 8 / (0.35 * 989e12)
     step = 8192 * 0.008 + passes
-    assert time_estimate.training_seconds(shape, found) == pytest.approx(1400 * step + 72 * validation)
+    assert training_seconds(shape, found) == pytest.approx(1400 * step + 72 * validation)
 
 
 def test_a_reference_model_and_fewer_gpus_take_longer():
     hours = {
-        name: time_estimate.training_seconds(*planned(recipe, algo)) * gpus / 3600
+        name: training_seconds(*planned(recipe, algo)) * gpus / 3600
         for name, recipe, algo, gpus in (
             *(("real", "qwen1.5b", "real", 8), ("grpo", "qwen1.5b", "grpo", 8)),
             *(("one", "qwen1.5b-1gpu", "real", 1), ("large", "qwen7b", "real", 8)),
