@@ -246,21 +246,19 @@ def fake_python(folder: Path, version: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.13", "2.7"])
-def test_a_wrong_python(world, tmp_path, version):
-    result = world.setup(tmp_path / "venv", REAL_PYTHON=fake_python(tmp_path, version))
-    assert_one_line(result, "found no Python 3.11 or 3.12", f"/python{version}", "REAL_PYTHON=")
+@pytest.mark.parametrize(
+    "version, parts",
+    [
+        ("3.10", ("found no Python 3.11 or 3.12", "/python3.10", "REAL_PYTHON=")),
+        ("3.13", ("found no Python 3.11 or 3.12", "/python3.13")),
+        (None, ("/no/python", "Install Python 3.11")),
+        ("3.11", ("cannot make environments", "python3.11-venv")),
+    ],
+)
+def test_a_python_that_cannot_make_the_environment(world, tmp_path, version, parts):
+    python = fake_python(tmp_path, version) if version else "/no/python"
+    assert_one_line(world.setup(tmp_path / "venv", REAL_PYTHON=python), *parts)
     assert not (tmp_path / "venv").exists()
-
-
-def test_no_python(world, tmp_path):
-    result = world.setup(tmp_path / "venv", REAL_PYTHON="/no/python")
-    assert_one_line(result, "/no/python", "Install Python 3.11")
-
-
-def test_a_python_without_venv(world, tmp_path):
-    result = world.setup(tmp_path / "venv", REAL_PYTHON=fake_python(tmp_path, "3.11"))
-    assert_one_line(result, "cannot make environments", "python3.11-venv")
 
 
 @every
@@ -539,17 +537,22 @@ def test_indexes_certificates_and_patience(uv_told):
     }
 
 
-def test_what_is_for_install_wins_over_global_and_a_variable_over_both(uv_told):
-    configuration = "[global]\nindex-url = https://global\nretries = 1\n[install]\nindex-url = https://install\n"
-    found = uv_told(configuration)
-    assert (found["UV_DEFAULT_INDEX"], found["UV_HTTP_RETRIES"]) == ("https://install", "1")
-    assert uv_told(configuration, PIP_INDEX_URL="https://variable")["UV_DEFAULT_INDEX"] == "https://variable"
+SECTIONS = "[global]\nindex-url = https://global\nretries = 1\n[install]\nindex-url = https://install\n"
 
 
-def test_what_uv_is_told_directly_wins(uv_told):
-    assert uv_told(PIP_INDEX_URL="https://pip", UV_DEFAULT_INDEX="https://uv")["UV_DEFAULT_INDEX"] == "https://uv"
-
-
-@pytest.mark.parametrize("value, flags", [("1", "--no-index"), ("0", None), ("", None)])
-def test_no_index_is_a_flag(uv_told, value, flags):
-    assert uv_told(PIP_NO_INDEX=value).get("UV_FLAGS") == flags
+@pytest.mark.parametrize(
+    "configuration, variables, expected",
+    [
+        (SECTIONS, {}, {"UV_DEFAULT_INDEX": "https://install", "UV_HTTP_RETRIES": "1"}),
+        (SECTIONS, {"PIP_INDEX_URL": "https://pip"}, {"UV_DEFAULT_INDEX": "https://pip"}),
+        ("", {"PIP_INDEX_URL": "https://pip", "UV_DEFAULT_INDEX": "https://uv"}, {"UV_DEFAULT_INDEX": "https://uv"}),
+        ("", {"PIP_NO_INDEX": "1"}, {"UV_FLAGS": "--no-index"}),
+        ("", {"PIP_NO_INDEX": "0"}, {"UV_FLAGS": None}),
+        ("", {"PIP_NO_INDEX": ""}, {"UV_FLAGS": None}),
+    ],
+)
+def test_install_wins_over_global_a_variable_over_both_and_uvs_own_over_all(
+    uv_told, configuration, variables, expected
+):
+    found = uv_told(configuration, **variables)
+    assert {name: found.get(name) for name in expected} == expected
