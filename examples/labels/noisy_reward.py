@@ -3,9 +3,9 @@
     python examples/labels/noisy_reward.py reverse noisy.jsonl --right-to-wrong 0.2
     real-openrlhf train --data noisy.jsonl --reward.remote_url examples/labels/noisy_reward.py
 
-The verifier of math_reward.py grades; then a share of its right verdicts becomes wrong, or of its wrong ones right. The
-label of each row says how many, so held-out questions with plain labels keep their verdicts. An answer to a prompt has
-one verdict, however often it comes.
+The verifier of math_reward.py grades; then a share of its right verdicts becomes wrong, or of its wrong ones right.
+The label of each row says how many, so held-out questions with plain labels keep their verdicts. An answer to a prompt
+has one verdict, however often it comes.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def coin(text: str) -> float:
 def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
     from real_openrlhf.rewards import math_reward
 
-    (query,), (prompt,), (label,) = queries, prompts, labels
+    (query,), (label,) = queries, labels
     if not label.startswith("{"):
         return math_reward.reward_func(queries, prompts, labels)
     row = json.loads(label)
