@@ -74,7 +74,7 @@ weights-small) # one cell of weights, at a rate where the scores spread: predict
 weights-seeds) # the cell of weights-small on nine fresh seeds: does it matter which answer gets the weight?
     every_rollout=()
     published --compact --first-seed 16 --seeds 9 --eval.steps 5 --train.batch_size 16 --actor.adam.lr 3e-4 \
-        --algos real real_permuted real_shrunk "$@"
+        --algos real real_permuted real_shrunk real_constant grpo "$@"
     ;;
 weights-sums) # REAL on sums of log-ratios, at the tuned rate and four updates
     every_rollout=()
