@@ -23,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", HERE / "archive" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
-CAMPAIGNS = sorted(path.parent.relative_to(HERE).as_posix() for path in HERE.rglob("campaign.json"))
+POOLED = {"weights": ("weights-small", "weights-seeds")}  # one cell, in two goes
+CAMPAIGNS = sorted({path.parent.relative_to(HERE).as_posix() for path in HERE.rglob("campaign.json")} | POOLED.keys())
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
     "stale": ("--actor.adam.lr", "--train.async_queue_size"),
@@ -87,7 +88,7 @@ def problems() -> Iterator[str]:
 
 
 def runs_of(name: str) -> list[Run]:
-    runs, skipped = read_runs([HERE / name])
+    runs, skipped = read_runs([HERE / part for part in POOLED.get(name, (name,))])
     if skipped:
         sys.exit(f"{name}: {skipped}")
     if name == "archive/knobs":  # these are changes to the REAL runs of `mixed` with the same seeds
