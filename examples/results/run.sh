@@ -96,12 +96,15 @@ demo) # four batches wait: seven methods, each at the best of three rates or mor
     # GRPO's usual correction for old answers: a token counts by its ratio to the sampler, at most twice
     corrected='--algo.advantage.is_correction_level token --algo.advantage.is_correction_mode clip'
     corrected+=' --algo.advantage.is_correction_threshold 2'
-    tried=("${four_wait[@]}" --eval.steps 5 --seeds 2 --algos "real $sampler --algo.real.tau 0.1" real real_constant
-        grpo "grpo $corrected" dapo gspo --grid actor.adam.lr 1e-4 2e-4 4e-4 "$@")
-    name=demo-rates sweep "${tried[@]}"
+    tuned=("${four_wait[@]}" --eval.steps 5 --seeds 2)
+    low=(real real_constant grpo "grpo $corrected" dapo) # at their lowest rate they were best, so half of it is tried too
+    name=demo-rates sweep "${tuned[@]}" --algos "real $sampler --algo.real.tau 0.1" gspo "${low[@]}" \
+        --grid actor.adam.lr 1e-4 2e-4 4e-4 "$@"
+    half=("${tuned[@]}" --algos "${low[@]}" --grid actor.adam.lr 5e-5 "$@")
+    name=demo-rates sweep "${half[@]}"
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py --over-training comparison/demo-rates/runs)
     published --compact "${four_wait[@]}" --eval.steps 5 --first-seed 31 --seeds 5 --algos "${best[@]}" "$@"
-    name=demo-rates published --compact "${tried[@]}"
+    name=demo-rates published --compact "${half[@]}"
     ;;
 noise) # a share of the training verdicts is wrong; each method at its rate of tune
     every_rollout=()
