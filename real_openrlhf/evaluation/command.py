@@ -9,7 +9,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import positive
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.data.prompts import load_tokenizer
+from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
 from real_openrlhf.evaluation.results import summarise, table
