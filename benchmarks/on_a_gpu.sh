@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a GPU can show, on one GPU: bash benchmarks/on_a_gpu.sh [PART ...]
-#   kernel  attention over packed sequences beside float64, and beside flash-attn if it is there: error and time.
-#           Expected: off by at most 2^-6 of the norm
-#   exact   REAL's gradient through that kernel, packing and bf16, beside float64; with logits and without.
+#   exact   REAL's gradient through the attention kernel (and flash-attn's, if it is installed), packing and bf16,
+#           beside float64; with logits and without.
 #           Expected: at most 1.25 times as far off as plain bf16
 #   head    memory and time of the head without logits, 4,096 tokens x 152,064 words at the width of 7B.
 #           Expected: at most 0.35 of the memory with logits, and 1.5 of the time
@@ -18,18 +17,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-.venv/bin/python}
 [ -x "$python" ] || python=python3
 parts=("$@")
-[ $# -gt 0 ] || parts=(kernel exact head step train)
+[ $# -gt 0 ] || parts=(exact head step train)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 if [ -n "${SMALL:-}" ]; then
     export DS_ACCELERATOR=cpu
-    kernel=(--device cpu) exact=(--device cpu) setup=cpu head=(--tokens 256 --vocabulary 20000 --rounds 1)
+    exact=(--device cpu) setup=cpu head=(--tokens 256 --vocabulary 20000 --rounds 1)
     step=(--recipe cpu-like-gpu --prompts 8) train=(--recipe cpu-like-gpu)
-    packages=(torch transformers deepspeed openrlhf)
 else
-    kernel=() exact=() setup=gpu head=(--device cuda --width 3584) step=(--recipe qwen1.5b-1gpu) train=()
-    packages=(torch transformers deepspeed openrlhf)
+    exact=() setup=gpu head=(--device cuda --width 3584) step=(--recipe qwen1.5b-1gpu) train=()
 fi
 
 has() { # has PACKAGE...: names those that are missing
@@ -56,7 +53,6 @@ PYTHON
 
 run_part() {
     case $1 in
-    kernel) "$python" benchmarks/attention_kernel.py "${kernel[@]}" ;;
     setup)
         REAL_VENV="$folder/venv" bash examples/scripts/setup_env.sh "$setup" && du -sh "$folder/venv"
         ;;
@@ -86,7 +82,7 @@ run_part() {
 skipped=() failed=()
 for part in "${parts[@]}"; do
     echo "== $part"
-    needed=("${packages[@]}")
+    needed=(torch transformers deepspeed openrlhf)
     [ "$part" != head ] || needed=(torch)
     [ "$part" != setup ] || needed=()
     [ "$part" != train ] || needed+=(vllm)

@@ -15,9 +15,8 @@ import tempfile
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.patch_tool.replace_files import locked, write
 from real_openrlhf.patch_tool.series import AFTER, BEFORE, PACKAGE, UNKNOWN, Series, file_states, load_series, proven
-from real_openrlhf.patch_tool.target import REINSTALL, find_target, refuse_unknown
+from real_openrlhf.patch_tool.target import REINSTALL, find_target, locked, refuse_unknown, write
 
 
 def _move(root: Path | None, want: str, moved: str, already: str) -> int:

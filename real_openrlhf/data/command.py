@@ -12,8 +12,7 @@ from real_openrlhf.base.files import sha256, write_json, write_jsonl
 from real_openrlhf.base.parsing import positive
 from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
-from real_openrlhf.data.problems import Problem, read_problems
-from real_openrlhf.data.prompts import chat, load_tokenizer, token_ids
+from real_openrlhf.data.problems import Problem, chat, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
 from real_openrlhf.rewards.verifier.verdict import verify
 

@@ -9,10 +9,9 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import positive
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.data.prompts import load_tokenizer
+from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import EngineSettings, generate
-from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade
-from real_openrlhf.evaluation.results import summarise, table
+from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, summarise, table
 from real_openrlhf.evaluation.store import SampleStore
 from real_openrlhf.evaluation.tasks import (
     Task,
@@ -98,17 +97,13 @@ def run(args: argparse.Namespace) -> int:
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
+    sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = EngineSettings(
         model=str(model),
-        temperature=args.temperature,
-        top_p=args.top_p,
-        max_new_tokens=args.max_new_tokens,
         max_model_len=context_length(model, tasks, args.max_new_tokens),
-        seed=args.seed,
-        dtype=args.dtype,
         tensor_parallel=args.tensor_parallel,
+        **sampling,
     )
-    sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     with SampleStore(args.out).opened({"model": fingerprint(model), **sampling}, prompts) as store:
         draw(tasks, args.k, engine, args.data_parallel, store)
         samples = {(sample.id, sample.sample): sample for sample in store}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import sha256
 from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
-from real_openrlhf.data.prompts import token_ids
+from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.machine.nvidia import environment_for_cpu
 from real_openrlhf.training.checks.model_check import heads_problem

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.answers import page as answers
+from real_openrlhf.answers import kept
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.report import drawing, figures, maps, tables
-from real_openrlhf.report.benchmarks import beside, scores
+from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
@@ -65,8 +65,8 @@ def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
         figures.knobs(comparison),
         figures.distributions(comparison),
         tables.ratios(comparison),
-        beside.beside_paper(comparison),
-        beside.gains(comparison),
+        scores.beside_paper(comparison),
+        paired.gains(comparison),
     ]
     return [part for part in parts if part is not None]
 
@@ -105,7 +105,7 @@ def render(
             body.append(f"<h3>{_text(part.title)}</h3>")
             body.append(to_html(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
         settings = comparison.settings
-        body.append(answers.section((setting.label, run.path) for setting in settings for run in setting.runs))
+        body.append(kept.section((setting.label, run.path) for setting in settings for run in setting.runs))
     body += ["<h2 id=benchmarks>Benchmarks</h2>", to_html(benchmarks)]
     body += ["<h2 id=runs>Runs</h2>", _runs(comparisons)]
     return (

@@ -14,8 +14,7 @@ from real_openrlhf.base.files import write_jsonl
 from real_openrlhf.cli import main
 from real_openrlhf.data import cleaning
 from real_openrlhf.data.cleaning import NGRAM, BenchmarkIndex, words
-from real_openrlhf.data.problems import Problem, read_problems
-from real_openrlhf.data.prompts import BOXED, bare_problem, token_ids
+from real_openrlhf.data.problems import BOXED, Problem, bare_problem, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, read_hub
 
 DAPO = (

@@ -12,8 +12,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
-from real_openrlhf.evaluation.grading import per_problem
-from real_openrlhf.evaluation.results import summarise, table
+from real_openrlhf.evaluation.grading import per_problem, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, read_tasks
 from real_openrlhf.report.table_forms import to_markdown

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from real_openrlhf.cli import main
-from real_openrlhf.evaluation.results import pass_at, powers_of_two
+from real_openrlhf.evaluation.grading import pass_at, powers_of_two
 from real_openrlhf.report.benchmarks.paired import Evaluated, differences
 from real_openrlhf.report.statistics import bootstrap
 

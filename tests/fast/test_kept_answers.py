@@ -9,7 +9,7 @@ import untrusted_text as untrusted
 from small_runs import run_args
 from tiny_models import Numbers
 
-from real_openrlhf.answers import kept, page
+from real_openrlhf.answers import kept
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.base.terminal import OBEYED
 from real_openrlhf.cli import main
@@ -251,7 +251,7 @@ def test_what_is_no_line_of_the_file_is_passed_over(run):
 
 
 def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
-    text = page.section([("REAL <b>", run), ("REAL <b>", run), ("other", run.parent)])
+    text = kept.section([("REAL <b>", run), ("REAL <b>", run), ("other", run.parent)])
     parser = untrusted.Page()
     parser.feed(text)
     assert parser.wrong == [] and not OBEYED.search(text) and "<script" not in text and "<b>" not in text
@@ -259,4 +259,4 @@ def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
     for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1: 2 of 3", "Step 7: 2 of 3"):
         assert here in text
     assert "Step 2: " not in text
-    assert page.section([("other", run.parent)]) == ""
+    assert kept.section([("other", run.parent)]) == ""

@@ -20,7 +20,7 @@ from real_openrlhf.comparison import command as compare_command
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.records import recorded_flags
 from real_openrlhf.report import figures, table_forms, tables
-from real_openrlhf.report.benchmarks import beside, scores
+from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
@@ -256,7 +256,7 @@ def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
             invented.write_evaluation(folder, **six)
     main, ablations = (
         {str(row.cells[0]): [str(cell) for cell in row.cells[1:]] for row in table.blocks[0][1]}
-        for table in (beside.beside_paper(comparison(tmp_path / name)) for name in ("paper-1.5b", "ablations"))
+        for table in (scores.beside_paper(comparison(tmp_path / name)) for name in ("paper-1.5b", "ablations"))
     )
     assert main["REAL"][:2] == ["0.300 ± 0.010", "0.406"] and main["GRPO"][-1] == "0.431"
     assert {name: row[-1] for name, row in main.items()} == {
@@ -290,9 +290,9 @@ def test_gains_are_over_grpo_problem_by_problem(tmp_path):
                 for n, score in enumerate(hard)
             ]
             (out / "per_problem.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (row,) = beside.gains(comparison(tmp_path)).blocks[0][1]
+    (row,) = paired.gains(comparison(tmp_path)).blocks[0][1]
     assert [str(cell) for cell in row.cells] == ["REAL", "+0.250 (+0.250 to +0.250)"] and row.cells[1].bold
-    assert beside.beside_paper(comparison(tmp_path)) is None  # of another recipe than the paper's
+    assert scores.beside_paper(comparison(tmp_path)) is None  # of another recipe than the paper's
 
 
 def test_missing_methods_are_named(ten):

@@ -1,7 +1,7 @@
 """Two evaluations of the same problems under the same settings: what changed, problem by problem."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +10,12 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.benchmarks.scores import protocol
+from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import Cell, Row, Table, to_markdown, words
 
 LEVEL = 95  # percent of an interval
+BASELINE = "grpo"
 
 
 @dataclass(frozen=True)
@@ -142,3 +144,48 @@ def compare(a: Path, b: Path, out: Path | None) -> str:
         write_json(out / "comparison.json", {"a": first.name, "b": second.name, "level": LEVEL, "rows": rows})
         write_text(out / "comparison.md", [said])
     return said
+
+
+def gains(comparison: Comparison) -> Table | None:
+    """Each evaluated setting less GRPO, on the same problems."""
+    every = {setting: evaluated for setting in comparison.settings if (evaluated := _evaluated(setting))}
+    baseline = next((one for one in every if one.algo == BASELINE and not one.deviation), None)
+    if baseline is None or len(every) < 2:
+        return None
+    titles: list[str] = []
+    rows = []
+    notes = [
+        f"pass@1 less that of {baseline.label}, each problem's mean over the runs of a setting; in brackets the "
+        f"{LEVEL} % interval, a bootstrap over problems that keeps pairs together. It does not cover other seeds. "
+        "Bold: it leaves out 0.",
+    ]
+    for setting, evaluated in every.items():
+        if setting is baseline:
+            continue
+        try:
+            found = differences(every[baseline], evaluated)
+        except UserError as error:
+            notes.append(f"{setting.label} is not compared: {error}.")
+            continue
+        titles = [one.title for one in found]  # the same for all: only like evaluations are compared
+        cells = [Cell(f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})", bold=one.clear) for one in found]
+        rows.append(Row([words(setting.label), *cells]))
+    if not rows:
+        return None
+    return Table("gains", f"Gain over {baseline.label}", ["Method", *titles], [("", rows)], notes)
+
+
+def _evaluated(setting: Setting) -> Evaluated | None:
+    """The mean over its runs, problem by problem; None if no run has the files of an evaluation."""
+    runs = []
+    for run in setting.counted:
+        if run.evaluation is not None and (run.path / "eval" / "per_problem.jsonl").exists():
+            try:
+                runs.append(Evaluated.read(run.path / "eval"))
+                refuse_unlike(runs[0], runs[-1])
+            except UserError:
+                return None
+    if not runs:
+        return None
+    means = {key: float(np.mean([run.problems[key]["pass@1"] for run in runs])) for key in runs[0].problems}
+    return replace(runs[0], problems={key: {**runs[0].problems[key], "pass@1": mean} for key, mean in means.items()})

@@ -100,3 +100,32 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
         notes.append(f"{block['title']}: {block['source']}.")
     columns = ["Method", *(one.title for one in BENCHMARKS.values()), "Avg.", *extra]
     return Table("benchmarks", "Benchmarks: pass@1", columns, blocks, notes)
+
+
+def beside_paper(comparison: Comparison) -> Table | None:
+    """A row for each of our settings that the paper has too, each benchmark twice: ours, then the paper's."""
+    recipe = comparison.runs[0].meta.get("recipe")
+    blocks = [block for block in PUBLISHED["benchmarks"] if recipe in block.get("recipes", ())]
+    # a row of the main table has all benchmarks, and wins over the same method's among the ablations
+    paper = {
+        block.get("ours", {}).get(name, name.rstrip("*")): row
+        for block in reversed(blocks)
+        for name, row in block["rows"].items()
+    }
+    found = [(setting, benchmark_estimates(setting)) for setting in comparison.settings]
+    names = [name for name in (*BENCHMARKS, "average") if any(name in scores for _, scores in found)]
+    if not blocks or not names:
+        return None
+    columns, rows = ["Method"], []
+    for name in names:
+        title = BENCHMARKS[name].title if name in BENCHMARKS else "Avg."
+        columns += [title, f"{title}, paper"]
+    for setting, scores in found:
+        published = dict(zip((*BENCHMARKS, "average"), paper.get(setting.label, ()), strict=False))
+        cells = [cell for name in names for cell in (Cell(number=scores.get(name)), value(published.get(name)))]
+        rows.append(Row([words(setting.label), *cells]))
+    notes = [
+        "pass@1. Ours: ± is one standard error over runs, for a single run over problems. The paper's: one run each, "
+        f"without a standard error. {'; '.join(block['source'] for block in blocks)}."
+    ]
+    return Table("beside-paper", "Benchmarks: ours, and the paper's beside them", columns, [("", rows)], notes)
