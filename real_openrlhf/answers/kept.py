@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.base.errors import plain
 from real_openrlhf.base.files import ROLLOUTS, parsed, read_bytes
-from real_openrlhf.base.terminal import plain
 
 VERDICTS = {"positive": "right", "negative": "wrong"}
 LETTERS = 600  # that are shown of a text

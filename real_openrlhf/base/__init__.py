@@ -1,1 +1,1 @@
-"""What every room uses: errors, whole files and folders, text on a terminal, numbers from a command line."""
+"""What every room uses: printed text and errors, whole files and folders, numbers from a command line."""

@@ -1,10 +1,14 @@
-"""Errors that a user can act on, each in one line that says what is wrong and what to do."""
+"""What a subcommand prints: its errors, one line each with what to do, and text of others without control characters.
 
+Printed text may come from a model, a file or a run. A terminal must show its control characters, not obey them.
+"""
+
+import contextlib
 import errno
+import re
 import sys
 from collections.abc import Callable
-
-from real_openrlhf.base.terminal import plain_streams
+from typing import Any, TextIO
 
 LONGEST = 2000  # letters of one problem, the cluster's list of nodes included
 
@@ -20,13 +24,40 @@ class UserError(Exception):
         return "\n".join(self.problems)
 
 
+# Controls but tab, line feed and carriage return (of progress bars), what turns the direction of text, half letters.
+OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    r"""Replaces each character that a terminal would obey by its escape, like `\x1b`."""
+    return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class Plain:
+    """A stream that prints plain text only."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(plain(text))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 # Errors of a path that the user has named.
 PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
-    """The exit code of a subcommand. Errors that the user can mend are printed, not raised."""
-    with plain_streams():
+    """The exit code of a subcommand, which prints plain text only. Errors that the user can mend are printed."""
+    with contextlib.redirect_stdout(Plain(sys.stdout)), contextlib.redirect_stderr(Plain(sys.stderr)):
         try:
             return run()
         except UserError as error:

@@ -1,6 +1,6 @@
 """`real-openrlhf compare`: algorithms x seeds of one recipe, their evaluation, and the report on all of them.
 
-What is finished is not run again, and several shells or tasks of SLURM on one folder share the runs (attempts.py).
+A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (attempts.py).
 """
 
 import argparse
@@ -10,12 +10,15 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import tomllib
 
 from real_openrlhf.base.errors import UserError, on_one_line
-from real_openrlhf.base.parsing import flag_name, positive, whole
-from real_openrlhf.comparison import attempts, campaign_file, dry_run
+from real_openrlhf.base.parsing import PassThrough, flag_name, positive, whole
+from real_openrlhf.comparison import attempts, dry_run
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import (
     FINISHED,
@@ -28,7 +31,7 @@ from real_openrlhf.comparison.run_list import (
     state,
     status_lines,
 )
-from real_openrlhf.comparison.trainer import Trainer, make_benchmarks
+from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.recipes.records import changed_flags, flags_of
 from real_openrlhf.runs import run_folder
@@ -39,19 +42,69 @@ from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
-REFUSED = 2
 LOOK_SECONDS = 5.0
+
+# A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
+CAMPAIGNS = Path(__file__).with_name("campaigns")
+OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
+KEYS = "recipe task skill algos seeds first-seed grid steps benchmarks eval-flags flags".split()
+
+
+def find_campaign(name: str) -> Path:
+    path = CAMPAIGNS / f"{name}.toml" if name in OURS else Path(name)
+    if path.is_file():
+        return path
+    raise UserError(f"--campaign {name}: no such file, and no campaign of ours: {', '.join(OURS)}")
+
+
+def campaign_words(path: Path) -> list[str]:
+    """The file as a command line."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    if unknown := sorted(content.keys() - {"about", *KEYS}):
+        raise UserError(f"{path}: unknown key {unknown[0]}. There are: about, {', '.join(KEYS)}")
+    return [word for key in KEYS if key in content for word in _option(path, key, content[key])]
+
+
+def _option(path: Path, key: str, value: Any) -> Iterator[str]:
+    if key == "flags":
+        yield from shlex.split(str(value))
+    elif key == "grid" and isinstance(value, dict):
+        for flag, values in value.items():
+            yield from ("--grid", flag, *map(str, values))
+    elif isinstance(value, str | int | float) and key not in ("algos", "grid"):
+        yield f"--{key}={value}"
+    elif key == "algos" and isinstance(value, list):
+        yield from ("--algos", *map(str, value))
+    else:
+        raise UserError(f"{path}: {key} = {value!r} is of another kind. See the files in {CAMPAIGNS}")
+
+
+class WithCampaign(PassThrough):
+    """Puts a campaign's words before the typed ones, so that the typed ones win."""
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        typed = [*(args or ())]
+        only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        only.add_argument("--campaign")
+        named, _ = only.parse_known_args(typed)
+        try:
+            written = campaign_words(find_campaign(named.campaign)) if named.campaign else []
+        except UserError as error:
+            self.error(str(error))
+        return super().parse_known_args([*written, *typed], namespace)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = campaign_file.WithCampaign
+    parser.__class__ = WithCampaign
     parser.allow_abbrev = False
     parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [--algos NAME ...] [--seeds N] [any OpenRLHF flag]"
     parser.add_argument(
         "--campaign",
         metavar="NAME",
-        help=f"{', '.join(campaign_file.NAMES)}, or a file like these in {campaign_file.FOLDER.name}/; the words "
-        "beside it win",
+        help=f"{', '.join(OURS)}, or a file like these in {CAMPAIGNS.name}/; the words beside it win",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--recipe", choices=RECIPES, metavar="NAME", help="as of `train` (default: cpu)")
@@ -146,7 +199,8 @@ def run(args: argparse.Namespace) -> int:
     _record(runs.out, args.campaign)
     code = 0
     if todo:
-        make_benchmarks(runs.evaluation or ())
+        if runs.evaluation is not None:
+            make_benchmarks(runs.evaluation)
         code = _work(runs, todo)
     left = [entry for entry in todo if state(runs, entry).kind != FINISHED]
     _report(runs, args, across if len(across) == 2 else [])
@@ -189,13 +243,10 @@ def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
 
 
 def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[str, ...]:
-    """The words of `eval`, which must know them, with files by absolute path."""
+    """The words of `eval`, which must know the flags, with files by absolute path."""
     from real_openrlhf.data.benchmarks import chosen
-    from real_openrlhf.evaluation import command
 
-    parser = argparse.ArgumentParser("real-openrlhf compare: --eval-flags")
-    command.configure(parser)
-    prepared = parser.parse_args([*flags]).data_dir
+    prepared = eval_args(flags).data_dir
     names = [name.strip() for name in benchmarks.split(",") if name.strip()]
     named = chosen(name for name in names if not name.endswith(".jsonl"))
     for name in names:
@@ -210,7 +261,7 @@ def _record(out: Path, campaign: str | None) -> None:
     """The campaign's file beside its runs, once."""
     out.mkdir(parents=True, exist_ok=True)
     if campaign and not (out / "campaign.toml").exists():
-        shutil.copyfile(campaign_file.find(campaign), out / "campaign.toml")
+        shutil.copyfile(find_campaign(campaign), out / "campaign.toml")
 
 
 def varied(records: Sequence[dict], across: Sequence[str]) -> bool:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
+from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.checks.memory_estimate import Shape, rollouts
 from real_openrlhf.training.launch.place import Place
-
-SAMPLES, TOKENS = 16, 8192  # of `eval`, unless its words say otherwise
 
 # The hours are sums under these assumptions. Nobody has compared them with a GPU yet.
 BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: the shares of its peaks that vLLM and a policy reach
@@ -128,10 +127,9 @@ def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) ->
     """Seconds of the benchmarks that these words of `eval` name; the problems of a file are not counted."""
     if words is None:
         return 0.0
-    said = dict(zip(words, words[1:], strict=False))
-    names = said.get("--benchmarks", "all").split(",")
-    problems = sum(one.rows for name, one in BENCHMARKS.items() if name in names or "all" in names)
-    answers = min(problems, int(said.get("--limit", problems))) * int(said.get("--k", SAMPLES))
-    engines = max(math.prod(plan.layout) // int(said.get("--tensor-parallel", 1)), 1)
-    longest = int(said.get("--max-new-tokens", TOKENS))
-    return drawing(shape, plan, answers, longest, engines) if answers else 0.0
+    args = eval_args(words)
+    names = args.benchmarks.split(",")
+    sizes = [benchmark.rows for name, benchmark in BENCHMARKS.items() if name in names or "all" in names]
+    answers = sum(min(size, args.limit or size) for size in sizes) * args.k
+    engines = max(math.prod(plan.layout) // args.tensor_parallel, 1)
+    return drawing(shape, plan, answers, args.max_new_tokens, engines) if answers else 0.0

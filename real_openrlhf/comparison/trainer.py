@@ -1,5 +1,6 @@
 """Trains and evaluates the runs of a comparison one after another: on CPU in one session (shared_ray.py)."""
 
+import argparse
 import contextlib
 import os
 import subprocess
@@ -74,27 +75,29 @@ def environment_of(*runs: Sequence[str]) -> dict[str, str]:
 # Evaluation: `real-openrlhf eval` in a process of its own, watched like a training
 
 
+def eval_args(words: Sequence[str]) -> argparse.Namespace:
+    """These words of `eval` parsed, with its defaults."""
+    from real_openrlhf.evaluation import command
+
+    parser = argparse.ArgumentParser("real-openrlhf compare: --eval-flags")
+    command.configure(parser)
+    return parser.parse_args([*words])
+
+
 def make_benchmarks(words: Sequence[str]) -> None:
     """Make the benchmarks that these words of `eval` name, once for all runs."""
     from real_openrlhf.data.benchmarks import BENCHMARKS
     from real_openrlhf.data.command import prepare_benchmark
 
-    said = dict(zip(words, words[1:], strict=False))
-    if "--data-dir" not in said:
-        return
-    folder = Path(said["--data-dir"])
-    # the folder of the paper's baselines has them under other names
-    files = {
-        name: [folder / f"{name}.jsonl", *folder.glob(f"{BENCHMARKS[name].stem}.*")]
-        for name in said.get("--benchmarks", "").split(",")
-        if name in BENCHMARKS
-    }
-    if all(any(file.exists() for file in known) for known in files.values()):
+    args = eval_args(words)
+    if args.data_dir is None:
         return
     with run_inputs.made_once():
-        for name, known in files.items():
-            if not any(file.exists() for file in known):
-                prepare_benchmark(name, None, known[0])
+        for name in args.benchmarks.split(","):
+            file = args.data_dir / f"{name}.jsonl"
+            # the folder of the paper's baselines has them under other names
+            if name in BENCHMARKS and not (file.exists() or any(args.data_dir.glob(f"{BENCHMARKS[name].stem}.*"))):
+                prepare_benchmark(name, None, file)
 
 
 class Sampling:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
-from real_openrlhf.base.terminal import plain
 from real_openrlhf.report import campaign
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series

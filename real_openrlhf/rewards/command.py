@@ -9,9 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import get_args
 
-from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, write_jsonl
-from real_openrlhf.base.terminal import plain
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.verifier.extract import Think, boxed_answer
 from real_openrlhf.rewards.verifier.verdict import Grader, Verdict, verify_many

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from real_openrlhf.base.errors import UserError, exit_code, on_one_line
-from real_openrlhf.base.terminal import OBEYED, plain
+from real_openrlhf.base.errors import OBEYED, UserError, exit_code, on_one_line, plain
 from real_openrlhf.data.problems import read_problems
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, checked

@@ -10,8 +10,8 @@ from small_runs import run_args
 from tiny_models import Numbers
 
 from real_openrlhf.answers import kept
+from real_openrlhf.base.errors import OBEYED
 from real_openrlhf.base.files import ROLLOUTS
-from real_openrlhf.base.terminal import OBEYED
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
 from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers

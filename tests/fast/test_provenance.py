@@ -57,8 +57,6 @@ def test_a_changed_checkout_names_the_tree_that_a_commit_of_it_would_have(checko
         file.write("# changed, not staged\n")
     (checkout / "real_openrlhf" / "new.py").write_text("# staged\n")
     git(checkout, "add", "real_openrlhf/new.py")
-    (checkout / "real_openrlhf" / "base" / "terminal.py").unlink()
-    git(checkout, "checkout", "--quiet", "HEAD", "--", "real_openrlhf/base/terminal.py")
     (checkout / "real_openrlhf" / "py.typed").unlink()
     state = git(checkout, "status", "--porcelain"), git(checkout, "count-objects", "-v")
     found = code_of(checkout)

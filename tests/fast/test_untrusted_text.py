@@ -9,8 +9,7 @@ import pytest
 import untrusted_text as untrusted
 from hypothesis import HealthCheck, Phase, given, settings
 
-from real_openrlhf.base.errors import exit_code
-from real_openrlhf.base.terminal import plain
+from real_openrlhf.base.errors import exit_code, plain
 
 
 @pytest.mark.parametrize("holds", untrusted.PROPERTIES, ids=lambda holds: holds.__name__)
