@@ -10,8 +10,7 @@ import math
 import random
 import time
 
-from real_openrlhf.algorithm.packing import Limit
-from real_openrlhf.algorithm.schedule import Layout, shallowest
+from real_openrlhf.algorithm.schedule import Layout, Limit, shallowest
 
 RANKS, BUDGETS, DEEPEST, BATCHES, UPDATES = (8, 4, 1), (9216, 18432, 36864), (1, 2, 4, 1000), 5, 4
 STEP = [list(range(8 * group, 8 * group + 8)) for group in range(32)]

@@ -9,8 +9,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 
-from real_openrlhf.algorithm.packing import Limit
-from real_openrlhf.algorithm.schedule import Layout
+from real_openrlhf.algorithm.schedule import Layout, Limit
 
 IMAGES = Path(__file__).parent / "images"
 

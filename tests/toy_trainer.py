@@ -8,28 +8,22 @@ and tokens in float64. Not covered here: DeepSpeed's own scaling by ranks and ac
 import math
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
 from naive import naive_losses, naive_score
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores, weightless
-from real_openrlhf.algorithm.packing import Limit
-from real_openrlhf.algorithm.policy_loss import (
-    RealPolicyLoss,
-    check_whole_groups,
-    kl_hinge_coef,
-    kl_k1,
-    kl_old,
-    real_policy_loss,
-)
-from real_openrlhf.algorithm.score_table import share_scores, sum_over_ranks
+from real_openrlhf.algorithm.meter import sum_over_ranks
+from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
+from real_openrlhf.algorithm.policy_loss import check_whole_groups, real_policy_loss
+from real_openrlhf.algorithm.schedule import Limit
+from real_openrlhf.algorithm.score_table import Coefficients, Forward, StepTable, shared_scores
 from real_openrlhf.algorithm.step_plan import (
     MicroBatch,
     PlanSettings,
     RankStep,
-    RankWave,
     Rollouts,
     plan_rollouts,
     rank_plans,
@@ -180,17 +174,6 @@ class Toy:
         return torch.where(self.mask[rows], log_probs, torch.nan)
 
 
-@dataclass
-class Pass:
-    """One forward over a micro-batch. An empty one is a dummy forward with nothing visible, of weight 0."""
-
-    rows: list[int]  # of the step's table
-    new: torch.Tensor
-    old: torch.Tensor
-    mask: torch.Tensor
-    scores: torch.Tensor
-
-
 class Trainer:
     """One rank."""
 
@@ -198,7 +181,7 @@ class Trainer:
         self.case, self.rank, self.ranks = case, rank, ranks
         self.toy = Toy(case)
         self.settings = ObjectiveSettings(**case.settings)
-        self.policy_loss = RealPolicyLoss()
+        self.coefficients = Coefficients(kl_old=case.kl_old_coef, disco_kl=case.disco_kl_coef)
 
     def run(self) -> list[dict]:
         plan = plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
@@ -210,51 +193,27 @@ class Trainer:
 
     def train_step(self, rollouts: list[int], step: RankStep) -> dict:
         before = [weight.detach().clone() for weight in self.toy.parameters]
-        scores = torch.zeros(len(rollouts), dtype=torch.float64)
-        if step.scores_known:
-            scores += KNOWN_AT_OLD[self.settings.score]
+        table = StepTable(self.settings, step, self.coefficients)
         for wave in step.waves:
-            self.train_wave(step, wave, scores)
-        loss = step.weigh(self.settings, scores, torch.arange(len(scores))).loss
+            passes = None
+            if not step.scores_known:
+                with torch.set_grad_enabled(not wave.score_first):
+                    passes = [self.forward(batch) for batch in wave.micro_batches]
+                table.exchange(wave, passes)
+            for number, batch in enumerate(wave.micro_batches):
+                one = self.forward(batch) if passes is None or wave.score_first else passes[number]
+                table.loss(one).backward()
         lots = dict(zip(rollouts, step.lots.tolist(), strict=True))
+        loss = table.metrics()["policy_loss"]
         return {"rows": rollouts, "lots": lots, "parameters": before, "loss": loss, "gradients": self.descend()}
 
-    def train_wave(self, step: RankStep, wave: RankWave, scores: torch.Tensor) -> None:
-        constraint, passes = 0.0, None
-        if not step.scores_known:
-            with torch.set_grad_enabled(not wave.score_first):
-                passes = [self.forward(batch) for batch in wave.micro_batches]
-            constraint = self.exchange(step, wave, passes, scores)
-        weights = torch.zeros_like(scores)
-        rows = torch.arange(len(scores)) if step.scores_known else wave.rows
-        weights[rows] = step.weigh(self.settings, scores, rows).weights
-        for number, batch in enumerate(wave.micro_batches):
-            one = self.forward(batch) if step.scores_known or wave.score_first else passes[number]
-            self.objective(step, one, weights, constraint).backward()
-
-    def forward(self, batch: MicroBatch) -> Pass:
+    def forward(self, batch: MicroBatch) -> Forward:
+        """An empty micro-batch is a dummy forward with nothing visible, of weight 0."""
         rollouts = [self.held[item] for item in batch.items]
         seen = rollouts or [0]
         mask = self.toy.mask[seen] if rollouts else torch.zeros_like(self.toy.mask[seen])
-        new, old = self.toy.log_probs(seen), self.toy.old[seen]
-        scores = rollout_scores(self.settings.score, new, old, self.toy.ref[seen], mask, self.toy.drawn[seen])
-        return Pass(batch.rows.tolist(), new, old, mask, scores)
-
-    def exchange(self, step: RankStep, wave: RankWave, passes: list[Pass], scores: torch.Tensor) -> float:
-        """The wave's scores of all ranks into the step's table; DisCO's coefficient from the KL of the step."""
-        own = torch.cat([one.scores[: len(one.rows)] for one in passes])
-        rows = torch.tensor([row for one in passes for row in one.rows], dtype=torch.long)
-        kl = sum(kl_k1(one.new, one.old, one.mask, step.action_tokens) for one in passes)
-        shared, kl = share_scores(own, torch.searchsorted(wave.rows, rows), len(wave.rows), kl)
-        scores[wave.rows] = shared
-        return kl_hinge_coef(float(kl), self.case.disco_kl_coef) if step.step_wide else 0.0
-
-    def objective(self, step: RankStep, one: Pass, weights: torch.Tensor, constraint: float) -> torch.Tensor:
-        own = torch.zeros(len(one.scores), dtype=torch.float64)
-        own[: len(one.rows)] = weights[one.rows]
-        loss = self.policy_loss(one.scores, own)
-        loss = loss + self.case.kl_old_coef * kl_old(one.new, one.old, one.mask, step.action_tokens)
-        return loss + constraint * kl_k1(one.new, one.old, one.mask, step.action_tokens)
+        tables = (self.toy.log_probs(seen), self.toy.old[seen], self.toy.ref[seen], self.toy.drawn[seen])
+        return Forward(self.settings.score, batch.rows, mask, *tables)
 
     def descend(self) -> list[torch.Tensor]:
         """Sum gradients over ranks, as a framework that averages them must be made to do."""
@@ -280,8 +239,10 @@ def share(tables: list[tuple[list[int], list[float]]]) -> tuple[list[float], flo
     """Each rank brings its own (places, scores), and 1 for the total."""
     places, scores = tables[dist.get_rank()]
     count = sum(len(own) for own, _ in tables)
-    shared, total = share_scores(torch.tensor(scores), torch.tensor(places, dtype=torch.long), count, torch.ones(()))
-    return shared.tolist(), float(total)
+    *shared, total = shared_scores(
+        torch.tensor(scores), torch.tensor(places, dtype=torch.long), count, torch.ones(())
+    ).tolist()
+    return shared, total
 
 
 def told_torn(groups: list[list[int]], *options) -> str:
@@ -344,6 +305,6 @@ def assert_exact(case: Case, records_of_ranks: list[list[dict]]) -> None:
     for step, record in enumerate(records_of_ranks[0]):
         loss, gradients = naive_step(case, record)
         for records in records_of_ranks:
-            torch.testing.assert_close(records[step]["loss"], loss, rtol=1e-10, atol=1e-10)
+            assert records[step]["loss"] == pytest.approx(float(loss), rel=1e-10, abs=1e-10)
             for got, expected in zip(records[step]["gradients"], gradients, strict=True):
                 torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)

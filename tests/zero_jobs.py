@@ -22,16 +22,15 @@ from openrlhf.utils import utils
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from real_openrlhf.algorithm import meter, score_table
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
+from real_openrlhf.algorithm.score_table import NonFiniteError, StepTable
 from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks.actor import meter, real_trainer
-from real_openrlhf.hooks.actor.meter import Meter, fetch
+from real_openrlhf.hooks.actor import real_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
-from real_openrlhf.hooks.actor.step_table import StepTable
 from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
 from real_openrlhf.hooks.fixes.compiled_operators import compile_less
-from real_openrlhf.hooks.fixes.nonfinite_guard import NonFiniteError
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
 from real_openrlhf.hooks.messages.settings import reads_old
 from real_openrlhf.hooks.messages.skipping import without_advantage
@@ -292,12 +291,10 @@ def real_steps(**case) -> list[dict]:
         records.append({"naive_loss": loss, "naive_norm": norm, "gradient_error": max(errors)})
         deepspeed_step(*args, **kwargs)
 
-    def recorded(step, *args, **kwargs) -> dict:
+    def recorded(table: StepTable) -> dict:
         forwards.clear()
-        status = optimizer_step(step, *args, **kwargs)
-        for key in ("policy_loss", "actor_grad_norm", "real/score_abs_max", "real/score_drift"):
-            records[-1][key] = status[key]
-        batches = [batch for wave in step.waves for batch in wave.micro_batches]
+        status = optimizer_step(table)
+        batches = [batch for wave in table.step.waves for batch in wave.micro_batches]
         records[-1]["micro_batches"] = len(batches)
         records[-1]["forwards"] = len(forwards)
         for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
@@ -307,8 +304,14 @@ def real_steps(**case) -> list[dict]:
         return status
 
     strategy.optimizer_step, trainer.optimizer_step = compared, recorded
-    trainer.ppo_train(0.0)
-    return records
+    return [status | record for status, record in zip(statuses_of(policy), records, strict=True)]
+
+
+def statuses_of(policy) -> list[dict[str, float]]:
+    """Train with REAL's trainer: the logged numbers of each optimizer step, before they are merged."""
+    with mock.patch.object(real_trainer, "over_steps", wraps=real_trainer.over_steps) as merged:
+        policy.trainer.ppo_train(0.0)
+    return merged.call_args.args[0]
 
 
 class NaiveReal:
@@ -381,30 +384,22 @@ def weights_of(policy) -> torch.Tensor:
 def points_of(policy, case: Case) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     if case.loss == "real":
-        step = policy.trainer.optimizer_step
+        return [(status["policy_loss"], status["actor_grad_norm"]) for status in statuses_of(policy)]
+    backward, step, parts = policy.strategy.backward, policy.strategy.optimizer_step, []
 
-        def recorded(*args, **kwargs):
-            status = step(*args, **kwargs)
-            points.append((status["policy_loss"], status["actor_grad_norm"]))
-            return status
+    def summed(loss, *args, **kwargs):
+        parts.append(float(loss.detach()))
+        backward(loss, *args, **kwargs)
 
-        policy.trainer.optimizer_step = recorded
-    else:
-        backward, step, parts = policy.strategy.backward, policy.strategy.optimizer_step, []
+    def recorded(*args, **kwargs):
+        step(*args, **kwargs)
+        gradients = policy.actor.model.gradient_accumulation_steps()
+        if case.deal == "groups" or len(parts) == gradients:  # a step is the mean over micro-batches and ranks
+            loss = policy.strategy.all_reduce(sum(parts) / gradients, op="mean")
+            points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
+            parts.clear()
 
-        def summed(loss, *args, **kwargs):
-            parts.append(float(loss.detach()))
-            backward(loss, *args, **kwargs)
-
-        def recorded(*args, **kwargs):
-            step(*args, **kwargs)
-            gradients = policy.actor.model.gradient_accumulation_steps()
-            if case.deal == "groups" or len(parts) == gradients:  # a step is the mean over micro-batches and ranks
-                loss = policy.strategy.all_reduce(sum(parts) / gradients, op="mean")
-                points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
-                parts.clear()
-
-        policy.strategy.backward, policy.strategy.optimizer_step = summed, recorded
+    policy.strategy.backward, policy.strategy.optimizer_step = summed, recorded
     policy.trainer.ppo_train(0.0)
     return points
 
@@ -562,15 +557,16 @@ def host_waits(**case) -> dict[str, int]:
     """Waits of a batch's training by REAL's trainer: in its own code, and by its fetches."""
     policy, case = filled(**case)
     trainer, engine = policy.trainer, policy.actor.model
-    waits, fetches = Waits(), mock.Mock(wraps=fetch)
+    waits, fetches = Waits(), mock.Mock(wraps=meter.fetch)
     with (
         mock.patch.object(meter, "fetch", fetches),
+        mock.patch.object(score_table, "fetch", fetches),
         mock.patch.object(real_trainer, "fetch", fetches),
         on_the_host(waits, engine, "forward", "backward"),
         on_the_host(waits, policy.strategy, "optimizer_step", "get_grad_norm"),
         on_the_host(waits, trainer, "load"),
         on_the_host(waits, StepTable, "__init__", "put", "metrics"),
-        on_the_host(waits, Meter, "metrics", "token_means"),
+        on_the_host(waits, meter.Meter, "metrics", "token_means"),
         waits,
     ):
         trainer.ppo_train(0.0)
@@ -608,13 +604,8 @@ def poison(policy, where: str, value: float) -> None:
     if where == "loss":
         backward = actor.model.backward
         actor.model.backward = lambda loss, *args, **kwargs: backward(loss + value, *args, **kwargs)
-    elif where == "log_probs":
+    elif where in ("log_probs", "scores"):
         actor.register_forward_hook(lambda _module, _inputs, output: (output[0] + value, *output[1:]))
-    elif where == "scores":
-        forward = policy.trainer.forward
-        policy.trainer.forward = lambda *args, **named: replace(
-            now := forward(*args, **named), scores=now.scores + value
-        )
     else:
         weight = parameters(actor.model)["model.layers.1.self_attn.v_proj.bias"]
         weight.register_hook(lambda gradient: gradient + value)

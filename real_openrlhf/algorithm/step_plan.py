@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights, weightless
-from real_openrlhf.algorithm.packing import Limit, Positions
-from real_openrlhf.algorithm.schedule import SPARE, Layout, Wave, shallowest, steps_of_groups
+from real_openrlhf.algorithm.schedule import SPARE, Layout, Limit, Positions, Wave, shallowest, steps_of_groups
 
 NOBODY = -1
 

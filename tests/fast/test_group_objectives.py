@@ -13,7 +13,7 @@ from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
-from real_openrlhf.algorithm.packing import Limit
+from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollouts, rank_plans
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)

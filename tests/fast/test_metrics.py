@@ -260,7 +260,7 @@ def judge(*means: float, mode="stop", temperature=1.0, top_p=1.0) -> list[str]:
     args = SimpleNamespace(rollout=SimpleNamespace(mismatch=mode, temperature=temperature, top_p=top_p))
     watch = Mismatch(args, said.append)
     for step, mean in enumerate(means, start=1):
-        watch.metrics(torch.tensor([10.0, 10 * mean, 0.0]), torch.tensor([mean, mean]), step)
+        watch.judge({"mismatch/mean": mean}, step)
     return said
 
 

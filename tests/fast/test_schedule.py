@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.algorithm.packing import Limit
-from real_openrlhf.algorithm.schedule import Layout, shallowest, steps_of_groups
+from real_openrlhf.algorithm.schedule import Layout, Limit, shallowest, steps_of_groups
 
 quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 

@@ -8,8 +8,8 @@ from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
+from real_openrlhf.algorithm.meter import Meter
 from real_openrlhf.algorithm.metrics import labels_of_scores, norm_metrics, ratio_table, token_gradients
-from real_openrlhf.hooks.actor.meter import Meter
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
 from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
@@ -38,7 +38,8 @@ class LoggedActorTrainer(ActorPPOTrainer):
         status = super().ppo_train(kl_ctl)
         self.strategy.enter("handing over weights")
         self.meter.gather()
-        status |= self.meter.metrics(self.mismatch, self.actor.model.global_steps)
+        status |= self.meter.metrics()
+        self.mismatch.judge(status, self.actor.model.global_steps)
         return status | norm_metrics(self.norms, self.args.actor.max_norm)
 
     def training_step(self, experience: Experience, *args, **kwargs) -> dict:

@@ -1,12 +1,10 @@
-"""Is vLLM the policy that is trained? Every step tells, and one where the two are unrelated stops the run."""
+"""Is vLLM the policy that is trained? Each step answers; a step in which the two are unrelated ends the run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
-from torch import Tensor
-
-from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE, mismatch_metrics
+from real_openrlhf.algorithm.metrics import STOP_ABOVE, WARN_ABOVE
 
 LOOK_AT = (
     "Look at the weight sync (with LoRA: are the adapters in it?), at whether --actor.model_name_or_path and the "
@@ -30,9 +28,11 @@ class Mismatch:
         self.warn_above = WARN_ABOVE / args.rollout.temperature + cut
         self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
 
-    def metrics(self, sums: Tensor, largest: Tensor, step: int) -> dict[str, float]:
-        """The logged numbers of all ranks' gaps; raises if vLLM and the policy are unrelated."""
-        found = mismatch_metrics(sums, largest)
+    def judge(self, found: Mapping[str, float], step: int) -> None:
+        """Warn of a gap in these logged numbers that rounding does not explain; raise if it says that the models are
+        unrelated."""
+        if "mismatch/mean" not in found:
+            return
         mean = found["mismatch/mean"]
         if not mean <= self.stop_above and self.stops:
             raise MismatchError(
@@ -46,4 +46,3 @@ class Mismatch:
                 f"step {step}; above {self.warn_above:.2g} it is more than rounding. {LOOK_AT}"
             )
             self.warn_above = 2 * mean
-        return found

@@ -15,8 +15,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.packing import Limit, Positions
-from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout
+from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
 from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience

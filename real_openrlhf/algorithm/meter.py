@@ -1,4 +1,4 @@
-"""An update's numbers for the log, the same for REAL's trainer and OpenRLHF's own loop."""
+"""Numbers for the log, added up over micro-batches and ranks: the same for REAL's trainer and OpenRLHF's own loop."""
 
 import math
 
@@ -12,10 +12,9 @@ from real_openrlhf.algorithm.metrics import (
     RATIO_TABLE_SHAPE,
     gaps,
     largest_log_ratio,
+    mismatch_metrics,
     ratio_metrics,
 )
-from real_openrlhf.algorithm.score_table import sum_over_ranks
-from real_openrlhf.hooks.actor.mismatch import Mismatch
 
 TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens that REAL's loss is made of too
 
@@ -44,7 +43,7 @@ class Meter:
 
     @torch.no_grad()
     def see(self, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, sampler: Tensor | None) -> None:
-        """A micro-batch: how far a token went from the old policy, and vLLM is from that."""
+        """Measure a micro-batch: the policy's distance from the old policy, and the old policy's from vLLM."""
         self.raise_to(log_ratio=largest_log_ratio(log_probs, old_log_probs, action_mask))
         if sampler is not None:
             sums, maxima = gaps(old_log_probs, sampler, action_mask)
@@ -60,18 +59,26 @@ class Meter:
         for own in (self.sums, self.maxima):
             own.update({name: next(parts).view(one.shape) for name, one in own.items()})
 
-    def metrics(self, mismatch: Mismatch, updates: int) -> dict[str, float]:
-        """After `gather`; raises where vLLM and the policy are unrelated."""
+    def metrics(self) -> dict[str, float]:
+        """The logged numbers, after `gather`."""
         return {
             "update/ratio_max": math.exp(min(float(self.maxima["log_ratio"]), 700.0)),  # of more there is no float
             **(ratio_metrics(self.sums["ratios"]) if self.scored else {}),
-            **(mismatch.metrics(self.sums["gaps"], self.maxima["gaps"], updates) if self.sampled else {}),
+            **(mismatch_metrics(self.sums["gaps"], self.maxima["gaps"]) if self.sampled else {}),
         }
 
     def token_means(self, tokens: int) -> dict[str, float]:
         return {name: float(self.sums[name]) / max(tokens, 1) for name in TERMS}
 
 
+def sum_over_ranks(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Totals of numbers that each rank has a part of."""
+    values = values.detach().clone()
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(values, op=dist.ReduceOp.SUM, group=group)
+    return values
+
+
 def fetch(values: Tensor) -> Tensor:
-    """To the host: the one place where REAL's trainer waits for its device, once a wave and once a step."""
+    """Copy to the host: REAL's trainer waits for its device only here, once a wave and once an update."""
     return values.cpu()
