@@ -1,7 +1,7 @@
 """What a run finds on its machine: GPUs and their driver, cores for its threads, attention and optimizer.
 
-A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. What the processes of a run see is
-asked in tests/e2e/test_user_files.py.
+A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. tests/e2e/test_user_files.py looks
+at the processes of a run.
 """
 
 import json

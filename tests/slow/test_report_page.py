@@ -11,8 +11,8 @@ import invented_runs as invented
 import pytest
 import untrusted_text as untrusted
 
-from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.base.errors import OBEYED
+from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.report.read_runs import read_run
 
