@@ -1,7 +1,7 @@
 """What a run finds on its machine: GPUs and their driver, cores for its threads, attention and optimizer.
 
-A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. tests/e2e/test_user_files.py looks
-at the processes of a run.
+A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. The processes of a run are asked
+in tests/e2e/test_user_files.py.
 """
 
 import json

@@ -40,6 +40,9 @@ CPU_ENVIRONMENT = {
     "TORCH_EXTENSIONS_DIR": (str(EXTENSIONS), "DeepSpeed compiles its CPU Adam once"),
     "REAL_RAY_DASHBOARD": ("0", "the dashboard takes as long to start as the policy"),
     "VLLM_NO_USAGE_STATS": ("1", "no reports"),
+    # libgomp's threads spin for milliseconds at a barrier, on the core that the late thread needs. Beside two other
+    # trainings a step of cpu-smollm2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
+    "GOMP_SPINCOUNT": ("1000", "a thread that waits for another soon leaves it the core"),
 }
 # Ray hands each process its part of the list, by its logical GPUs. CUDA's list of devices ends at a negative number.
 NO_GPU = {
