@@ -3,28 +3,32 @@
 from fractions import Fraction
 
 from real_openrlhf.rewards.verifier import arithmetic, equality, process
-from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NotRational, NoValue, TooLarge, Undecided
+from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
 from real_openrlhf.rewards.verifier.names import base_name, chosen, condition, in_argument_of, in_letters_of, same_name
-from real_openrlhf.rewards.verifier.reading.answer import (
+from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tree import (
     INFINITY,
     Answer,
     Based,
     Bounded,
+    Call,
     Choice,
     Conditioned,
     Either,
+    Expr,
     Group,
     Named,
+    Number,
     Quantity,
     Ratio,
     Relation,
     Row,
+    Symbol,
     Text,
+    letters_of,
 )
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
-from real_openrlhf.rewards.verifier.reading.expression import Unreadable as NoExpression
-from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tree import Unreadable as NoExpression
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
 
@@ -279,7 +283,7 @@ class _Comparison:
 def _is_whole(expr: Expr) -> bool:
     try:
         return arithmetic.exact(expr).denominator == 1
-    except (NotRational, NoValue, TooLarge):
+    except arithmetic.NoFraction:
         return False
 
 

@@ -15,7 +15,7 @@ from real_openrlhf.rewards.verifier.arithmetic import (
     rounds_to,
     same_rational_function,
 )
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
 
 _SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # of which z itself says nothing
 

@@ -5,16 +5,15 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.rewards.verifier.reading.expression import (
+from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS, Token, Tokens, closing, plain
+from real_openrlhf.rewards.verifier.reading.tree import (
     CONSTANTS,
     Call,
     Expr,
     Number,
     Symbol,
-    Unfinished,
     Unreadable,
 )
-from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS, Token, Tokens, closing, plain
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")
@@ -32,11 +31,11 @@ _APPLIED = "fghFGHP"  # letters that stand for functions where a parenthesis fol
 
 @lru_cache(maxsize=4096)
 def expression(parts: Tokens) -> Expr:
-    """The tree of the tokens; raises Unreadable where they are none, Unfinished for sums, integrals and limits."""
+    """The tree of the tokens; raises Unreadable where they are none, and for sums, integrals and limits."""
     if not parts:
         raise Unreadable("nothing")
     if any(token.text in _UNFINISHED for token in parts):
-        raise Unfinished(plain(parts))
+        raise Unreadable(plain(parts))  # its value is not looked for
     reader = _Reader(parts)
     found = reader.sum()
     if reader.at < len(parts):

@@ -4,27 +4,28 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.answer import (
-    INFINITY,
+from real_openrlhf.rewards.verifier.reading.cutting import is_words, texts_of, trimmed
+from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, plain
+from real_openrlhf.rewards.verifier.reading.tree import (
+    HIGH,
+    LOW,
+    NOTHING,
+    REALS,
     Answer,
     Based,
+    Call,
+    Expr,
+    Number,
     Quantity,
     Ratio,
-    Row,
+    Symbol,
     Text,
+    Unreadable,
+    letters_of,
 )
-from real_openrlhf.rewards.verifier.reading.cutting import (
-    is_words,
-    texts_of,
-    trimmed,
-)
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, Unreadable
-from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.merging import NOTHING
-from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, plain
 from real_openrlhf.rewards.verifier.reading.units import BARE, SCALES, Unit, known, unit
 
-EMPTY, _REALS = NOTHING, Row("()", (Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)))
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
     "nointegersolution": "emptyset", "infinitelymany": "infinity", "infinity": "infinity", "infinite": "infinity",
@@ -42,13 +43,13 @@ NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "e
 def read_words(parts: Tokens) -> Answer | None:
     texts = texts_of(parts)
     if texts in ([r"\emptyset"], [r"\{", r"\}"], ["{", "}"]):
-        return EMPTY
+        return NOTHING
     if texts in ([r"\mathbb{R}"], [r"\R"]):
-        return _REALS
+        return REALS
     if len(texts) == 1 and texts[0].startswith(r"\mathbb"):
         return Text(texts[0])
     if len(texts) > 1 and texts[0] == "-" and texts[1].lower() == "infinity":
-        return Quantity(Call("-", (INFINITY,)))
+        return LOW
     if not is_words(parts):
         return None
     if (
@@ -63,11 +64,11 @@ def read_words(parts: Tokens) -> Answer | None:
         parts, texts = parts[1:], texts[1:]
     said = re.sub(r"[^a-z0-9]", "", plain(parts).lower())
     if REALS_SAID.match(said):
-        return _REALS
+        return REALS
     said = FILLING.sub("", said) or said
     said = said.removesuffix("s") if len(said) > 3 else said
     if SYNONYMS.get(said) == "infinity":
-        return Quantity(INFINITY)
+        return HIGH
     if len(parts) == 1 and len(texts[0]) == 1:
         return None
     said = texts[0].lower() if texts[0].isupper() and len(parts) == 1 and said not in ("ye", "no", *SYNONYMS) else said
@@ -106,6 +107,11 @@ def name_of(parts: Tokens) -> str:
 def expr_of(parts: Tokens) -> Expr | None:
     found = read_quantity(trimmed(parts))
     return found.value if isinstance(found, Quantity) else None
+
+
+def is_numeric(parts: Tokens) -> bool:
+    found = expr_of(parts)
+    return found is not None and not letters_of(found)
 
 
 def read_based(parts: Tokens) -> Answer | None:
