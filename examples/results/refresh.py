@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from real_openrlhf.recipes.records import flags_of
 from real_openrlhf.report import maps, table_forms, tables
 from real_openrlhf.report.page import write
 from real_openrlhf.report.read_runs import Run, read_runs
@@ -23,7 +24,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", HERE / "archive" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
-CAMPAIGNS = sorted(path.parent.relative_to(HERE).as_posix() for path in HERE.rglob("campaign.json"))
+POOLED = {"weights": ("weights-small", "weights-seeds")}  # one cell, in two goes
+CAMPAIGNS = sorted({path.parent.relative_to(HERE).as_posix() for path in HERE.rglob("campaign.json")} | POOLED.keys())
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
     "stale": ("--actor.adam.lr", "--train.async_queue_size"),
@@ -87,9 +89,11 @@ def problems() -> Iterator[str]:
 
 
 def runs_of(name: str) -> list[Run]:
-    runs, skipped = read_runs([HERE / name])
+    runs, skipped = read_runs([HERE / part for part in POOLED.get(name, (name,))])
     if skipped:
         sys.exit(f"{name}: {skipped}")
+    for run in runs if name in POOLED else ():  # one model, in folders of two names: equal numbers in the first step
+        flags_of(run.meta)["--actor.model_name_or_path"] = name
     if name == "archive/knobs":  # these are changes to the REAL runs of `mixed` with the same seeds
         runs += [run for run in runs_of("archive/mixed") if run.algo == "real" and run.seed in (1, 2, 3)]
     if name == "smollm2-controls":  # they have the seeds and the rate of REAL there

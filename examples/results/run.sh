@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-hard-rate|tune-sums|weights-control|weights-small|weights|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-hard-rate|tune-sums|weights-control|weights-small|weights-seeds|weights-sums|weights-age|demo|weights|noise|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-campaigns="map, tune-rates, tune, tune-hard, tune-hard-rate, tune-sums, weights-control, weights-small, weights, stale, smollm2, smollm2-controls or smollm2-solvable"
+campaigns="map, tune-rates, tune, tune-hard, tune-hard-rate, tune-sums, weights-control, weights-small, weights-seeds, weights-sums, weights-age, demo, weights, noise, stale, smollm2, smollm2-controls or smollm2-solvable"
 name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
@@ -27,6 +27,9 @@ at_best_rates() { # runs that varied the rate, then flags of compare
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py "${runs[@]}")
     sweep --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
 }
+sampler='--algo.real.set score=log_ratio_rollout'
+four_wait=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size 4
+    --train.hopeless fail --train.hopeless_steps 0)
 case "$name" in
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     six=(real real_constant real_balanced grpo cispo gspo)
@@ -70,6 +73,48 @@ weights-small) # one cell of weights, at a rate where the scores spread: predict
     every_rollout=()
     published --compact --first-seed 11 --seeds 5 --eval.steps 5 --train.batch_size 16 --actor.adam.lr 3e-4 \
         --algos real real_constant real_permuted real_shrunk grpo "$@"
+    ;;
+weights-seeds) # the cell of weights-small on nine fresh seeds: does it matter which answer gets the weight?
+    every_rollout=()
+    published --compact --first-seed 16 --seeds 9 --eval.steps 5 --train.batch_size 16 --actor.adam.lr 3e-4 \
+        --algos real real_permuted real_shrunk real_constant grpo "$@"
+    ;;
+weights-sums) # REAL on sums of log-ratios, at the tuned rate and four updates
+    every_rollout=()
+    on_sums=(--algo.real.set score=sum_log_ratio_old)
+    published --compact --first-seed 11 --seeds 5 --eval.steps 5 --actor.adam.lr 3e-4 \
+        --algos real "real ${on_sums[*]}" "real_constant ${on_sums[*]}" "real_permuted ${on_sums[*]}" \
+        "real_shrunk ${on_sums[*]}" "$@"
+    ;;
+weights-age) # four batches wait: REAL against the old policy and against the sampler, at two temperatures
+    every_rollout=()
+    published --compact --first-seed 11 --seeds 5 --eval.steps 5 --actor.adam.lr 3e-4 "${four_wait[@]}" \
+        --algos real "real $sampler" 'real --algo.real.tau 0.1' "real $sampler --algo.real.tau 0.1" real_constant cispo "$@"
+    ;;
+demo) # four batches wait: seven methods, each at the best of three rates or more on seeds 1 and 2, then on five fresh seeds
+    every_rollout=()
+    # GRPO's usual correction for old answers: a token counts by its ratio to the sampler, at most twice
+    corrected='--algo.advantage.is_correction_level token --algo.advantage.is_correction_mode clip'
+    corrected+=' --algo.advantage.is_correction_threshold 2'
+    tuned=("${four_wait[@]}" --eval.steps 5 --seeds 2)
+    low=(real real_constant grpo "grpo $corrected" dapo) # at their lowest rate they were best, so half of it is tried too
+    name=demo-rates sweep "${tuned[@]}" --algos "real $sampler --algo.real.tau 0.1" gspo "${low[@]}" \
+        --grid actor.adam.lr 1e-4 2e-4 4e-4 "$@"
+    half=("${tuned[@]}" --algos "${low[@]}" --grid actor.adam.lr 5e-5 "$@")
+    name=demo-rates sweep "${half[@]}"
+    mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py --over-training comparison/demo-rates/runs)
+    published --compact "${four_wait[@]}" --eval.steps 5 --first-seed 31 --seeds 5 --algos "${best[@]}" "$@"
+    name=demo-rates published --compact "${half[@]}"
+    ;;
+noise) # a share of the training verdicts is wrong; each method at its rate of tune
+    every_rollout=()
+    mkdir -p comparison/noisy
+    for noise in 'right-to-wrong 0' 'right-to-wrong 0.4' 'wrong-to-right 0.2'; do
+        "${REAL_VENV:-.venv}/bin/python" examples/labels/noisy_reward.py reverse "comparison/noisy/${noise/ /-}.jsonl" "--${noise% *}" "${noise#* }"
+    done
+    published --compact --first-seed 11 --seeds 5 --eval.steps 5 --actor.adam.lr 3e-4 \
+        --reward.remote_url "$PWD/examples/labels/noisy_reward.py" --grid data comparison/noisy/{right-to-wrong-0,right-to-wrong-0.4,wrong-to-right-0.2}.jsonl \
+        --algos real 'real_constant --actor.adam.lr 1e-4' grpo "$@"
     ;;
 weights-control) # one update a step and no age: REAL's weights are constants, so all four must log the same numbers
     published --compact --steps 3 --seeds 1 --eval.steps 3 --train.batch_size 256 \

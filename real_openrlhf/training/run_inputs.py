@@ -126,6 +126,11 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str,
         found[flag] = tuple(map(absolute, found[flag]))
     if AGENT in found:
         found[AGENT] = tuple(str(Path(path).expanduser().resolve()) for path in found[AGENT])
+    if REWARD in found:  # files or URLs, with commas between them
+        each = ",".join(found[REWARD]).split(",")
+        found[REWARD] = (
+            ",".join(str(Path(one).expanduser().resolve()) if one.endswith(".py") else one for one in each),
+        )
     return found
 
 

@@ -1,7 +1,9 @@
 """The reward file as OpenRLHF uses it: loaded by its path, called in a thread for one response."""
 
 import importlib.util
+import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,20 +11,25 @@ import pytest
 import real_openrlhf.rewards
 
 PATH = Path(real_openrlhf.rewards.__file__).parent / "math_reward.py"
+NOISY = Path(__file__).parents[2] / "examples" / "labels" / "noisy_reward.py"
 PROMPT = "<|user|>What is 3+4? Put the answer in \\boxed{}.<|assistant|>"
 
 
 @pytest.fixture
 def load(monkeypatch):
-    def load(**environment):
+    def load(path=PATH, **environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        spec = importlib.util.spec_from_file_location("reward_func", PATH)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module.reward_func
+        return module_of(path).reward_func
 
     return load
+
+
+def module_of(path):
+    spec = importlib.util.spec_from_file_location("reward_func", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_scores_are_labels(load):
@@ -91,3 +98,22 @@ def test_math_verify_by_environment(load):
 def test_an_unknown_option_stops_the_run_at_its_start(load):
     with pytest.raises(ValueError, match="REAL_GRADER=mathd"):
         load(REAL_GRADER="mathd")
+
+
+@pytest.mark.parametrize("share", ["right-to-wrong", "wrong-to-right"])
+def test_noise_flips_its_share_of_one_side_and_spares_plain_labels(load, tmp_path, monkeypatch, share):
+    questions, noisy = tmp_path / "questions.jsonl", tmp_path / "noisy.jsonl"
+    questions.write_text(json.dumps({"prompt": PROMPT, "label": "7"}) + "\n")
+    monkeypatch.setattr(sys, "argv", ["noisy_reward.py", str(questions), str(noisy), f"--{share}", "0.3"])
+    module_of(NOISY).main()
+    reward, label = load(NOISY), json.loads(noisy.read_text())["label"]
+
+    def verdicts(answer, label):
+        return [reward([f"{PROMPT}{n} \\boxed{{{answer}}}"], [PROMPT], [label])["scores"] for n in range(1000)]
+
+    right, wrong = verdicts(7, label), verdicts(8, label)
+    flipped, kept = (1000 - sum(right), sum(wrong)) if share == "right-to-wrong" else (sum(wrong), 1000 - sum(right))
+    assert 250 < flipped < 350 and kept == 0
+    assert (right, wrong) == (verdicts(7, label), verdicts(8, label))
+    assert set(verdicts(7, "7")) == {1.0} and set(verdicts(8, "7")) == {0.0}
+    assert math.isnan(reward([PROMPT + "\\boxed{7}"], [PROMPT], [json.dumps({"gold": ""})])["scores"])

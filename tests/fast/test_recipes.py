@@ -9,6 +9,7 @@ from small_runs import ON_GPUS, plan
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.recipes.setting import PAPER, SET
+from real_openrlhf.training.command import request_of
 
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
@@ -242,3 +243,13 @@ def test_every_flag_of_a_gpu_recipe_is_tried_or_listed(recipe, algo):
     on_gpus, here = (plan(name, algo).flags for name in (recipe, LIKE_GPU))
     other = {flag for flag in on_gpus if flag not in here or here[flag].words != on_gpus[flag].words}
     assert other <= NOT_HERE.keys() | SIZES
+
+
+def test_files_of_the_user_are_found_from_any_directory(tmp_path, monkeypatch):
+    """Ray's actors run in other directories."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--reward.remote_url", "mine.py,http://host/reward", "--train.agent_func_path", "agent.py"]
+    plan = request_of([*words, "--algo.real.labels", "rules.py:best"]).plan()
+    assert plan.text("--reward.remote_url") == f"{tmp_path}/mine.py,http://host/reward"
+    assert plan.text("--train.agent_func_path") == f"{tmp_path}/agent.py"
+    assert plan.text("--algo.real.labels") == f"{tmp_path}/rules.py:best"

@@ -1,0 +1,65 @@
+"""What wrong verdicts in training cost each method: a table of docs/weights.md.
+
+A cost is a method's own run without noise less its run with it, by pairs of seeds. The last column compares two costs
+of one seed: above 0 the method loses more than REAL.
+"""
+
+import re
+from collections.abc import Sequence
+
+from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
+from real_openrlhf.report.maps import difference
+from real_openrlhf.report.methods import METHODS
+from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.statistics import estimate
+from real_openrlhf.report.table_forms import Cell, Row, Table, words
+
+NOISES = {
+    "right-to-wrong-0": "none",
+    "right-to-wrong-0.4": "40 % of the right ones",
+    "wrong-to-right-0.2": "20 % of the wrong ones",
+}
+CLEAN = next(iter(NOISES))
+BySeed = dict[int, float]
+
+
+def table(runs: Sequence[Run]) -> Table:
+    sets = validation_sets(runs)
+    ends: dict[tuple[str, str], BySeed] = {}
+    means: dict[tuple[str, str], BySeed] = {}
+    for run in runs:
+        noise = re.search(r"noisy_(.*)\.jsonl", run.name)
+        curve = series(run, VALIDATION, sets)
+        if run.counted and noise and curve and run.seed is not None:
+            ends.setdefault((noise[1], run.algo), {})[run.seed] = float(curve.values[-1])
+            means.setdefault((noise[1], run.algo), {})[run.seed] = over_training(curve)
+    blocks = []
+    for noise, about in NOISES.items():
+        rows = []
+        for algo in METHODS:
+            if (noise, algo) in means:
+                end, mean = (Cell(number=estimate(list(found[noise, algo].values()))) for found in (ends, means))
+                cost = _cost(means, noise, algo)
+                beside = difference(cost, _cost(means, noise, "real")) if algo != "real" else None
+                none = noise == CLEAN
+                rows.append(
+                    Row(
+                        [
+                            words(METHODS[algo].label),
+                            end,
+                            mean,
+                            words("–") if none else Cell(number=estimate(list(cost.values()))),
+                            words("–") if none or beside is None else Cell(number=beside),
+                            words(f"{len(means[noise, algo])} runs"),
+                        ]
+                    )
+                )
+        blocks.append((f"Verdicts made wrong: {about}", rows))
+    columns = ["Method", "Validation pass@1", "Mean over training", "Cost", "Cost less REAL's", "Runs"]
+    notes = ["Cost: of the mean over training, by pairs of seeds. ± is one standard error."]
+    return Table("cost", "What wrong verdicts in training cost", columns, blocks, notes)
+
+
+def _cost(means: dict[tuple[str, str], BySeed], noise: str, algo: str) -> BySeed:
+    clean, noisy = means[CLEAN, algo], means[noise, algo]
+    return {seed: clean[seed] - noisy[seed] for seed in clean.keys() & noisy.keys()}
