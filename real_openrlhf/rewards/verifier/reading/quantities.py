@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from real_openrlhf.rewards.verifier.reading.cutting import is_words, texts_of, trimmed
 from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, plain
+from real_openrlhf.rewards.verifier.reading.tex import Tokens, plain, tokens
 from real_openrlhf.rewards.verifier.reading.tree import (
     HIGH,
     LOW,
@@ -116,9 +116,7 @@ def is_numeric(parts: Tokens) -> bool:
 
 def read_based(parts: Tokens) -> Answer | None:
     text = re.sub(r"[\s(){}]", "", plain(parts))
-    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+)_(?:base)?(\d{1,2}|[a-z]+)", text) or re.fullmatch(
-        r"(-?(?=[A-F]*\d)[0-9A-F]+)(?:in)?base(\d{1,2}|[a-z]+)", text
-    )
+    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
     if not found or (found[2].isalpha() and found[2] not in NUMERALS):
         return None
     return Based(found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]])
@@ -164,12 +162,7 @@ def read_quantity(parts: Tokens) -> Answer:
 def percented(found: Expr) -> Quantity:
     if isinstance(found, Call) and found.name in ("percent", "degrees"):
         return Quantity(found.args[0], Unit(dimensions=(("%" if found.name == "percent" else "deg", 1),)))
-    if (
-        isinstance(found, Call)
-        and found.name == "-"
-        and isinstance(found.args[0], Call)
-        and found.args[0].name in ("percent", "degrees")
-    ):
+    if isinstance(found, Call) and found.name == "-":
         inner = percented(found.args[0])
         return replace(inner, value=Call("-", (inner.value,)))
     return Quantity(found)
@@ -200,13 +193,6 @@ def scaled(parts: Tokens) -> Tokens:
     for at, token in enumerate(parts):
         if at and token.text.lower() in SCALES and (token.kind == "word" or token.spaced):
             money = [one for one in parts[:at] if one.kind == "word"]
-            power = (
-                Token("command", r"\cdot"),
-                Token("number", "10"),
-                Token("sign", "^"),
-                Token("sign", "{"),
-                Token("number", str(SCALES[token.text.lower()])),
-                Token("sign", "}"),
-            )
+            power = tokens(rf"\cdot10^{{{SCALES[token.text.lower()]}}}")
             return (*(one for one in parts[:at] if one.kind != "word"), *power, *money, *parts[at + 1 :])
     return parts
