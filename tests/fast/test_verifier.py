@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from real_openrlhf.rewards import verifier
 from real_openrlhf.rewards.verifier import arithmetic
 from real_openrlhf.rewards.verifier.extract import after_thinking, boxed_answer, golds_of
-from real_openrlhf.rewards.verifier.reading.answer import Quantity
-from real_openrlhf.rewards.verifier.reading.expression import Unreadable
+from real_openrlhf.rewards.verifier.reading.tree import Quantity
+from real_openrlhf.rewards.verifier.reading.tree import Unreadable
 from real_openrlhf.rewards.verifier.reading.grammar import expression
 from real_openrlhf.rewards.verifier.reading.tex import clean, tokens
 from real_openrlhf.rewards.verifier.reading.whole import read

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # How many significant digits a decimal needs to stand for a value that has no finite decimal.
@@ -13,15 +13,19 @@ ROUNDED_DIGITS = 6
 _PRIME = 2**127 - 1
 
 
-class TooLarge(Exception):
+class NoFraction(Exception):
+    """The value is no fraction that can be worked out."""
+
+
+class TooLarge(NoFraction):
     """It is a number, but one with more digits than any answer has."""
 
 
-class NoValue(Exception):
+class NoValue(NoFraction):
     """It divides by zero: it is equal to nothing but itself."""
 
 
-class NotRational(Exception):
+class NotRational(NoFraction):
     """Fractions do not suffice: a root, a letter or a function."""
 
 
@@ -30,7 +34,7 @@ class Undecided(Exception):
 
 
 def exact(expr: Expr) -> Fraction:
-    """The value as a fraction; raises NotRational, NoValue, TooLarge."""
+    """The value as a fraction; raises a NoFraction."""
     if isinstance(expr, Number):
         return expr.value
     if isinstance(expr, Symbol) or expr.name not in _EXACT:
@@ -180,7 +184,7 @@ def decimal_digits(expr: Expr) -> tuple[int, int] | None:
     if isinstance(expr, Call) and expr.name == "*" and isinstance(expr.args[1], Call) and expr.args[1].name == "^":
         try:
             base, power = exact(expr.args[1].args[0]), exact(expr.args[1].args[1])
-        except (NotRational, NoValue, TooLarge):
+        except NoFraction:
             return None
         if base != 10 or power.denominator != 1 or abs(power) > 4_000:
             return None

@@ -3,28 +3,32 @@
 from fractions import Fraction
 
 from real_openrlhf.rewards.verifier import arithmetic, equality, process
-from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NotRational, NoValue, TooLarge, Undecided
+from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
 from real_openrlhf.rewards.verifier.names import base_name, chosen, condition, in_argument_of, in_letters_of, same_name
-from real_openrlhf.rewards.verifier.reading.answer import (
+from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tree import (
     INFINITY,
     Answer,
     Based,
     Bounded,
+    Call,
     Choice,
     Conditioned,
     Either,
+    Expr,
     Group,
     Named,
+    Number,
     Quantity,
     Ratio,
     Relation,
     Row,
+    Symbol,
     Text,
+    letters_of,
 )
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
-from real_openrlhf.rewards.verifier.reading.expression import Unreadable as NoExpression
-from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tree import Unreadable as NoExpression
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
 
@@ -80,10 +84,10 @@ class _Comparison:
             return all(loose) and self._in_order(gold.items, answer.items)
         if isinstance(gold, Relation) and isinstance(answer, Relation):
             return self._relations(gold, answer)
-        if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=" and not _lettered(gold):
-            return not _lettered(answer.sides[1]) and self.equal(gold, answer.sides[1])  # x + y = 5 for 5
         if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=":
-            return all(self.equal(gold, side) for side in answer.sides)  # (x-3)(x+3) = x^2-9
+            # (x-3)(x+3) = x^2-9 for x^2-9, and x + y = 5 for 5
+            sides = answer.sides if letters_of(gold.value) else answer.sides[1:]
+            return all(self.equal(gold, side) for side in sides)
         if isinstance(gold, Quantity) and isinstance(answer, Group) and answer.alternatives:
             return all(self.equal(gold, item) for item in answer.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if isinstance(gold, Quantity) and isinstance(answer, Quantity):
@@ -149,10 +153,7 @@ class _Comparison:
                 isinstance(side, Relation) and side.sign != "=" for side in (gold, answer)
             ):
                 return False
-            sides = _as_equation(gold), _as_equation(answer)
-            if sides[0] is None or sides[1] is None:
-                return False
-            return self._proportional(*sides) is not None
+            return self._proportional(_as_equation(gold), _as_equation(answer)) is not None
         values = [chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
         return self.equal(*values)
 
@@ -279,7 +280,7 @@ class _Comparison:
 def _is_whole(expr: Expr) -> bool:
     try:
         return arithmetic.exact(expr).denominator == 1
-    except (NotRational, NoValue, TooLarge):
+    except arithmetic.NoFraction:
         return False
 
 
@@ -297,10 +298,6 @@ def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
         both = {gold.dimensions, answer.dimensions}
         return Fraction(1) if both <= temperatures and (("deg", 1),) in both else None
     return answer.factor / gold.factor
-
-
-def _lettered(side: Answer) -> bool:
-    return not isinstance(side, Quantity) or bool(letters_of(side.value))
 
 
 def _clock(time: Ratio, beside: Ratio) -> tuple[int, ...]:

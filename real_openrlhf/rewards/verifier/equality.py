@@ -15,9 +15,12 @@ from real_openrlhf.rewards.verifier.arithmetic import (
     rounds_to,
     same_rational_function,
 )
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
 
 _SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # of which z itself says nothing
+
+
+_MPMATH_NAMES = {"ln": "log", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh"}
 
 
 def numeric(expr: Expr, point: dict[str, Fraction], digits: int):  # type: ignore[no-untyped-def]
@@ -83,21 +86,16 @@ class _Numeric:
             raise NoValue
         functions = {
             "+": lambda: first + second, "-": lambda: -first, "*": lambda: first * second, "/": lambda: first / second,
-            "percent": lambda: first / 100, "degrees": lambda: first * mp.pi / 180,
-            "factorial": lambda: mp.factorial(first),
-            "binomial": lambda: mp.binomial(first, second), "abs": lambda: abs(first),
+            "percent": lambda: first / 100, "degrees": lambda: first * mp.pi / 180, "abs": lambda: abs(first),
             "floor": lambda: mp.floor(first + mp.mpf(10) ** (-mp.dps // 2)),
             "ceil": lambda: mp.ceil(first - mp.mpf(10) ** (-mp.dps // 2)),
             "mod": lambda: first - second * mp.floor(first / second),
             "max": lambda: max(values), "min": lambda: min(values),
-            "ln": lambda: mp.log(first), "lg": lambda: mp.log(first) / mp.log(10), "exp": lambda: mp.exp(first),
-            "sin": lambda: mp.sin(first), "cos": lambda: mp.cos(first), "tan": lambda: mp.tan(first),
-            "cot": lambda: mp.cot(first), "sec": lambda: mp.sec(first), "csc": lambda: mp.csc(first),
-            "sinh": lambda: mp.sinh(first), "cosh": lambda: mp.cosh(first), "tanh": lambda: mp.tanh(first),
-            "arcsin": lambda: mp.asin(first), "arccos": lambda: mp.acos(first), "arctan": lambda: mp.atan(first),
-            "arccot": lambda: mp.pi / 2 - mp.atan(first), "arsinh": lambda: mp.asinh(first),
+            "lg": lambda: mp.log(first) / mp.log(10), "arccot": lambda: mp.pi / 2 - mp.atan(first),
         }  # fmt: skip
-        return functions[name]()
+        if name in functions:
+            return functions[name]()
+        return getattr(mp, _MPMATH_NAMES.get(name, name))(*values)
 
     def power(self, base, exponent):  # type: ignore[no-untyped-def]
         """An odd root of a negative number is real in school."""
@@ -114,12 +112,9 @@ class _Numeric:
         return mp.power(base, exponent)
 
 
-def same_constant(one: Expr, other: Expr) -> bool:
-    return _vanishes(Call("+", (one, Call("-", (other,)))), {})
-
-
-def _vanishes(difference: Expr, point: dict[str, Fraction]) -> bool:
-    """With more digits a difference that is none gets smaller, and any other one stays."""
+def _agree(one: Expr, other: Expr, point: dict[str, Fraction]) -> bool:
+    """With more digits the difference of equal values gets smaller, and any other one stays."""
+    difference = Call("+", (one, Call("-", (other,))))
     rough, fine = (abs(numeric(difference, point, digits)) for digits in (60, 150))
     return bool(fine <= rough * 1e-60 if rough else fine < 1e-100)
 
@@ -134,7 +129,7 @@ def same_function(one: Expr, other: Expr) -> bool:
         size = 30 ** (attempt % 4) if corners else 1  # a floor of n/100 is 0 near 1
         point = {name: sign * size * Fraction(generator.randrange(300, 2600), 997) for name in names}
         try:
-            if not _vanishes(Call("+", (one, Call("-", (other,)))), point):
+            if not _agree(one, other, point):
                 return False
         except NoValue:
             if _has_value(one, point) != _has_value(other, point):
@@ -217,7 +212,7 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
         return False
     if not digits:
         raise Undecided
-    if same_constant(one, other):
+    if _agree(one, other, {}):
         return True
     return any(
         known is None and rough is not None and _rounds_to_irrational(decimal, expr, enough)

@@ -2,9 +2,8 @@
 
 import re
 
-from real_openrlhf.rewards.verifier.reading.answer import Answer, Named, Quantity, Row
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Symbol, letters_of
 from real_openrlhf.rewards.verifier.reading.tex import Tokens, plain
+from real_openrlhf.rewards.verifier.reading.tree import Answer, Call, Expr, Named, Quantity, Row, Symbol, letters_of
 
 _DECORATION = str.maketrans("", "", "|{}[]() '")
 

@@ -5,38 +5,31 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.rewards.verifier.reading.expression import (
+from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, plain
+from real_openrlhf.rewards.verifier.reading.tree import (
     CONSTANTS,
     Call,
     Expr,
     Number,
     Symbol,
-    Unfinished,
     Unreadable,
 )
-from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS, Token, Tokens, closing, plain
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")
-_NAMES = frozenset(
-    rf"\{name}" for name in (
-        "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega Gamma "
-        "Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar partial nabla aleph Re Im vartheta Upsilon upsilon iota "
-        "clubsuit heartsuit spadesuit diamondsuit"
-    ).split()
-)  # fmt: skip
+_SYMBOLS = "hbar partial nabla aleph Re Im clubsuit heartsuit spadesuit diamondsuit".split()
+_NAMES = frozenset(f"\\{name}" for name in (*GREEK, *_SYMBOLS))
 _FENCES = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
-_MAX_DIGITS = 4_000
 _APPLIED = "fghFGHP"  # letters that stand for functions where a parenthesis follows
 
 
 @lru_cache(maxsize=4096)
 def expression(parts: Tokens) -> Expr:
-    """The tree of the tokens; raises Unreadable where they are none, Unfinished for sums, integrals and limits."""
+    """The tree of the tokens; raises Unreadable where they are none, and for sums, integrals and limits."""
     if not parts:
         raise Unreadable("nothing")
     if any(token.text in _UNFINISHED for token in parts):
-        raise Unfinished(plain(parts))
+        raise Unreadable(plain(parts))  # its value is not looked for
     reader = _Reader(parts)
     found = reader.sum()
     if reader.at < len(parts):
@@ -83,7 +76,7 @@ class _Reader:
         total = self.power()
         while True:
             if self.peek() in (r"\cdot", "/"):
-                name = {"/": "/"}.get(self.take().text, "*")
+                name = "/" if self.take().text == "/" else "*"
                 run = self.peek() if name == "/" and self.kind() == "letters" else ""
                 factor = self.signed(self.power)
                 for _ in run[1:]:  # t/RC
@@ -105,7 +98,7 @@ class _Reader:
             return self.bars == 0 or self.peek(-1) in (r"\cdot",)
         return (
             kind in ("letters", "word")
-            or text in ("(", "[", "{", r"\lfloor", r"\lceil")
+            or text in _FENCES
             or (kind == "command" and (text in _NAMES or text in CONSTANTS or text[1:] in FUNCTIONS
                 or text in (r"\frac", r"\sqrt", r"\binom", r"\angle", r"\triangle")
                 or text.split("{")[0] in (*_DECORATED, r"\mathcal")))
@@ -143,7 +136,7 @@ class _Reader:
         if self.peek() in ("{", "("):
             return self.group()
         if self.kind() in ("letters", "word") and len(self.peek()) > 1:
-            return self.first_letter()
+            return _symbol(self.character())
         return self.atom()
 
     def argument(self) -> Expr:
@@ -151,21 +144,20 @@ class _Reader:
         if self.peek() == "{":
             return self.group()
         if self.kind() == "number" and len(self.peek()) > 1:
-            token = self.take()
-            self.at -= 1
-            self.parts = (*self.parts[: self.at], token._replace(text=token.text[1:]), *self.parts[self.at + 1 :])
-            if token.text[1] == ".":
-                raise Unreadable(token.text)
-            return Number(Fraction(token.text[0]))
+            if self.peek()[1] == ".":
+                raise Unreadable(self.peek())
+            return Number(Fraction(self.character()))
         if self.kind() in ("letters", "word") and len(self.peek()) > 1:
-            return self.first_letter()
+            return _symbol(self.character())
         return self.atom()
 
-    def first_letter(self) -> Expr:
+    def character(self) -> str:
+        """The first character of a token, whose rest is read next."""
         token = self.take()
-        self.at -= 1
-        self.parts = (*self.parts[: self.at], token._replace(text=token.text[1:]), *self.parts[self.at + 1 :])
-        return _symbol(token.text[0])
+        if len(token.text) > 1:
+            self.at -= 1
+            self.parts = (*self.parts[: self.at], token._replace(text=token.text[1:]), *self.parts[self.at + 1 :])
+        return token.text[0]
 
     def group(self) -> Expr:
         opening = self.take().text
@@ -178,11 +170,10 @@ class _Reader:
     def text_of_group(self) -> str:
         """An index or what stands under a bar, as it is written."""
         if self.peek() != "{":
+            if self.kind() in ("number", "letters"):
+                return self.character()
             token = self.take()
-            if token.kind in ("number", "letters") and len(token.text) > 1:
-                self.at -= 1
-                self.parts = (*self.parts[: self.at], token._replace(text=token.text[1:]), *self.parts[self.at + 1 :])
-            return token.text[0] if token.kind != "command" else token.text
+            return token.text if token.kind == "command" else token.text[0]
         end = closing(self.parts, self.at)
         inside = plain(self.parts[self.at + 1 : end])
         self.at = end + 1
@@ -233,8 +224,6 @@ class _Reader:
 
     def number(self) -> Expr:
         token = self.take()
-        if len(token.text) > _MAX_DIGITS:
-            raise Unreadable("a number longer than any answer")
         value = Fraction(token.text)
         written = token.text if "." in token.text else ""
         if not written and self.peek() == r"\frac" and self.kind(-2) != "number":
@@ -273,15 +262,11 @@ class _Reader:
 
     def letters(self) -> Expr:
         """The first letter with its index, primes and argument; the rest of a run are further factors."""
-        token = self.take()
-        run = token.text
-        if token.kind == "word" and len(run) > 1:
+        run = self.peek()
+        if self.kind() == "word" and len(run) > 1:
             raise Unreadable(run)
-        if len(run) > 1:
-            self.at -= 1
-            self.parts = (*self.parts[: self.at], Token("letters", run[1:]), *self.parts[self.at + 1 :])
-            return _symbol(run[0])
-        return self.indexed(run, True)
+        letter = self.character()
+        return _symbol(letter) if len(run) > 1 else self.indexed(letter, True)
 
     def indexed(self, name: str, letter: bool) -> Expr:
         index = ""
@@ -308,14 +293,14 @@ class _Reader:
             return Call(f"{name}{primes}{'^-1' * inverse}()", self.arguments())
         return _symbol(name + primes)
 
-    def arguments(self) -> tuple[Expr, ...]:
-        self.take("(")
+    def arguments(self, opening: str = "(", last: str = ")") -> tuple[Expr, ...]:
+        self.take(opening)
         bars, self.bars = self.bars, 0
         found = [self.sum()]
         while self.peek() == ",":
             self.take()
             found.append(self.sum())
-        self.take(")")
+        self.take(last)
         self.bars = bars
         return tuple(found)
 
@@ -330,12 +315,9 @@ class _Reader:
                 self.take()
                 base = (self.argument(),)
         if name in ("gcd", "lcm", "max", "min"):
-            args = self.arguments() if self.peek() == "(" else self.braced_list()
+            args = self.arguments() if self.peek() == "(" else self.arguments(r"\{", r"\}")
         elif self.peek() == "(":
             args = (self.postfix(self.group()),)
-            if self.peek() == "^" and exponent is None:
-                self.take()  # \sin(x)^2 is the square of the sine
-                exponent = self.script()
         elif self.peek() == "{" or self.peek() == "|":
             args = (self.atom(),)
         else:
@@ -346,15 +328,6 @@ class _Reader:
         if exponent == Call("-", (Number(Fraction(1)),)):
             return Call("arc" + name, args) if name in ("sin", "cos", "tan", "cot") else Call(f"{name}^-1()", args)
         return Call("^", (value, exponent))
-
-    def braced_list(self) -> tuple[Expr, ...]:
-        self.take(r"\{")
-        found = [self.sum()]
-        while self.peek() == ",":
-            self.take()
-            found.append(self.sum())
-        self.take(r"\}")
-        return tuple(found)
 
     def bare_argument(self) -> Expr:
         """What `\\sin` takes without parentheses: the factors up to a sign, a dot or another function."""

@@ -4,27 +4,28 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.answer import (
-    INFINITY,
+from real_openrlhf.rewards.verifier.reading.cutting import is_words, texts_of, trimmed
+from real_openrlhf.rewards.verifier.reading.grammar import expression
+from real_openrlhf.rewards.verifier.reading.tex import Tokens, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tree import (
+    HIGH,
+    LOW,
+    NOTHING,
+    REALS,
     Answer,
     Based,
+    Call,
+    Expr,
+    Number,
     Quantity,
     Ratio,
-    Row,
+    Symbol,
     Text,
+    Unreadable,
+    letters_of,
 )
-from real_openrlhf.rewards.verifier.reading.cutting import (
-    is_words,
-    texts_of,
-    trimmed,
-)
-from real_openrlhf.rewards.verifier.reading.expression import Call, Expr, Number, Symbol, Unreadable
-from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.merging import NOTHING
-from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, plain
 from real_openrlhf.rewards.verifier.reading.units import BARE, SCALES, Unit, known, unit
 
-EMPTY, _REALS = NOTHING, Row("()", (Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)))
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
     "nointegersolution": "emptyset", "infinitelymany": "infinity", "infinity": "infinity", "infinite": "infinity",
@@ -42,13 +43,13 @@ NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "e
 def read_words(parts: Tokens) -> Answer | None:
     texts = texts_of(parts)
     if texts in ([r"\emptyset"], [r"\{", r"\}"], ["{", "}"]):
-        return EMPTY
+        return NOTHING
     if texts in ([r"\mathbb{R}"], [r"\R"]):
-        return _REALS
+        return REALS
     if len(texts) == 1 and texts[0].startswith(r"\mathbb"):
         return Text(texts[0])
     if len(texts) > 1 and texts[0] == "-" and texts[1].lower() == "infinity":
-        return Quantity(Call("-", (INFINITY,)))
+        return LOW
     if not is_words(parts):
         return None
     if (
@@ -63,11 +64,11 @@ def read_words(parts: Tokens) -> Answer | None:
         parts, texts = parts[1:], texts[1:]
     said = re.sub(r"[^a-z0-9]", "", plain(parts).lower())
     if REALS_SAID.match(said):
-        return _REALS
+        return REALS
     said = FILLING.sub("", said) or said
     said = said.removesuffix("s") if len(said) > 3 else said
     if SYNONYMS.get(said) == "infinity":
-        return Quantity(INFINITY)
+        return HIGH
     if len(parts) == 1 and len(texts[0]) == 1:
         return None
     said = texts[0].lower() if texts[0].isupper() and len(parts) == 1 and said not in ("ye", "no", *SYNONYMS) else said
@@ -108,11 +109,14 @@ def expr_of(parts: Tokens) -> Expr | None:
     return found.value if isinstance(found, Quantity) else None
 
 
+def is_numeric(parts: Tokens) -> bool:
+    found = expr_of(parts)
+    return found is not None and not letters_of(found)
+
+
 def read_based(parts: Tokens) -> Answer | None:
     text = re.sub(r"[\s(){}]", "", plain(parts))
-    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+)_(?:base)?(\d{1,2}|[a-z]+)", text) or re.fullmatch(
-        r"(-?(?=[A-F]*\d)[0-9A-F]+)(?:in)?base(\d{1,2}|[a-z]+)", text
-    )
+    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
     if not found or (found[2].isalpha() and found[2] not in NUMERALS):
         return None
     return Based(found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]])
@@ -158,12 +162,7 @@ def read_quantity(parts: Tokens) -> Answer:
 def percented(found: Expr) -> Quantity:
     if isinstance(found, Call) and found.name in ("percent", "degrees"):
         return Quantity(found.args[0], Unit(dimensions=(("%" if found.name == "percent" else "deg", 1),)))
-    if (
-        isinstance(found, Call)
-        and found.name == "-"
-        and isinstance(found.args[0], Call)
-        and found.args[0].name in ("percent", "degrees")
-    ):
+    if isinstance(found, Call) and found.name == "-":
         inner = percented(found.args[0])
         return replace(inner, value=Call("-", (inner.value,)))
     return Quantity(found)
@@ -194,13 +193,6 @@ def scaled(parts: Tokens) -> Tokens:
     for at, token in enumerate(parts):
         if at and token.text.lower() in SCALES and (token.kind == "word" or token.spaced):
             money = [one for one in parts[:at] if one.kind == "word"]
-            power = (
-                Token("command", r"\cdot"),
-                Token("number", "10"),
-                Token("sign", "^"),
-                Token("sign", "{"),
-                Token("number", str(SCALES[token.text.lower()])),
-                Token("sign", "}"),
-            )
+            power = tokens(rf"\cdot10^{{{SCALES[token.text.lower()]}}}")
             return (*(one for one in parts[:at] if one.kind != "word"), *power, *money, *parts[at + 1 :])
     return parts

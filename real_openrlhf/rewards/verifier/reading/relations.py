@@ -1,34 +1,32 @@
-"""Equations, memberships and inequalities: names with values, intervals of a letter, and other relations."""
+"""Equations, inequalities and memberships; and several answers as one: lists, unions, what is left of an interval."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TypeGuard
 
-from real_openrlhf.rewards.verifier.reading.answer import (
-    INFINITY,
+from real_openrlhf.rewards.verifier.arithmetic import NoFraction, NotRational, exact
+from real_openrlhf.rewards.verifier.reading.cutting import is_measure, is_name, is_name_row, sides_and_signs
+from real_openrlhf.rewards.verifier.reading.quantities import expr_of, is_numeric, name_of
+from real_openrlhf.rewards.verifier.reading.tex import Tokens, closing, plain
+from real_openrlhf.rewards.verifier.reading.tree import (
+    HIGH,
+    LOW,
+    NOTHING,
+    REALS,
     Answer,
     Bounded,
+    Call,
     Group,
     Named,
     Quantity,
     Relation,
+    Row,
+    Symbol,
     Text,
+    letters_of,
 )
-from real_openrlhf.rewards.verifier.reading.cutting import (
-    is_measure,
-    is_name,
-    is_name_row,
-    sides_and_signs,
-)
-from real_openrlhf.rewards.verifier.reading.expression import Call, Symbol, letters_of
-from real_openrlhf.rewards.verifier.reading.merging import (
-    as_interval,
-    beyond,
-    complement,
-)
-from real_openrlhf.rewards.verifier.reading.quantities import (
-    expr_of,
-    name_of,
-)
-from real_openrlhf.rewards.verifier.reading.tex import Tokens, closing, plain
 
 Read = Callable[[Tokens], Answer]  # what reads a part of an answer
 _REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
@@ -48,11 +46,8 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
             inner = answer(pieces[1])
             if is_name_row(pieces[0]):
                 return Named(pieces[0], inner)
-            return (
-                inner
-                if not isinstance(inner, Text) or not inner.readable
-                else Relation(r"\in", (answer(pieces[0]), inner))
-            )
+            if not isinstance(inner, Text) or not inner.readable:
+                return inner
     if set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}:
         return _inequality(pieces, signs, answer)
     if signs == [r"\ne"]:
@@ -60,7 +55,7 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
         if not name:
             pieces, name = pieces[::-1], name_of(pieces[1])
         points = answer(pieces[1])
-        if name and (isinstance(points, Group) or not letters_of(expr_of(pieces[1]) or Symbol("x"))):
+        if name and (isinstance(points, Group) or is_numeric(pieces[1])):
             apart = complement(points)
             return Bounded(name, apart) if isinstance(apart, Group) else None
     if signs[-1] == r"\approx":
@@ -78,7 +73,7 @@ def _equation(pieces: list[Tokens], answer: Read) -> Answer:
     above, below = _quotient(first)
     if is_name(first) or is_name_row(first) or name_of(first) or (is_name(above) and is_name(below)):
         return Named(first, value)
-    numeric = [piece for piece in pieces if not letters_of(expr_of(piece) or Symbol("x"))]
+    numeric = [piece for piece in pieces if is_numeric(piece)]
     if len(numeric) == len(pieces):
         return value  # 0.56 = 56\%: spellings of one value
     if (is_measure(first) or is_measure(above)) and len(numeric) == len(pieces) - 1:
@@ -99,21 +94,147 @@ def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:
 def _inequality(pieces: list[Tokens], signs: list[str], answer: Read) -> Answer:
     if signs[0] in (">", r"\ge"):
         pieces, signs = pieces[::-1], [_REVERSED[sign] for sign in signs[::-1]]
-    low, high = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
     if len(pieces) == 3 and (name := name_of(pieces[1])):
         ends = (answer(pieces[0]), answer(pieces[2]))
         return Bounded(name, as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends))
-    if len(pieces) == 2:
-        for at in (0, 1):
-            size, bound = expr_of(pieces[at]), pieces[1 - at]
-            if isinstance(size, Call) and size.name == "abs" and isinstance(size.args[0], Symbol):
-                return beyond(size.args[0].name, answer(bound), signs[0] == r"\le", at == 1)
-        for at, (side, other) in enumerate(((pieces[0], pieces[1]), (pieces[1], pieces[0]))):
-            name = name_of(side)
-            if name and name not in letters_of(expr_of(other) or Symbol(name)):
-                closed = signs[0] == r"\le"
-                if at == 0:
-                    return Bounded(name, as_interval("(", "]" if closed else ")", (low, answer(other))))
-                return Bounded(name, as_interval("[" if closed else "(", ")", (answer(other), high)))
-        return Relation(signs[0], (answer(pieces[0]), answer(pieces[1])))
-    return Text("".join(f"{plain(piece)}{sign}" for piece, sign in zip(pieces, [*signs, ""], strict=True)), False)
+    if len(pieces) > 2:
+        return Text("".join(f"{plain(one)}{sign}" for one, sign in zip(pieces, [*signs, ""], strict=True)), False)
+    closed = signs[0] == r"\le"
+    for at, side in enumerate(pieces):
+        size = expr_of(side)
+        if isinstance(size, Call) and size.name == "abs" and isinstance(size.args[0], Symbol):
+            return _within(size.args[0].name, answer(pieces[1 - at]), closed, at == 1)
+    for at, side in enumerate(pieces):
+        name, other = name_of(side), pieces[1 - at]
+        if name and name not in letters_of(expr_of(other) or Symbol(name)):
+            ends = (LOW, answer(other)) if at == 0 else (answer(other), HIGH)
+            return Bounded(name, as_interval(*("[]" if closed else "()"), ends))
+    return Relation(signs[0], (answer(pieces[0]), answer(pieces[1])))
+
+
+def _within(name: str, bound: Answer, closed: bool, outer: bool) -> Answer:
+    """`|x| \\le 3` and `|x| > 3` as intervals."""
+    if not isinstance(bound, Quantity):
+        return Text("interval", False)
+    minus = replace(bound, value=Call("-", (bound.value,)))
+    inner = as_interval(*("[]" if closed != outer else "()"), (minus, bound))
+    return Bounded(name, outside(inner) if outer else inner)
+
+
+def same_forms(items: list[Answer]) -> bool:
+    """Whether these are spellings of one value: a fraction and a decimal, not one number twice, not two unknowns."""
+    first, *others = items
+    items = [first.value if isinstance(first, Named) else first, *others]
+    values = []
+    for item in items:
+        if not isinstance(item, Quantity) or items.count(item) > 1:
+            return False
+        try:
+            percent = item.unit is not None and item.unit.dimensions == (("%", 1),)
+            values.append(exact(item.value) / (100 if percent else 1))
+        except NoFraction:
+            return False
+    return len(set(values)) == 1
+
+
+def as_group(items: list[Answer]) -> Answer:
+    flat: list[Answer] = []
+    for item in items:
+        for one in item.items if isinstance(item, Group) else (item,):
+            # A solution that is given twice is one; of bare numbers each counts, they may be roots.
+            if one not in flat or isinstance(one, Quantity):
+                flat.append(one)
+    if len(flat) == 1:
+        return flat[0]
+    first, *rest = flat
+    names = [plain(item.name) if isinstance(item, Named) else "" for item in flat]
+    if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
+        flat = [item for _, item in sorted(zip(names, flat, strict=True), key=lambda pair: pair[0])]
+    if (
+        isinstance(first, Named)
+        and not any(isinstance(item, Named) for item in rest)
+        and not isinstance(first.value, Row)
+    ):
+        flat[0] = first.value  # a = 4, -8, -10
+    return Group(tuple(flat))
+
+
+def as_interval(opening: str, closing_: str, ends: tuple[Answer, ...]) -> Row:
+    opening = "(" if ends[0] == LOW else opening
+    return Row(opening + (")" if ends[-1] == HIGH else closing_), ends)
+
+
+def joint(items: list[Answer], said: set[str]) -> Answer | None:
+    """`x \\ge 1 and x < 9` is one interval; `x > 0, x \\ne 1` and `x \\ne 0, 1` lack points. None for other items."""
+    first = items[0]
+    if not isinstance(first, Bounded) or "or" in said:
+        return None
+    sets: list[Answer] = []
+    for item in items:
+        if isinstance(item, Bounded) and item.name == first.name:
+            sets.append(item.interval)
+        elif isinstance(item, Quantity) and isinstance(first.interval, Group):
+            sets.append(outside(item))
+        else:
+            return None
+    bounds = [one for one in sets if isinstance(one, Row)]
+    if len(bounds) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in bounds)):
+        return None  # two intervals side by side
+    common = intersection(sets)
+    return Bounded(first.name, common) if isinstance(common, Row | Group) else common
+
+
+def intersection(sets: Sequence[Answer]) -> Answer | None:
+    """Of intervals and unions of them; None where their ends are no known numbers."""
+    first, *others = [one for one in sets if one != REALS] or [REALS]
+    try:
+        for other in others:
+            pairs = ((row, beside) for row in _rows(first) for beside in _rows(other))
+            first = _union([both for row, beside in pairs if (both := _overlap(row, beside))])
+    except NoFraction:
+        return None
+    return first
+
+
+def outside(of: Answer) -> Answer:
+    """The real numbers without a point or an interval."""
+    row = of if _is_interval(of) else Row("[]", (of, of))
+    below = as_interval("(", ")" if row.brackets[0] == "[" else "]", (LOW, row.items[0]))
+    above = as_interval("(" if row.brackets[1] == "]" else "[", ")", (row.items[1], HIGH))
+    return _union([side for side in (below, above) if side.items[0] != side.items[1]])
+
+
+def complement(of: Answer) -> Answer | None:
+    """The real numbers without a point, an interval or several of them."""
+    return intersection([*map(outside, of.items if isinstance(of, Group) else (of,))])
+
+
+def _union(rows: list[Row]) -> Answer:
+    return Group(tuple(rows)) if len(rows) > 1 else rows[0] if rows else NOTHING
+
+
+def _is_interval(side: Answer) -> TypeGuard[Row]:
+    return isinstance(side, Row) and side.brackets[0] in "([" and len(side.items) == 2
+
+
+def _rows(side: Answer) -> list[Row]:
+    items = side.items if isinstance(side, Group) else (side,)
+    rows = [item for item in items if _is_interval(item)]
+    if len(rows) < len(items):
+        raise NotRational
+    return rows
+
+
+def _overlap(one: Row, other: Row) -> Row | None:
+    starts, ends = ([(row.items[at], row.brackets[at]) for row in (one, other)] for at in (0, 1))
+    low, opening = max(starts, key=lambda end: (_position(end[0]), end[1] == "("))
+    high, closing = min(ends, key=lambda end: (_position(end[0]), end[1] == "]"))
+    return Row(opening + closing, (low, high)) if _position(low) < _position(high) else None
+
+
+def _position(end: Answer) -> Fraction | float:
+    if not isinstance(end, Quantity):
+        raise NotRational
+    if end in (LOW, HIGH):
+        return -math.inf if end == LOW else math.inf
+    return exact(end.value)

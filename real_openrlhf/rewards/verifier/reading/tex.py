@@ -29,7 +29,7 @@ _SYMBOLS = str.maketrans({
     "\u00a0": " ", "…": r"\ldots ", "⟨": "(", "⟩": ")", "∖": r"\setminus ", "∣": "|", "、": ",", "。": ".",
     "º": r"^{\circ}",
 } | {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # fmt: skip
-_GREEK = (
+GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi psi omega Gamma "
     "Delta Theta Lambda Xi Pi Sigma Phi Psi Omega vartheta Upsilon upsilon iota pi"
 ).split()
@@ -64,7 +64,7 @@ FUNCTIONS = (
     "log", "lg", "exp", "gcd", "lcm", "max", "min", "det", "arsinh", "deg",
 )  # fmt: skip
 _NAMED = (*FUNCTIONS, "pi", "infty", "sqrt", "cup", "cap")
-_JOINED = re.compile("|".join(sorted((*FUNCTIONS, *_GREEK, "lceil", "lfloor"), key=len, reverse=True)))
+_JOINED = re.compile("|".join(sorted((*FUNCTIONS, *GREEK, "lceil", "lfloor"), key=len, reverse=True)))
 _LAYOUT = re.compile(
     r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}|\\end\s*\{(?:aligned|align\*?|gathered|split|equation\*?|center)\}"
     r"|\\(?:phantom|hspace|vspace|hphantom)\*?\s*\{[^{}]*\}|\\(?:text)?color(?:box)?\s*\{[^{}]*\}|\\tag\*?\s*\{[^{}]*\}|\\renewcommand\s*\{[^{}]*\}\s*\{[^{}]*\}|^\s*\*\*|\*\*\s*\.?\s*$"
@@ -146,7 +146,7 @@ def _money(found: re.Match) -> str:
 
 def _known_command(found: re.Match) -> str:
     """A command in one spelling; `\\pik`, which TeX never has, is `\\pi k`."""
-    if found[1] not in (*FUNCTIONS, *_COMMANDS, *_GREEK) and (joined := _JOINED.match(found[1])):
+    if found[1] not in (*FUNCTIONS, *_COMMANDS, *GREEK) and (joined := _JOINED.match(found[1])):
         return f"\\{joined[0]} {found[0][1 + joined.end() :]}"
     return _COMMANDS[found[1]] + " " if found[1] in _COMMANDS else found[0]
 

@@ -4,18 +4,6 @@ import re
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from real_openrlhf.rewards.verifier.reading.answer import (
-    Answer,
-    Choice,
-    Conditioned,
-    Either,
-    Group,
-    Named,
-    Quantity,
-    Ratio,
-    Row,
-    Text,
-)
 from real_openrlhf.rewards.verifier.reading.cutting import (
     RELATIONS,
     find,
@@ -27,28 +15,33 @@ from real_openrlhf.rewards.verifier.reading.cutting import (
     texts_of,
     trimmed,
 )
-from real_openrlhf.rewards.verifier.reading.expression import Call, Unreadable
 from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.merging import (
+from real_openrlhf.rewards.verifier.reading.quantities import expr_of, read_based, read_quantity, read_time, read_words
+from real_openrlhf.rewards.verifier.reading.relations import (
     as_group,
     as_interval,
     complement,
-    cut_out,
-    joint_bounds,
-    joint_gaps,
+    intersection,
+    joint,
+    related,
     same_forms,
-    without,
 )
-from real_openrlhf.rewards.verifier.reading.quantities import (
-    EMPTY,
-    expr_of,
-    read_based,
-    read_quantity,
-    read_time,
-    read_words,
-)
-from real_openrlhf.rewards.verifier.reading.relations import related
 from real_openrlhf.rewards.verifier.reading.tex import Tokens, clean, closing, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tree import (
+    NOTHING,
+    Answer,
+    Call,
+    Choice,
+    Conditioned,
+    Either,
+    Group,
+    Named,
+    Quantity,
+    Ratio,
+    Row,
+    Text,
+    Unreadable,
+)
 
 _SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
 _CONDITION = (*_SAME, "unless")  # which says the opposite
@@ -178,10 +171,7 @@ def _listed(parts: Tokens) -> Answer | None:
     if len(pieces) == 1:
         return None if len(pieces[0]) == len(parts) else _answer(pieces[0])
     items = [_answer(piece) for piece in pieces]
-    joint = joint_bounds(items) if "and" in said else None
-    if joint is None and "or" not in said:
-        joint = cut_out(items) or joint_gaps(items)
-    return joint or (Either(tuple(items)) if same_forms(items) else _alternatives(items, said))
+    return joint(items, said) or (Either(tuple(items)) if same_forms(items) else _alternatives(items, said))
 
 
 def _alternatives(items: list[Answer], said: set[str]) -> Answer:
@@ -250,14 +240,10 @@ def _set(parts: Tokens) -> Answer | None:
     """`\\{...\\}`, builders, and differences of sets."""
     for sign in (r"\setminus", "-"):
         pieces = split(parts, sign)
-        if len(pieces) == 2 and texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"]):
-            apart = _answer(pieces[1])
-            return complement(apart.value if isinstance(apart, Named) else apart)
-        if len(pieces) == 2 and sign != "-":
-            whole, points = map(_answer, pieces)
-            listed: list[Answer] = list(points.items) if isinstance(points, Group) else [points]
-            left = without(whole, listed) if isinstance(whole, Row) else None
-            return left or Text(plain(parts), False)
+        if len(pieces) == 2 and (sign != "-" or texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"])):
+            whole, apart = map(_answer, pieces)
+            rest = complement(apart.value if isinstance(apart, Named) else apart)
+            return (rest and intersection([whole, rest])) or Text(plain(parts), False)
     if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
         return Text(plain(parts), False)
     if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
@@ -267,11 +253,11 @@ def _set(parts: Tokens) -> Answer | None:
     if at > 0 and find(inside[at + 1 :], lambda token: token.text in RELATIONS) >= 0:
         return _answer(inside[at + 1 :])
     if not inside:
-        return EMPTY
+        return NOTHING
     items = [_answer(piece) for piece in split(inside, ",", ";") if piece]
     found = as_group(items)
-    if found == EMPTY:
-        return Row(r"\{\}", (EMPTY,))
+    if found == NOTHING:
+        return Row(r"\{\}", (NOTHING,))
     return replace(found, braced=True) if isinstance(found, Group) else found
 
 

@@ -1,10 +1,49 @@
-"""An answer as a tree: numbers with units, names, lists, tuples, intervals, matrices, relations, words, choices."""
+"""The trees: of a formula (its values are in `arithmetic` and `equality`), and of a whole answer around it."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.expression import Expr, Symbol
 from real_openrlhf.rewards.verifier.reading.tex import Tokens
 from real_openrlhf.rewards.verifier.reading.units import Unit
+
+
+@dataclass(frozen=True)
+class Number:
+    value: Fraction
+    written: str = ""  # a decimal as it stands, with its digits
+
+
+@dataclass(frozen=True)
+class Symbol:
+    name: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """`+ * / ^ -` and functions by their names; `name()` for functions that are only a name, such as `f`."""
+
+    name: str
+    args: tuple["Expr", ...]
+
+
+Expr = Number | Symbol | Call
+
+
+class Unreadable(Exception):
+    """These tokens are no expression."""
+
+
+CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i", r"\infty": "infinity"}
+
+
+def letters_of(expr: Expr) -> set[str]:
+    """The names that have no value of their own."""
+    if isinstance(expr, Symbol):
+        return set() if expr.name in CONSTANTS.values() else {expr.name}
+    if isinstance(expr, Number):
+        return set()
+    named = {expr.name} if expr.name.endswith("()") else set()
+    return named.union(*map(letters_of, expr.args))
 
 
 @dataclass(frozen=True)
@@ -61,7 +100,7 @@ class Bounded:
     """An inequality of one letter: the interval it says, with the letter."""
 
     name: str
-    interval: "Row | Group"
+    interval: "Answer"
 
 
 @dataclass(frozen=True)
@@ -106,3 +145,5 @@ Answer = Quantity | Text | Named | Row | Group | Relation | Bounded | Ratio | Ch
 
 
 INFINITY = Symbol("infinity")
+LOW, HIGH = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
+REALS, NOTHING = Row("()", (LOW, HIGH)), Text("emptyset")
