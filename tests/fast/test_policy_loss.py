@@ -144,6 +144,23 @@ def score_at_old(kind: str, new: torch.Tensor) -> torch.Tensor:
     )
 
 
+@pytest.mark.parametrize("control", ["constant", "permuted", "shrunk"])
+@pytest.mark.parametrize("rewards", [[1, 0, 0, 0, 1, 1], [1, 1, 1, 0, 0, 1], [0, 0, 0, 1, 1, 1]])
+def test_controls_of_the_weights_are_real_where_the_policies_are_equal(control, rewards):
+    """Then REAL's weights are 1 / tau times a share of the other class and the anchor, the same for all of a class."""
+    groups, tau = [0, 0, 0, 1, 1, 1], 0.25
+    real = group_weights(rewards, groups, objective="real", tau=tau)
+    for group in (0, 3):
+        right = [reward == 1 for reward in rewards[group : group + 3]]
+        count = sum(right)
+        share = {True: 1 / (1 + count), False: -1 / (1 + 3 - count)}
+        mixed = 0 < count < 3
+        expected = [share[positive] / tau * mixed for positive in right]
+        assert real[group : group + 3].tolist() == pytest.approx(expected)
+    found = group_weights(rewards, groups, objective=control, tau=tau)
+    torch.testing.assert_close(found, real, rtol=0, atol=1e-15)
+
+
 def test_weights_of_scores_that_are_not_known_are_refused():
     with pytest.raises(ValueError, match="conspo scores by log_prob, which rewards and groups do not tell"):
         group_weights([1, 0], [0, 0], objective="conspo")
