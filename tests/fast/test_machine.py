@@ -1,7 +1,7 @@
 """What a run finds on its machine: GPUs and their driver, cores for its threads, attention and optimizer.
 
-A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. tests/e2e/test_user_files.py asks
-the processes of a run what they see.
+A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. tests/e2e/test_user_files.py
+asks the processes of a run which devices they see.
 """
 
 import json
