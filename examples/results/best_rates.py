@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.recipes.records import flags_of
+from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.curves import VALIDATION, series, validation_sets
 from real_openrlhf.report.read_runs import Run, read_runs
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.recipes.records import flags_of
+from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report import maps, table_forms, tables
 from real_openrlhf.report.page import write
 from real_openrlhf.report.read_runs import Run, read_runs

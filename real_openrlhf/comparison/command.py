@@ -32,12 +32,12 @@ from real_openrlhf.comparison.run_list import (
     status_lines,
 )
 from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
+from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.recipes.records import changed_flags, flags_of
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.request import Request
+from real_openrlhf.training.run_inputs import Request
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
 

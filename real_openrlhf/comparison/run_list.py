@@ -12,11 +12,11 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.comparison import attempts
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.records import flags_of
+from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training.launch.progress import duration, rows_in
-from real_openrlhf.training.request import Request
+from real_openrlhf.training.run_inputs import Request
 
 FINISHED, HELD, FAILED, WAITING = "finished", "running", "failed", "waiting"
 SIGNALS = (129, attempts.INTERRUPTED, 143)  # exit codes of a run that was asked to end

@@ -4,7 +4,7 @@ Standard library only. A new objective in `algorithm/formulas.py` is an algorith
 """
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
-from real_openrlhf.recipes.setting import SET, Algorithm, Setting, code, own, paper
+from real_openrlhf.recipes.plan import SET, Algorithm, Setting, code, own, paper
 
 _NO_KL = {
     "--algo.kl.init_coef": paper(

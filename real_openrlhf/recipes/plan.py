@@ -1,17 +1,21 @@
-"""One run's flags from a recipe, an algorithm and the user, each with its origin. Standard library only.
+"""A run's flags: composed from a recipe, an algorithm and the user, each value with its origin; printed and recorded.
 
-Composition is in one direction: recipe, then algorithm, then the user's flags, then what follows from all of these.
+Standard library only. The order is: recipe, algorithm, the user's flags, then the flags that follow from all of these.
 """
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.recipes.setting import DERIVED, SET, USER, Algorithm, Recipe, Setting, own
+from real_openrlhf.runs import run_folder
 
+SET = "--algo.real.set"  # settings of an objective's own, NAME=VALUE words
+PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
 AGENT, REWARD = "--train.agent_func_path", "--reward.remote_url"
 
@@ -38,6 +42,67 @@ OPENRLHF_DEFAULTS = {
     "--ckpt.save_steps": "-1",
     "--ckpt.max_num": "3",
 }
+SECRET, HIDDEN = "--logger.wandb.key", "***"
+# Where a run is and how it was continued; these may differ between runs of one setting.
+PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One flag's value as the words after it (none for a switch), and where it comes from."""
+
+    words: tuple[str, ...]
+    origin: str
+    note: str = ""
+
+    @classmethod
+    def of(cls, origin: str, value: str, note: str = "") -> "Setting":
+        return cls(tuple(value.split()), origin, note)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def paper(value: str, note: str) -> Setting:
+    return Setting.of(PAPER, value, note)
+
+
+def code(value: str, note: str) -> Setting:
+    return Setting.of(CODE, value, note)
+
+
+def own(value: str, note: str = "") -> Setting:
+    return Setting.of(RECIPE, value, note)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model, its data and everything that is the same for every algorithm."""
+
+    name: str
+    about: str
+    model: str
+    train_data: str
+    eval_data: str
+    settings: Mapping[str, Setting]
+    reward: str = "math_reward"  # a file in rewards/
+    gpus: int = 8
+    gpu_gb: float = 80.0  # of each GPU, where a dry run cannot ask it
+    on_cpu: bool = False  # runs on a machine without a GPU, where Ray is given logical ones
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The flags of one method, and its description."""
+
+    name: str
+    label: str  # in figures and tables
+    about: str
+    source: str  # where it is from
+    settings: Mapping[str, Setting]
+    family: str = ""  # whose objective it trains; none for OpenRLHF's own losses
+
 
 Change = tuple[str, Setting | None, Setting | None]  # a flag, before and after; None stands for OpenRLHF's default
 
@@ -176,3 +241,56 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
     except (ValueError, ZeroDivisionError):
         pass  # the parser reports such a value, with all others
     return derived
+
+
+# On the terminal and in run.json
+
+
+def recorded_flags(plan: Plan) -> dict:
+    return {flag: HIDDEN if flag == SECRET else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
+
+
+def flags_of(record: dict) -> dict:
+    """A record's flags; {} if it has none (old or foreign record)."""
+    flags = record.get("flags")
+    return flags if isinstance(flags, dict) else {}
+
+
+def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
+    """{flag: (value in the record, value now)} of those that differ, but for places."""
+    before, now = flags_of(record), recorded_flags(plan)
+    both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
+    return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
+
+
+def is_finished(path: Path, plan: Plan) -> bool:
+    """Finished, with these flags."""
+    record = run_folder.read(path)
+    return record["status"] == "finished" and not changed_flags(record, plan)
+
+
+def typed() -> list[str]:
+    """The command line as it was typed, without its secret."""
+    words = ["real-openrlhf", *sys.argv[1:]]
+    return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
+
+
+def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
+    """One flag a line, in columns: the flag with its words, the origin, the note."""
+    words = {flag: f"{flag} {_shown(flag, setting)}".strip() for flag, setting in flags.items()}
+    left = min(max(map(len, words.values())), 60)
+    middle = max(len(setting.origin) for setting in flags.values())
+    return [
+        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
+    ]
+
+
+def _shown(flag: str, setting: Setting) -> str:
+    return HIDDEN if flag == SECRET else setting.text
+
+
+def in_words(flag: str, setting: Setting | None) -> str:
+    if setting is None:
+        return "OpenRLHF's default"
+    value = _shown(flag, setting) or "on"
+    return value if setting.origin == USER else f"{value} ({setting.origin})"

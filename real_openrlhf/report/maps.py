@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from mpmath import betainc, findroot
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.recipes.records import flags_of
+from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.curves import VALIDATION, over_training, series
 from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.records import flags_of
+from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.methods import METHODS, Look, method
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.runs.run_folder import json_value

@@ -16,8 +16,8 @@ from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED
 from real_openrlhf.base.parsing import PassThrough, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import flag_lines, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.records import flag_lines, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
@@ -25,7 +25,7 @@ from real_openrlhf.training.launch import forked_workers, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place, process_table
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
-from real_openrlhf.training.request import Request
+from real_openrlhf.training.run_inputs import Request
 
 FULL_BYTES = 1 << 20
 

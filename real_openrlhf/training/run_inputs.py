@@ -1,64 +1,120 @@
-"""The files that a run reads: prepared sets, a tiny task, or the user's own. Makes the missing ones."""
+"""The inputs of a run: its command line as a request, the plan that follows, and the files that it reads.
+
+Files are prepared sets, a task's, or the user's own. The missing ones that this package can make are made.
+"""
 
 import argparse
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import absolute, file_of
+from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, REWARD
-from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.recipes.setting import RECIPE, Recipe, Setting
+from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, REWARD, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.runs import run_folder
+from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
+SHORTHANDS = {
+    "model": MODEL,
+    "data": TRAINING,
+    "seed": "--train.seed",
+    "max-steps": "--train.max_steps",
+    "gpus": "--actor.num_gpus_per_node",
+    "nodes": "--actor.num_nodes",
+}
+Maker = Callable[[], object]
+OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A file that this package can make."""
+class Request:
+    args: argparse.Namespace
+    recipe: Recipe
+    user: dict[str, tuple[str, ...]]
+    removed: list[str]
+    stem: str
+    resumed: Path | None
 
-    name: str
-    path: Path
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Request":
+        recipe = RECIPES[args.recipe]
+        paths = {"model": model_path, "data": partial(training_set, data_dir=args.data_dir)}
+        flags, removed = flag_checks.split_flags(args.openrlhf)
+        user: dict[str, tuple[str, ...]] = {}
+        for name, flag in SHORTHANDS.items():
+            value = getattr(args, name.replace("-", "_"))
+            if value is not None and flag in flags:
+                raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
+            if value is not None:
+                user[flag] = (str(paths.get(name, str)(value)),)
+        user |= found_anywhere(flags)
+        seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
+        stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
+        resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
+        return cls(args, recipe, user, removed, stem, resumed)
 
-    def make(self, model: str) -> None:
-        if self.path == smollm2.folder():
-            smollm2.prepare()
-        elif gguf_model.is_one(self.name):
-            gguf_model.prepare(Path(self.name))
-        elif self.name in TASKS:
-            prepare(default(self.name))
-        else:
-            from real_openrlhf.data import command
+    def plan(self, folder: Path | None = None) -> Plan:
+        """The run's flags; without a folder, for the folder that a run would get."""
+        folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
+        inputs = settings(self.recipe, self.args.data_dir)
+        launcher = {**inputs, **_folder_flags(Path(os.path.realpath(folder)), self.resumed is not None)}
+        data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
+        return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, rows(Path(data)))
 
-            parser = argparse.ArgumentParser()
-            command.configure(parser)
-            tokenizer = ["--tokenizer", model] if self.name in TRAINING_ROWS else []
-            command.run(parser.parse_args([self.name, "--out", str(self.path), *tokenizer]))
+    def without(self, wrong: Container[str]) -> "Request":
+        """The request without its wrong flags, so that the other checks go on with the recipe's values."""
+        user = {flag: words for flag, words in self.user.items() if flag not in wrong}
+        return replace(self, user=user, removed=[flag for flag in self.removed if flag not in wrong])
+
+    def missing(self) -> dict[Path, Maker]:
+        """Missing files that the plan's flags read and this package can make: {path: the call that makes it}."""
+        plan = self.plan()
+        flags = {MODEL, TRAINING, VALIDATION} & plan.flags.keys()
+        read = {word for flag in flags for word in plan.flags[flag].words}
+        makers = _makers(self.recipe, self.args.data_dir, plan.text(MODEL), self.args.model)
+        return {path: make for path, make in makers if str(path) in read and not path.exists()}
+
+    def make_missing(self) -> None:
+        if not self.missing():
+            return
+        with made_once():
+            for path, make in self.missing().items():
+                if not path.exists():  # a task's files are made together
+                    make()
 
 
-@contextlib.contextmanager
-def made_once() -> Iterator[None]:
-    """Of several commands that start together, one makes the missing files and the others wait for it."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with open(cache_folder() / ".making", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
+    origin = "run folder"
+    flags = {
+        "--train.run_dir": Setting((str(folder),), origin, "metrics.jsonl"),
+        "--logger.tensorboard_dir": Setting((str(folder / "tensorboard"),), origin),
+        "--ckpt.path": Setting((str(folder / "checkpoints"),), origin),
+        "--ckpt.output_dir": Setting((str(folder / "model"),), origin, "the final weights"),
+    }
+    if resumed:
+        flags["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
+    return flags
 
 
-def by_name(shorthand: str, value: object, data_dir: Path) -> object:
-    """The path of a model or set that --model or --data gives by name; any other value unchanged."""
-    if shorthand == "data":
-        return training_set(str(value), data_dir)
-    if shorthand == "model" and gguf_model.is_one(str(value)):
-        return gguf_model.folder(Path(str(value)).expanduser())
-    return smollm2.folder() if (shorthand, value) == ("model", smollm2.NAME) else value
+# Files
+
+
+def model_path(name: str) -> str | Path:
+    """The folder of a model that --model gives by name or as a GGUF file; any other model unchanged."""
+    if gguf_model.is_one(name):
+        return gguf_model.folder(Path(name).expanduser())
+    return smollm2.folder() if name == smollm2.NAME else name
 
 
 def training_set(name: str, data_dir: Path) -> Path:
@@ -84,21 +140,43 @@ def settings(recipe: Recipe, data_dir: Path) -> dict[str, Setting]:
     }
 
 
-def missing(recipe: Recipe, data_dir: Path, flags: Mapping[str, Setting], model: str | None = None) -> list[Prepared]:
-    """Missing files that these flags read and this package can make; `model` is what the user called it."""
-    parts = ("model", "train.jsonl", "eval.jsonl")
-    names = {default(name).folder() / part: name for name in TASKS for part in parts}
-    names |= {training_set(name, data_dir): name for name in TRAINING_ROWS}
-    names |= {validation_set(recipe.eval_data, data_dir): recipe.eval_data, smollm2.folder(): smollm2.NAME}
-    if model and gguf_model.is_one(model):
-        names[gguf_model.folder(Path(model).expanduser())] = model
-    read = {word for flag in (MODEL, TRAINING, VALIDATION) if flag in flags for word in flags[flag].words}
-    return [Prepared(name, path) for path, name in names.items() if str(path) in read and not path.exists()]
+def _makers(recipe: Recipe, data_dir: Path, model: str, typed_model: str | None) -> Iterator[tuple[Path, Maker]]:
+    """Each file that this package can make, with the call that makes it; `model` has the tokenizer for sets."""
+    for task in map(default, TASKS):
+        for part in ("model", "train.jsonl", "eval.jsonl"):
+            yield task.folder() / part, partial(prepare, task)
+    for name in TRAINING_ROWS:
+        path = training_set(name, data_dir)
+        yield path, partial(_make_set, name, "--out", str(path), "--tokenizer", model)
+    if recipe.eval_data not in TASKS:
+        path = validation_set(recipe.eval_data, data_dir)
+        yield path, partial(_make_set, recipe.eval_data, "--out", str(path))
+    yield smollm2.folder(), smollm2.prepare
+    if typed_model and gguf_model.is_one(typed_model):
+        file = Path(typed_model).expanduser()
+        yield gguf_model.folder(file), partial(gguf_model.prepare, file)
+
+
+def _make_set(*words: str) -> None:
+    from real_openrlhf.data import command
+
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    command.run(parser.parse_args(words))
+
+
+@contextlib.contextmanager
+def made_once() -> Iterator[None]:
+    """Of several commands that start together, one makes the missing files and the others wait for it."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with open(cache_folder() / ".making", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def config_of(model: Path) -> dict:
     """config.json of a model on this disk; {} for any other model."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, TypeError, ValueError):
         return dict(parsed((model / "config.json").read_bytes()))
     return {}
 

@@ -40,8 +40,8 @@ STANDARD_LIBRARY_ONLY = (
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
     *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
 )
-# OpenRLHF is for hooks/; these two ask for it inside functions.
-ASKS_OPENRLHF = {"training.checks.preflight", "training.launch.shared_ray"}
+# OpenRLHF is for hooks/; this module asks for it inside functions.
+ASKS_OPENRLHF = {"training.launch.shared_ray"}
 MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 14
 
 

@@ -19,7 +19,7 @@ from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
 from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.recipes.records import recorded_flags
+from real_openrlhf.recipes.plan import recorded_flags
 from real_openrlhf.report import campaign, maps
 from real_openrlhf.report.campaign import ABOUT, RUNS
 from real_openrlhf.runs import run_folder

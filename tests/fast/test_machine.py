@@ -1,7 +1,7 @@
 """What a run finds on its machine: GPUs and their driver, cores for its threads, attention and optimizer.
 
-A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. The processes of a run are asked
-in tests/e2e/test_user_files.py.
+A recipe for CPU touches no GPU, and a recipe for GPUs needs the environment for GPUs. tests/e2e/test_user_files.py
+asks the processes of a run which devices they see.
 """
 
 import json

@@ -7,8 +7,8 @@ import pytest
 from small_runs import ON_GPUS, plan
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
+from real_openrlhf.recipes.plan import PAPER, SET
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.recipes.setting import PAPER, SET
 from real_openrlhf.training.command import request_of
 
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]

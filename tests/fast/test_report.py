@@ -18,7 +18,7 @@ import pytest
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command as compare_command
 from real_openrlhf.data.benchmarks import BENCHMARKS
-from real_openrlhf.recipes.records import recorded_flags
+from real_openrlhf.recipes.plan import recorded_flags
 from real_openrlhf.report import figures, table_forms, tables
 from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets

@@ -18,10 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from real_openrlhf.rewards import verifier
 from real_openrlhf.rewards.verifier import arithmetic
 from real_openrlhf.rewards.verifier.extract import after_thinking, boxed_answer, golds_of
-from real_openrlhf.rewards.verifier.reading.tree import Quantity
-from real_openrlhf.rewards.verifier.reading.tree import Unreadable
 from real_openrlhf.rewards.verifier.reading.grammar import expression
 from real_openrlhf.rewards.verifier.reading.tex import clean, tokens
+from real_openrlhf.rewards.verifier.reading.tree import Quantity, Unreadable
 from real_openrlhf.rewards.verifier.reading.whole import read
 from real_openrlhf.rewards.verifier.verdict import verify
 

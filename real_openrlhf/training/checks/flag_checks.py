@@ -4,18 +4,23 @@ OpenRLHF's parser takes some numbers with which a run would crash or train on no
 """
 
 import argparse
+import ast
+import builtins
 import contextlib
 import difflib
+import functools
+import importlib.util
 import io
 import math
+import runpy
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
-from real_openrlhf.recipes.plan import Plan
-from real_openrlhf.recipes.setting import DERIVED
-from real_openrlhf.training.checks import openrlhf_parser
+from real_openrlhf.recipes.plan import DERIVED, Plan
 from real_openrlhf.training.checks.preflight import Findings
 
 OFF = -1
@@ -73,7 +78,7 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
 
 def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
     """{flag: message} for unknown flags, with the most similar known one, and for values that cannot be right."""
-    parser = openrlhf_parser.load().build_parser()
+    parser = openrlhf_parser().build_parser()
     actions = parser._option_string_actions
     problems = {}
     for flag in [*plan.flags, *removed]:
@@ -127,7 +132,7 @@ def combination(plan: Plan) -> Findings:
     from real_openrlhf.hooks.messages.skipping import said
 
     try:
-        args, refusal = _parsed(openrlhf_parser.load().parse_args, plan.argv())
+        args, refusal = _parsed(openrlhf_parser().parse_args, plan.argv())
     except UserError as error:
         return Findings(error.problems)
     except AssertionError as error:
@@ -164,3 +169,44 @@ def length_problems(plan: Plan) -> list[str]:
         for flag in flags
         if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest
     ]
+
+
+# OpenRLHF's own parser and checks of flags, without Ray, vLLM and DeepSpeed, which its script imports first
+
+PARSER_FUNCTIONS = ("build_parser", "parse_args")
+# Of all that the script imports, these two functions use:
+PARSER_IMPORTS = ("argparse", "os", "datetime", "real_openrlhf.hooks.flags")
+
+
+@functools.cache
+def openrlhf_parser() -> SimpleNamespace:
+    """`build_parser()` and `parse_args(words)` from the text of OpenRLHF's script, so they are those of a run."""
+    found = importlib.util.find_spec("openrlhf")
+    if found is None or not found.submodule_search_locations:
+        raise UserError("OpenRLHF is not installed here. Run examples/scripts/setup_env.sh.")
+    package = Path(found.submodule_search_locations[0])
+    script = package / "cli" / "train_ppo_ray.py"
+
+    def import_alone(name: str, *context: Any) -> Any:
+        """Run a module of OpenRLHF by its file. Importing it would import its package, and that the stack."""
+        if not name.startswith("openrlhf."):
+            return builtins.__import__(name, *context)
+        return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))
+
+    body = [node for node in ast.parse(script.read_bytes()).body if _is_of_the_parser(node)]
+    names = {"__builtins__": vars(builtins) | {"__import__": import_alone}}
+    exec(compile(ast.Module(body, []), str(script), "exec"), names)
+    if not set(PARSER_FUNCTIONS) <= names.keys():
+        raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
+    return SimpleNamespace(**{name: names[name] for name in PARSER_FUNCTIONS})
+
+
+def _is_of_the_parser(node: ast.stmt) -> bool:
+    match node:
+        case ast.FunctionDef(name=name):
+            return name in PARSER_FUNCTIONS
+        case ast.Import(names=[ast.alias(name=name)]) | ast.ImportFrom(module=str(name)):
+            return name in PARSER_IMPORTS
+        case ast.Try(body=[ast.ImportFrom(module=str(name))]):
+            return name in PARSER_IMPORTS
+    return False

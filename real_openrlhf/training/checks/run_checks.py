@@ -7,13 +7,13 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.recipes.records import changed_flags
+from real_openrlhf.recipes.plan import changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
-from real_openrlhf.training.request import OPTIONS, Request
+from real_openrlhf.training.run_inputs import OPTIONS, Request
 
 
 def found(request: Request, place: Place) -> Findings:
@@ -65,7 +65,7 @@ def _folder(request: Request, place: Place, findings: Findings) -> None:
 
 def data(request: Request, place: Place, findings: Findings) -> None:
     """Check the files that exist. A run makes the missing ones, then checks again."""
-    plan, missing = request.plan(), {str(file.path) for file in request.missing()}
+    plan, missing = request.plan(), set(map(str, request.missing()))
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
             data_check.data_findings(plan, flag, findings)
@@ -79,7 +79,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     plan, dry_run = request.plan(), request.args.dry_run
     model = plan.text(run_inputs.MODEL)
     config = None
-    if all(str(file.path) != model for file in request.missing()):
+    if Path(model) not in request.missing():
         config = model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)

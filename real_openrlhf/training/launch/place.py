@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.base.files import parsed
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.machine import nvidia
-from real_openrlhf.recipes.plan import Plan
-from real_openrlhf.recipes.setting import Recipe
+from real_openrlhf.recipes.plan import Plan, Recipe
+from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, preflight
 from real_openrlhf.training.launch import forked_workers
 from real_openrlhf.training.tasks import smollm2
@@ -253,10 +252,7 @@ def parameters(model: str) -> int | None:
     folder = Path(model).expanduser()
     if not folder.exists() and not preflight.HUB_ID.fullmatch(model):
         return smollm2.PARAMETERS if smollm2.NAME in model else 0  # made before training starts
-    try:
-        shape = memory_estimate.shape_of(parsed((folder / "config.json").read_bytes()))
-    except (OSError, ValueError, AttributeError):
-        return None
+    shape = memory_estimate.shape_of(run_inputs.config_of(folder))
     return shape.parameters if shape else None
 
 
