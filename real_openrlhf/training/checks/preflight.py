@@ -105,7 +105,7 @@ def _takes(action: argparse.Action) -> str:
 
 def combination(plan: Plan) -> Findings:
     """Objections of REAL's and OpenRLHF's checks to the flags together, else a note; OpenRLHF stops at its first."""
-    from real_openrlhf.hooks.messages.skipping import said
+    from real_openrlhf.hooks.messages.settings import weightless_note
 
     output = io.StringIO()
     try:
@@ -120,7 +120,8 @@ def combination(plan: Plan) -> Findings:
     except Exception as error:  # its checks take for granted that some flags are given
         failed = f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error})"
         return Findings([f"{failed}. See `changed by you`."])
-    note = f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}"
+    they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
+    note = f"{they}: {weightless_note(args)}"
     return Findings(notes=[f"{note}. The estimates assume that there are none"])
 
 
