@@ -11,7 +11,7 @@ from deepspeed.ops.adam import DeepSpeedCPUAdam
 from deepspeed.runtime.zero.offload_states import offload_adam_states
 from zero_jobs import Case, arguments, fill, policy_actor, state
 
-from real_openrlhf.hooks.fixes.adam_powers import restore_powers
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import restore_powers
 from real_openrlhf.hooks.run_strategy import CheckpointError
 
 

@@ -22,7 +22,7 @@ from unittest import mock
 import torch
 from tiny_models import letters, model_of
 
-from real_openrlhf.hooks.fixes.compiled_operators import compile_less
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
 
 SEED = 20261121
 VOCABULARY, PROMPT = 19, 3

@@ -30,10 +30,9 @@ from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, ran
 from real_openrlhf.hooks.actor import real_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
-from real_openrlhf.hooks.fixes.compiled_operators import compile_less
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import reads_old
-from real_openrlhf.hooks.messages.skipping import without_advantage
+from real_openrlhf.hooks.messages.settings import reads_old, without_advantage
 
 compile_less()
 

@@ -14,9 +14,7 @@ from real_openrlhf.base import whole_folders
 from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.hooks.controller import prompt_stream
 from real_openrlhf.hooks.controller.prompt_stream import PromptStream
-from real_openrlhf.hooks.fixes.adam_powers import restore_powers
-from real_openrlhf.hooks.fixes.compiled_operators import compile_less
-from real_openrlhf.hooks.fixes.host_buffers import forget_host_buffers
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
 from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks

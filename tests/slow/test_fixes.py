@@ -8,7 +8,7 @@ import pytest
 from every import every
 
 BESIDE_A_GPU = """
-from real_openrlhf.hooks.fixes.compiled_operators import AdamW, compile_less
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import AdamW, compile_less
 import deepspeed
 from deepspeed.accelerator import get_accelerator
 from deepspeed.ops.adam import cpu_adam, fused_adam
@@ -28,7 +28,7 @@ def test_beside_a_gpu_neither_adam_needs_its_compiler():
 
 
 def test_training_compiles_nothing_unless_states_are_offloaded(two_ranks, random_model):
-    from real_openrlhf.hooks.fixes.compiled_operators import AdamW
+    from real_openrlhf.hooks.fixes.deepspeed_optimizers import AdamW
 
     for found in two_ranks("optimizer", model=random_model):
         assert found == {"is": f"{AdamW.__module__}.AdamW", "compiled": False}

@@ -23,7 +23,7 @@ def columns():
 def loss_in_place_of(name: str, **settings):
     from openrlhf.models.loss import PolicyLoss
 
-    from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
+    from real_openrlhf.hooks.actor.logged_trainer import loss_of
 
     return loss_of(PolicyLoss(policy_loss_type=name, clip_eps_low=0.3, clip_eps_high=0.5, **settings))
 

@@ -9,7 +9,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_ba
 
 from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
-from real_openrlhf.hooks.messages.skipping import skips
+from real_openrlhf.hooks.messages.settings import skips
 
 TOKEN_MEANS = {"entropy_loss", "ppo_kl", "ppo_clip_ratio"}
 NEXT_TO_NOTHING = 1e-30  # tokens of a dummy: upstream divides by those of all ranks, which may all run one

@@ -1,18 +1,22 @@
-"""Upstream's actor trainer, watched while it trains: the paper's Table 1, clipped updates, and the sampler.
+"""Upstream's actor trainer with more in its log: the paper's Table 1, clipped updates, and the gap to vLLM.
 
-Its loss is upstream's own, or one that upstream lacks (weighted_policy_loss.py).
+Its loss is upstream's own, or CISPO or REINFORCE, which upstream lacks.
 """
+
+from typing import Any
 
 import torch
 from deepspeed.accelerator import get_accelerator
+from openrlhf.models.loss import PolicyLoss, aggregate_loss
+from openrlhf.models.utils import masked_mean
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from real_openrlhf.algorithm.meter import Meter
 from real_openrlhf.algorithm.metrics import labels_of_scores, norm_metrics, ratio_table, token_gradients
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, clipped, weighted_loss
 from real_openrlhf.hooks.actor.mismatch import Mismatch
-from real_openrlhf.hooks.actor.weighted_policy_loss import loss_of
-from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.settings import threshold_of
 
 
@@ -62,3 +66,38 @@ class LoggedActorTrainer(ActorPPOTrainer):
             labels = labels_of_scores(self.scores, threshold_of(self.args))
             gradients = token_gradients(family, *columns, labels, tuple(actor.eps_clip_low_high))
             self.meter.add(ratios=ratio_table(*columns, labels, gradients))
+
+
+def loss_of(upstreams: PolicyLoss) -> PolicyLoss:
+    """Upstream's loss itself, or ours with its settings."""
+    if upstreams.policy_loss_type not in TOKEN_WEIGHTS:
+        return upstreams
+    return WeightedPolicyLoss(
+        clip_eps_low=upstreams.clip_eps_low,
+        clip_eps_high=upstreams.clip_eps_high,
+        token_level_loss=upstreams.token_level_loss,
+        policy_loss_type=upstreams.policy_loss_type,
+    )
+
+
+class WeightedPolicyLoss(PolicyLoss):
+    """`rollout_log_probs` are for upstream's correction of the sampler, which is refused with these losses.
+
+    `totals` are the update's, as upstream's own loss hands them to its mean.
+    """
+
+    def forward(
+        self,
+        log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+        advantages: torch.Tensor,
+        action_mask: torch.Tensor | None = None,
+        rollout_log_probs: torch.Tensor | None = None,
+        **totals: Any,
+    ) -> tuple:
+        clip = self.clip_eps_low, self.clip_eps_high
+        log_ratio = (log_probs - old_log_probs).detach()
+        each = weighted_loss(self.policy_loss_type, log_probs, old_log_probs, advantages, clip)
+        loss = aggregate_loss(each, action_mask, token_level_loss=self.token_level_loss, **totals)
+        share = masked_mean(clipped(self.policy_loss_type, log_ratio, clip).float(), action_mask, dim=None)
+        return loss, share, masked_mean(-log_ratio, action_mask, dim=None), None, None

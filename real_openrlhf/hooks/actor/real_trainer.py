@@ -15,7 +15,7 @@ from real_openrlhf.algorithm.score_table import Coefficients, Forward, StepTable
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
-from real_openrlhf.hooks.fixes.gradient_format import accumulate_as_flagged
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
 from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
 

@@ -19,8 +19,7 @@ from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit,
 from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old
-from real_openrlhf.hooks.messages.skipping import skips, without_advantage
+from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old, skips, without_advantage
 from real_openrlhf.machine.signs_of_life import enter
 
 EPISODE = ("response_length", "total_length", "truncated")

@@ -129,7 +129,7 @@ def _takes(action: argparse.Action) -> str:
 
 def combination(plan: Plan) -> Findings:
     """The objections of REAL's and OpenRLHF's checks to the flags together. OpenRLHF raises only its first one."""
-    from real_openrlhf.hooks.messages.skipping import said
+    from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
         args, refusal = _parsed(openrlhf_parser().parse_args, plan.argv())
@@ -142,7 +142,8 @@ def combination(plan: Plan) -> Findings:
         return Findings([f"{failed}. See `changed by you`."])
     if refusal:
         return Findings([refusal])
-    note = f"rollouts without a gradient (ignored ones, prompts that are all right or all wrong): {said(args)}"
+    they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
+    note = f"{they}: {weightless_note(args)}"
     return Findings(notes=[f"{note}. The estimates assume that there are none"])
 
 

@@ -1,0 +1,91 @@
+"""DeepSpeed's optimizers: which are compiled, how gradients add up, and what a resumed run has to restore.
+
+DeepSpeed compiles operators at their first use. Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's
+does the same and takes its place: fused, except for tiny models on a CPU, so that committed runs can be made again.
+Only the one for offloaded states is compiled (--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
+from deepspeed.ops.adam import cpu_adam, fused_adam
+from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
+from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
+
+from real_openrlhf.hooks.fixes.nonfinite_guard import wrap
+
+TINY = 2**24  # parameters; of SmolLM2's 2**27 a fused step takes 0.13 s, a plain one 0.6 s (two cores)
+HOST_BUFFER = "_offload_buffer"  # suffix, of deepspeed.runtime.zero.offload_states
+
+_arguments = CPUOpBuilder.cxx_args
+
+
+class AdamW(torch.optim.AdamW):
+    """PyTorch's, made as DeepSpeed makes its own."""
+
+    def __init__(self, params: Iterable[dict], adam_w_mode: bool = True, **settings: Any) -> None:
+        if not adam_w_mode:
+            raise ValueError("this is AdamW: OpenRLHF asks for nothing else")
+        groups = list(params)
+        numbers = sum(getattr(one, "ds_numel", one.numel()) for group in groups for one in group["params"])
+        super().__init__(groups, fused=get_accelerator().device_name() != "cpu" or numbers > TINY, **settings)
+
+
+def compile_less() -> None:
+    """Leave out the collective over shared memory, which only DeepSpeed's inference calls, the AdamW that PyTorch has,
+    and debugging symbols."""
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    CPUOpBuilder.cxx_args = lambda self: [word for word in _arguments(self) if word != "-g"]
+    cpu_adam.CPUAdamBuilder = CPUAdamBuilder  # beside a GPU DeepSpeed links CUDA to it, which it does not use
+    if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
+        ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
+        deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
+
+
+def accumulate_as_flagged(engine: Any) -> None:
+    """Add up micro-batches' gradients in the format that `--ds.grad_accum_dtype` names, under ZeRO-2 too.
+
+    DeepSpeed before 0.19.8 adds up in the weights' format there and converts the sum: 1.5 % off after 128 in bf16.
+    Later ones add up in buffers of their own, in the right format. ZeRO-3 obeys the flag. With Adam on the host ZeRO-2
+    adds up elsewhere, which is left as it is.
+    """
+    optimizer = engine.optimizer
+    if hasattr(optimizer, "_use_compact_grad_partition_buffer"):
+        return
+    if engine.zero_optimization_stage() == 2 and not optimizer.cpu_offload and optimizer.use_separate_grad_accum:
+        wrap(optimizer, "get_all_grad_tensors", _converted)
+
+
+def _converted(tensors_of: Callable, parameters: list, dtype: torch.dtype) -> list[torch.Tensor]:
+    """DeepSpeed keeps these tensors of the first micro-batch, and adds the others to them."""
+    return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]
+
+
+def restore_powers(optimizer: Any) -> None:
+    """After a resume: multiply the powers of Adam's betas as often as the steps before did.
+
+    DeepSpeed's Adam for offloaded states carries them from step to step, and no checkpoint has them. A new process
+    would take std::pow instead of the product. That differs in the last bit, and so would every later update. These
+    steps train a weight that nobody reads.
+    """
+    if not hasattr(optimizer, "ds_opt_adam"):  # DeepSpeedCPUAdam has it
+        return
+    group, nobodys = optimizer.param_groups[0], [torch.zeros(1) for _ in range(4)]  # weight, gradient, moments
+    settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
+    for step in range(1, max((int(state.get("step", 0)) for state in optimizer.state.values()), default=0) + 1):
+        optimizer.ds_opt_adam.adam_update(optimizer.opt_id, step, *settings, *nobodys)
+
+
+def forget_host_buffers(optimizer: Any) -> None:
+    """After a resume: drop the host buffers of a sleeping policy's moments; the next sleep makes new ones.
+
+    DeepSpeed keeps them in the optimizer's state, so its checkpoints have them. Torch loads a state to its parameter's
+    device: the buffers come back on the GPU, and each sleep would copy from the GPU to the GPU.
+    """
+    for state in optimizer.state.values():
+        for name in [name for name in state if str(name).endswith(HOST_BUFFER)]:
+            del state[name]
