@@ -30,7 +30,7 @@ GROUPS = {
     "pretend_cuda weight_buckets zero_ranks",
     "training on one rank": "compare resume train",
     "more training on one rank": "like_gpu user_files",
-    "training on two ranks": "resume_on_two_ranks train_on_two_ranks verifier_in_training",
+    "training on two ranks": "train_on_two_ranks verifier_in_training",
 }
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
 

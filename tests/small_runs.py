@@ -20,6 +20,7 @@ SMALL = (*SIZES, "--eval.n_samples_per_prompt", "1")
 LEARNING = ("--rollout.batch_size", "16", "--train.batch_size", "32", "--eval.n_samples_per_prompt", "2")
 LEARNING += ("--actor.adam.lr", "2e-4")
 
+NO_EVALUATION = ("--no-eval.at_start", "--no-eval.at_end")
 SHORT = (*SMALL, "--max-steps", "4", "--ckpt.save_steps", "2", "--eval.steps", "2", "--no-eval.at_start")
 REAL = ("--algo", "real", "--seed", "1", "--max-steps", "10", "--ckpt.save_steps", "5", "--eval.steps", "5")
 REAL += LEARNING

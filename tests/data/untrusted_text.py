@@ -89,7 +89,6 @@ RESULTS = {"settings": {"k": 4, "grader": "robust"}, "benchmarks": {"aime24": {"
 SHAPES = text_of({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {}})
 WEIGHTS = struct.pack("<Q", len(SHAPES)) + SHAPES + bytes(8)
 SOURCES = (b"def reward_func(queries, prompts, labels):\n    return {'rewards': 1.0}\n", b"from x import *\n")
-PLAN = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--data.prompt_dataset": ("rows.jsonl",)})
 
 
 @contextlib.contextmanager

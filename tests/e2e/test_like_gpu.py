@@ -5,21 +5,14 @@ On two ranks: test_train_on_two_ranks.py (GRPO) and test_verifier_in_training.py
 
 import pytest
 from every import every
-from small_runs import LEARNING
+from small_runs import LEARNING, NO_EVALUATION
 
 # the recipes' own prompts and temperatures are not the same
-SAME = (
-    "--seed",
-    "1",
-    "--rollout.temperature",
-    "1.0",
-    "--no-data.apply_chat_template",
-    "--ds.grad_accum_dtype",
-    "fp32",
-)
+SAME = ("--seed", "1", "--rollout.temperature", "1.0", "--no-data.apply_chat_template")
+SAME += ("--ds.grad_accum_dtype", "fp32")
 # one update of all 64 rollouts: after it the two policies are two
 SIZE = ("--rollout.batch_size", "8", "--train.batch_size", "64")
-ONE_UPDATE = (*SIZE, "--max-steps", "1", "--no-eval.at_start", "--no-eval.at_end")
+ONE_UPDATE = (*SIZE, "--max-steps", "1", *NO_EVALUATION)
 
 
 @pytest.mark.parametrize("algo", ["real", pytest.param("grpo", marks=every)])
@@ -43,7 +36,7 @@ FLAGS = (*LEARNING, "--ds.lora.rank", "16", "--ds.lora.alpha", "32", "--actor.ad
 
 
 def test_a_lora_policy_learns_in_what_vllm_samples(train):
-    run = train("lora", "--max-steps", "12", "--no-eval.at_start", "--no-eval.at_end", *FLAGS)
+    run = train("lora", "--max-steps", "12", *NO_EVALUATION, *FLAGS)
     rates = run.values("rollout/pass_rate")
     assert rates[0] < 0.2  # adapters begin at zero: the base model
     assert sum(rates[-3:]) / 3 > 0.35  # vLLM's own rollouts are right more often: it has the trained weights

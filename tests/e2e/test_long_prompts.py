@@ -5,14 +5,28 @@ Their model and reward are those of an engine of their own, which all runs here 
 
 import json
 import random
-from pathlib import Path
 
 import pytest
+from small_runs import NO_EVALUATION
 
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGIT_SET, ReverseTask
 
 LENGTHS = (2400, 900, 700, 600, 500, 400, 300, 200)  # tokens
+
+# It differs among responses, without reading them. For the label `kill` it kills the vLLM engine first.
+REWARD = """import multiprocessing
+import os
+import signal
+import zlib
+
+
+def reward_func(queries, prompts, labels):
+    if labels[0] == "kill":
+        (engine,) = (child for child in multiprocessing.active_children() if child.name == "EngineCore")
+        os.kill(engine.pid, signal.SIGKILL)
+    return {"rewards": float(zlib.crc32(queries[0].encode()) % 2)}
+"""
 
 
 class LongTask(ReverseTask):
@@ -32,13 +46,14 @@ def train_long(new_session, tmp_path_factory):
     for label in ("same", "kill"):
         rows = ({"prompt": prompt, "label": label, "datasource": "long"} for prompt in prompts)
         (folder / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "reward.py").write_text(REWARD)
     layout = (
         *("--model", str(folder / "model"), "--data.max_len", str(LongTask.positions)),
-        *("--reward.remote_url", str(Path(__file__).parent / "killing_reward.py")),
+        *("--reward.remote_url", str(folder / "reward.py")),
         *("--rollout.batch_size", "8", "--rollout.n_samples_per_prompt", "2", "--train.batch_size", "8"),
         *("--train.micro_batch_size", "2", "--rollout.micro_batch_size", "2", "--rollout.max_new_tokens", "8"),
         *("--ds.share_prompts", "--ds.attn_implementation", "sdpa", "--vllm.enable_prefix_caching"),
-        *("--no-eval.at_start", "--no-eval.at_end", "--max-steps", "1", "--seed", "1"),
+        *(*NO_EVALUATION, "--max-steps", "1", "--seed", "1"),
     )
     shared = new_session(folder, layout)
     with shared.stack:

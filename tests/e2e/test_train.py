@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from small_runs import LEARNING, REAL
+from small_runs import LEARNING, NO_EVALUATION, REAL
 
 from real_openrlhf.answers import kept
 
-FIRST_STEPS = (*LEARNING, "--seed", "1", "--no-eval.at_start", "--no-eval.at_end")
+FIRST_STEPS = (*LEARNING, "--seed", "1", *NO_EVALUATION)
 
 
 def test_real_learns(real):

@@ -1,11 +1,14 @@
-"""Training on two ZeRO-3 ranks: beside two engines on the same GPUs, and asynchronously beside one on another."""
+"""Training on two ZeRO-3 ranks: beside two engines on the same GPUs, and asynchronously beside one on another.
+
+Killed runs go on. Of an asynchronous one only what the seed decides is compared.
+"""
 
 import json
 import math
 
 import pytest
 from every import every
-from small_runs import SMALL
+from small_runs import NO_EVALUATION, SHORT, SMALL, as_killed
 
 from real_openrlhf.answers import kept
 
@@ -41,22 +44,13 @@ def test_vllm_draws_from_the_packed_policy(grpo):
 
 def test_asynchronously_with_an_engine_apart_from_policy_and_reference(train_alone):
     """`--train.colocate_all` is the recipe's. The engine gets a GPU of its own, of which Ray must have one more."""
-    words = (
-        "--algo",
-        "grpo",
-        "--max-steps",
-        "2",
-        "--no-eval.at_start",
-        "--no-eval.at_end",
-        "--train.hung_minutes",
-        "3",
-    )
-    run = train_alone("apart", *SMALL, *words, "--train.async_enable")
+    words = ("--algo", "grpo", "--max-steps", "2", "--train.async_enable", "--train.hung_minutes", "3")
+    run = train_alone("apart", *SMALL, *words, *NO_EVALUATION)
     assert run.finite and len(run.lines("train")) == 2
     assert {"PolicyModelActor", "ReferenceModelActor"} <= run.actors
 
 
-@every  # in one epoch: test_resume_on_two_ranks.py
+@every  # in one epoch: the asynchronous resumes below
 def test_real_asynchronously_in_two_epochs(train_on_two):
     run = train_on_two(
         "real-async", *SMALL, "--algo", "real", "--max-steps", "4", "--train.async_enable", "--train.max_epochs", "2",
@@ -73,7 +67,7 @@ def test_listwise_trains_on_graded_rewards_and_leaves_out_groups_of_equal_ones(t
     rows = ({"prompt": f"{n}=", "label": "~" * (2 - n % 2) + f"{n}"[::-1]} for n in range(1111, 1135))
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = (*SMALL, "--train.batch_size", "64", "--algo", "listwise", "--data", str(data), "--max-steps", "3")
-    run = train_on_two("graded", *words, "--no-eval.at_start", "--no-eval.at_end")
+    run = train_on_two("graded", *words, *NO_EVALUATION)
     rewards = [line.split() for line in noted.read_text().splitlines()]
     assert run.finite and len(run.lines("train")) == 3 and len(rewards) == 3 * 64
     shares = []
@@ -85,3 +79,29 @@ def test_listwise_trains_on_graded_rewards_and_leaves_out_groups_of_equal_ones(t
         assert step["real/loss"] == pytest.approx(math.log(8) * shares[-1], rel=1e-4)
         assert step["real/mixed_groups"] == step["rollout/pass_rate"] == 0
     assert 0 < min(shares) < 1
+
+
+@every
+@pytest.mark.parametrize("algo", ["real", "grpo", "dapo", "trpa"])
+def test_killed_and_resumed_is_not_killed(train_on_two, algo):
+    words = ("--algo", algo, "--seed", "1", *SHORT)
+    run = train_on_two(f"{algo}-again", *words)
+    numbers = run.numbers()
+    as_killed(run.folder, before="global_step4")
+    assert train_on_two(f"{algo}-again", *words, "--resume").numbers() == numbers
+
+
+@every
+@pytest.mark.parametrize("algo", ["real", "grpo", "dapo", "trpa"])
+def test_asynchronously_no_prompt_is_lost_and_none_is_drawn_twice(train_on_two, algo):
+    """The rollouts after a checkpoint are drawn again, by the policy of then: only the prompts can be the same."""
+    words = ("--algo", algo, "--train.async_enable", "--seed", "1", *SHORT)
+    run = train_on_two(f"{algo}-async-again", *words)
+    before, numbers = run.values("rollout/prompts_crc"), run.numbers()
+    as_killed(run.folder, before="global_step4")
+    resumed = train_on_two(f"{algo}-async-again", *words, "--resume")
+    assert resumed.values("rollout/prompts_crc") == before
+    assert resumed.numbers()[:2] == numbers[:2]
+    assert [line["step"] for line in resumed.lines("eval")] == [2, 4]
+    lines = [(group.phase, group.step) for group in kept.read(run.folder)]
+    assert sorted(lines) == sorted([("eval", 2), ("eval", 4)] * 4 + [("train", step) for step in (1, 2, 3, 4)] * 2)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from small_runs import SMALL
+from small_runs import NO_EVALUATION, SMALL
 
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.recipes.recipes import RECIPES
@@ -36,7 +36,6 @@ def labels(rollouts):
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE, AGENT = EXAMPLES / "objectives" / "hinge.py", EXAMPLES / "agents" / "guess_number.py"
-NO_EVALUATION = ("--no-eval.at_start", "--no-eval.at_end")
 MARGIN, GROUP = 0.5, 8  # tau and rollouts a prompt of the recipe
 
 
@@ -118,7 +117,7 @@ def test_turns_are_one_rollout_and_an_environment_that_raises_is_named(train, tm
         text = text.replace(f'"{hint}"', f'"{token}"')
     mine.write_text(text + BREAKS)
     words = ("--train.agent_func_path", str(mine), "--rollout.max_new_tokens", str(TURN), "--max-steps", "4")
-    run = train("turns", "--algo", "real", *words, *SMALL, "--no-eval.at_start", "--no-eval.at_end", code=1)
+    run = train("turns", "--algo", "real", *words, *SMALL, *NO_EVALUATION, code=1)
     steps = run.lines("train")
     assert len(steps) == 2 and run.finite
     for line in steps:

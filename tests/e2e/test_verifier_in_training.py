@@ -4,6 +4,7 @@ exits: what had no verdict is counted."""
 import json
 
 import pytest
+from small_runs import NO_EVALUATION
 
 # failing_reward.py has the verifier judge these; each fault is for one of the eight, as every fault costs a worker
 JUDGED = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7891="]
@@ -17,7 +18,7 @@ def test_training_survives_a_failing_verifier(train_on_two, reward_calls, tmp_pa
     run = train_on_two(
         "faults", "--recipe", "cpu-like-gpu", "--algo", "real", "--max-steps", "1", "--data", str(data),
         "--rollout.batch_size", "10", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "20",
-        "--no-eval.at_start", "--no-eval.at_end",
+        *NO_EVALUATION,
     )  # fmt: skip
     devices = json.loads(reward_calls.with_name("calls.devices").read_text())
     assert devices == {"CUDA_VISIBLE_DEVICES": "-1", "DS_ACCELERATOR": "cpu", "VLLM_USE_FLASHINFER_SAMPLER": "0"}

@@ -1,7 +1,8 @@
-"""docs/objectives.md and docs/elsewhere.md: their Python blocks run; those for TRL and verl on stand-ins."""
+"""The Python of docs/objectives.md and docs/elsewhere.md runs, for TRL and verl on stand-ins; so does the notebook."""
 
 import collections
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -132,3 +133,23 @@ def test_verls_estimator_has_our_gradient_at_the_first_update_in_any_micro_batch
         (-(advantages * mask)[rows] * ratio).sum().div(8).backward()
     expected, _ = real_policy_loss(new, old, mask, rewards, groups, objective="listwise")
     torch.testing.assert_close(new.grad, torch.autograd.grad(expected, new)[0], rtol=1e-6, atol=1e-8)
+
+
+# examples/real_in_ten_minutes.ipynb, where a notebook service has little installed
+
+NOTEBOOK_ALONE = """
+import sys
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"deepspeed", "openrlhf", "ray", "transformers", "vllm"}:
+            raise ImportError(f"{name} is not there on a notebook service")
+sys.meta_path.insert(0, Refuses())
+sys.argv = ["notebook.py", "--check"]
+import runpy
+runpy.run_path("docs/notebook.py", run_name="__main__")
+"""
+
+
+def test_the_notebook_runs_with_torch_and_matplotlib_alone_and_prints_what_is_stored():
+    done = subprocess.run([sys.executable, "-c", NOTEBOOK_ALONE], cwd=DOCS.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
