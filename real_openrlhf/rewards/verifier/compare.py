@@ -85,9 +85,10 @@ class _Comparison:
         if isinstance(gold, Relation) and isinstance(answer, Relation):
             return self._relations(gold, answer)
         if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=":
-            # (x-3)(x+3) = x^2-9 for x^2-9, and x + y = 5 for 5
-            sides = answer.sides if letters_of(gold.value) else answer.sides[1:]
-            return all(self.equal(gold, side) for side in sides)
+            if letters_of(gold.value):
+                return all(self.equal(gold, side) for side in answer.sides)  # (x-3)(x+3) = x^2-9
+            last = answer.sides[1]  # x + y = 5 for 5
+            return isinstance(last, Quantity) and not letters_of(last.value) and self.equal(gold, last)
         if isinstance(gold, Quantity) and isinstance(answer, Group) and answer.alternatives:
             return all(self.equal(gold, item) for item in answer.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if isinstance(gold, Quantity) and isinstance(answer, Quantity):

@@ -20,6 +20,7 @@ _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\wi
 _SYMBOLS = "hbar partial nabla aleph Re Im clubsuit heartsuit spadesuit diamondsuit".split()
 _NAMES = frozenset(f"\\{name}" for name in (*GREEK, *_SYMBOLS))
 _FENCES = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+_MAX_DIGITS = 4_000
 _APPLIED = "fghFGHP"  # letters that stand for functions where a parenthesis follows
 
 
@@ -224,6 +225,8 @@ class _Reader:
 
     def number(self) -> Expr:
         token = self.take()
+        if len(token.text) > _MAX_DIGITS:
+            raise Unreadable("a number longer than any answer")
         value = Fraction(token.text)
         written = token.text if "." in token.text else ""
         if not written and self.peek() == r"\frac" and self.kind(-2) != "number":
@@ -318,6 +321,9 @@ class _Reader:
             args = self.arguments() if self.peek() == "(" else self.arguments(r"\{", r"\}")
         elif self.peek() == "(":
             args = (self.postfix(self.group()),)
+            if self.peek() == "^" and exponent is None:
+                self.take()  # \sin(x)^2 is the square of the sine
+                exponent = self.script()
         elif self.peek() == "{" or self.peek() == "|":
             args = (self.atom(),)
         else:

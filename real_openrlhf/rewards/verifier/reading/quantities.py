@@ -162,7 +162,12 @@ def read_quantity(parts: Tokens) -> Answer:
 def percented(found: Expr) -> Quantity:
     if isinstance(found, Call) and found.name in ("percent", "degrees"):
         return Quantity(found.args[0], Unit(dimensions=(("%" if found.name == "percent" else "deg", 1),)))
-    if isinstance(found, Call) and found.name == "-":
+    if (
+        isinstance(found, Call)
+        and found.name == "-"
+        and isinstance(found.args[0], Call)
+        and found.args[0].name in ("percent", "degrees")
+    ):
         inner = percented(found.args[0])
         return replace(inner, value=Call("-", (inner.value,)))
     return Quantity(found)
