@@ -120,7 +120,7 @@ class StepTable:
         if self.coefficients.kl_old:
             terms["kl_old"] = kl_old(now.log_probs, now.old, now.mask, 1)
         mask = now.mask.bool()
-        if now.kl is not None:
+        if now.kl is not None and now.reference is not None:
             terms["kl"] = torch.where(mask, now.kl, 0.0).sum()
             terms["logprobs_diff"] = torch.where(mask, now.log_probs - now.reference, 0.0).sum()
         if now.entropy is not None:

@@ -49,7 +49,10 @@ class Request:
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
         recipe = RECIPES[args.recipe]
-        paths = {"model": model_path, "data": partial(training_set, data_dir=args.data_dir)}
+        paths: dict[str, Callable[[str], object]] = {
+            "model": model_path,
+            "data": partial(training_set, data_dir=args.data_dir),
+        }
         flags, removed = flag_checks.split_flags(args.openrlhf)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():

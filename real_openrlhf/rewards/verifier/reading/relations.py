@@ -108,7 +108,7 @@ def _inequality(pieces: list[Tokens], signs: list[str], answer: Read) -> Answer:
         name, other = name_of(side), pieces[1 - at]
         if name and name not in letters_of(expr_of(other) or Symbol(name)):
             ends = (LOW, answer(other)) if at == 0 else (answer(other), HIGH)
-            return Bounded(name, as_interval(*("[]" if closed else "()"), ends))
+            return Bounded(name, as_interval("[" if closed else "(", "]" if closed else ")", ends))
     return Relation(signs[0], (answer(pieces[0]), answer(pieces[1])))
 
 
@@ -117,7 +117,8 @@ def _within(name: str, bound: Answer, closed: bool, outer: bool) -> Answer:
     if not isinstance(bound, Quantity):
         return Text("interval", False)
     minus = replace(bound, value=Call("-", (bound.value,)))
-    inner = as_interval(*("[]" if closed != outer else "()"), (minus, bound))
+    fence = ("[", "]") if closed != outer else ("(", ")")
+    inner = as_interval(*fence, (minus, bound))
     return Bounded(name, outside(inner) if outer else inner)
 
 
