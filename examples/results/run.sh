@@ -102,6 +102,7 @@ demo) # four batches wait: seven methods, each at the best of three rates or mor
         --grid actor.adam.lr 1e-4 2e-4 4e-4 "$@"
     half=("${tuned[@]}" --algos "${low[@]}" --grid actor.adam.lr 5e-5 "$@")
     name=demo-rates sweep "${half[@]}"
+    name=demo-rates sweep "${tuned[@]}" --algos 'real_constant --actor.adam.lr 2.5e-5' "$@" # it was best at 5e-5 again
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py --over-training comparison/demo-rates/runs)
     published --compact "${four_wait[@]}" --eval.steps 5 --first-seed 31 --seeds 5 --algos "${best[@]}" "$@"
     name=demo-rates published --compact "${half[@]}"
