@@ -22,6 +22,7 @@ WORDS = {
     "--algo.real.truncated": "truncated: {}",
     "--algo.real.kl_old_coef": "KL to old policy {}",
     "--algo.kl.init_coef": "KL to reference {}",
+    "--algo.advantage.is_correction_level": "sampler corrected by {}",
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")

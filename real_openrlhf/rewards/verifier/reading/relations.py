@@ -57,7 +57,7 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
         points = answer(pieces[1])
         if name and (isinstance(points, Group) or is_numeric(pieces[1])):
             apart = complement(points)
-            return Bounded(name, apart) if isinstance(apart, Group) else None
+            return Bounded(name, apart) if apart else None
     if signs[-1] == r"\approx":
         return None
     if len(signs) == 1:
