@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -283,11 +282,17 @@ def add_reference(policy, case: Case, rehearsal: Rehearsal) -> None:
 
 def spoil_trainer(trainer, how: str) -> None:
     """A tensor that stays on the host, or one more question to the device in each micro-batch."""
-    load, measure = trainer.load, trainer.measure
+    load, backward = trainer.load, trainer.backward
+
+    def load_half(micro_batch):
+        batch = load(micro_batch)
+        batch[1].rollout_log_probs = batch[1].rollout_log_probs.cpu()
+        return batch
+
     if how == "host":
-        trainer.load = lambda micro_batch, step: replace(load(micro_batch, step), labels=step.labels[micro_batch.rows])
+        trainer.load = load_half
     else:
-        trainer.measure = lambda batch, now, *rest: (now.scores.sum().item(), measure(batch, now, *rest))
+        trainer.backward = lambda loss, *rest: (loss.item(), backward(loss, *rest))
 
 
 def handed_over(ipc: bool, **case) -> dict:

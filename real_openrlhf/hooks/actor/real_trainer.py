@@ -51,17 +51,16 @@ class RealActorTrainer(ActorPPOTrainer):
         return tables
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
-        """Every optimizer step of the controller's plan, all epochs; then the numbers of all for the log."""
+        """Every optimizer step of the controller's plan, all epochs."""
         self.strategy.enter("update")
         self.strategy.reseed_dropout(self.engine.global_steps)
-        plan = self.replay_buffer.plan
-        tables = [self.table(step, number, kl_ctl) for number, step in enumerate(plan.steps)]
-        statuses = [self.optimizer_step(table) for table in tables]
+        plan, self.tables, statuses = self.replay_buffer.plan, [], []
+        for step in plan.steps:
+            table = self.table(step, kl_ctl)
+            statuses.append(self.optimizer_step(table) | table.numbers())
+            self.mismatch.judge(statuses[-1], table.update)
+            self.tables.append(table.columns())
         self.strategy.enter("handing over weights")
-        self.tables = [table.columns() for table in tables]
-        for table, status in zip(tables, statuses, strict=True):
-            status |= table.numbers()
-            self.mismatch.judge(status, table.update)
         gaps = {name: value for name, value in statuses[0].items() if name.startswith("mismatch/")}
         merged = over_steps([gaps | status for status in statuses], [step.log_weight for step in plan.steps])
         merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)
@@ -69,15 +68,15 @@ class RealActorTrainer(ActorPPOTrainer):
             merged = {name: value for name, value in merged.items() if name not in TERMS}
         return {**plan.metrics, **merged}
 
-    def table(self, step: RankStep, number: int, kl_ctl: float) -> StepTable:
-        """The table of the batch's optimizer step `number`, with all that its loss takes from the flags."""
+    def table(self, step: RankStep, kl_ctl: float) -> StepTable:
+        """The table of the next optimizer step, with all that its loss takes from the flags."""
         real = self.args.algo.real
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
         sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else both are vLLM's
         coefficients = Coefficients(
             real.kl_old_coef, kl_ctl, self.args.actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta
         )
-        update = self.engine.global_steps + 1 + number
+        update = self.engine.global_steps + 1
         return StepTable(self.settings, step, coefficients, update, self.device, self.dp_group, sampled)
 
     def optimizer_step(self, table: StepTable) -> dict[str, float]:
