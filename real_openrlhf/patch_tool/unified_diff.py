@@ -1,15 +1,7 @@
-"""A reader and applier of unified diffs that is exact, without fuzz or offsets, and works on bytes.
-
-It knows changes of text files, which is all that the series has. Anything else (a rename, a binary file, a torn patch)
-comes out as other bytes than files.json records, and is refused there.
-"""
+"""A reader and applier of unified diffs that is exact, without fuzz or offsets, and works on bytes."""
 
 import re
 from dataclasses import dataclass
-
-FILE = re.compile(rb"diff --git a/\S+ b/(\S+)\n")
-HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-NO_NEWLINE = b"\\ No newline"
 
 
 @dataclass(frozen=True)
@@ -34,7 +26,7 @@ class FileDiff:
 
 
 class DoesNotFit(Exception):
-    """A diff was held against a file that it was not made for."""
+    """A diff was held against a file that it was not made for, or is of a kind that the applier does not know."""
 
 
 def _lines(content: bytes) -> list[bytes]:
@@ -44,40 +36,60 @@ def _lines(content: bytes) -> list[bytes]:
 
 def parse_patch(content: bytes, name: str) -> list[FileDiff]:
     """Read a `git format-patch` file; every text before the first `diff --git` line is its header."""
-    lines, at = _lines(content), 0
-    diffs: list[FileDiff] = []
+    lines, at, diffs = _lines(content), 0, []
     while at < len(lines):
-        if file := FILE.match(lines[at]):
-            diffs.append(FileDiff(name, file[1].decode(errors="backslashreplace"), []))
-        numbers = HUNK.match(lines[at])
+        header = re.match(rb"diff --git a/(\S+) b/(\S+)\n", lines[at])
         at += 1
-        if numbers and diffs:
-            old_start, old_count, new_start, new_count = (int(number or 1) for number in numbers.groups())
-            old, new, at = _sides(lines, at, old_count, new_count)
-            diffs[-1].hunks.append(Hunk(old_start, old, new_start, new))
+        if not header:
+            continue
+        path = header[2].decode(errors="backslashreplace")
+        odd = not path.isprintable() or "\\" in path or {"", ".", ".."} & set(path.split("/"))
+        if header[1] != header[2] or not path.startswith("openrlhf/") or odd:
+            raise DoesNotFit(f"{name}: {path}: renames and files outside openrlhf/ are not supported")
+        while at < len(lines) and not lines[at].startswith((b"@@ ", b"diff --git ")):
+            if lines[at].startswith((b"new file mode ", b"deleted file mode ")):
+                raise DoesNotFit(f"{name}: {path}: new files belong into real_openrlhf/, and files are not deleted")
+            at += 1
+        hunks = []
+        while at < len(lines) and lines[at].startswith(b"@@ "):
+            hunk, at = _parse_hunk(lines, at, name)
+            hunks.append(hunk)
+        if not hunks:
+            raise DoesNotFit(f"{name}: {path}: binary diffs and changes of mode are not supported")
+        diffs.append(FileDiff(name, path, hunks))
+    if not diffs:
+        raise DoesNotFit(f"{name} contains no diff")
     return diffs
 
 
-def _sides(lines: list[bytes], at: int, old_count: int, new_count: int) -> tuple[list[bytes], list[bytes], int]:
-    """The old and the new lines of the hunk whose first line is at `at`, and where it ends.
-
-    Counting, not looking for an end, keeps the `-- ` of a mail signature out of the hunk.
-    """
+def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
+    numbers = re.match(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", lines[at])
+    if not numbers:
+        raise DoesNotFit(f"{name}, line {at + 1}: not a hunk header")
+    old_start, old_count, new_start, new_count = (1 if number is None else int(number) for number in numbers.groups())
     old: list[bytes] = []
     new: list[bytes] = []
     last = b""
-    while at < len(lines) and (len(old) < old_count or len(new) < new_count or lines[at].startswith(NO_NEWLINE)):
+    at += 1
+    # Counting, not looking for an end, keeps the `-- ` of a mail signature out of the hunk.
+    while len(old) < old_count or len(new) < new_count or b"".join(lines[at : at + 1]).startswith(b"\\ No newline"):
+        if at == len(lines):
+            raise DoesNotFit(f"{name}: ends inside a hunk")
         sign, rest = lines[at][:1], lines[at][1:]
         if sign == b"\\":
             for side in {b" ": (old, new), b"-": (old,), b"+": (new,)}.get(last, ()):
                 side[-1] = side[-1].removesuffix(b"\n")
-        else:
+        elif sign in (b" ", b"-", b"+"):
             if sign != b"+":
                 old.append(rest)
             if sign != b"-":
                 new.append(rest)
+        else:
+            raise DoesNotFit(f"{name}, line {at + 1}: not a line of a hunk")
         last, at = sign, at + 1
-    return old, new, at
+    if (len(old), len(new)) != (old_count, new_count):
+        raise DoesNotFit(f"{name}: a hunk before line {at + 1} does not have the lines that its header counts")
+    return Hunk(old_start, old, new_start, new), at
 
 
 def apply_diff(content: bytes, diff: FileDiff) -> bytes:

@@ -122,6 +122,26 @@ def test_a_diff_never_fits_at_another_place():
             apply_diff(moved, diff)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "diff --git a/openrlhf/x b/openrlhf/y\nsimilarity index 100%\n",
+        "diff --git a/setup.py b/setup.py\n@@ -1 +1 @@\n-a\n+b\n",
+        "diff --git a/openrlhf/../x b/openrlhf/../x\n@@ -1 +1 @@\n-a\n+b\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\nBinary files differ\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\nnew file mode 100644\n@@ -0,0 +1 @@\n+a\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\ndeleted file mode 100644\n@@ -1 +0,0 @@\n-a\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\n@@ -1,2 +1 @@\n-a\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\n@@ -1 +1 @@\n-a\n-b\n+c\n",
+        "diff --git a/openrlhf/x b/openrlhf/x\n@@ -1 +1 @@\n-a\nb\n",
+        "Subject: nothing\n",
+    ],
+)
+def test_a_patch_that_the_applier_does_not_understand_is_refused(text):
+    with pytest.raises(DoesNotFit):
+        parse_patch(text.encode(), "odd.patch")
+
+
 # Applying and reverting
 
 
@@ -201,22 +221,12 @@ def test_a_run_that_was_killed_between_two_files_is_finished_by_the_next(site, p
     )
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        lambda text: re.sub(r"\n\+(?!\+)", "\n+#", text, count=1),
-        lambda text: re.sub(r"\n-(?!-)", "\n-#", text, count=1),
-        lambda text: text[: text.rindex("\n@@") + 200],  # cut off inside a hunk
-        lambda text: re.sub(r"\n@@[^\n]*", "\nBinary files differ", text),
-        lambda text: "",
-    ],
-)
-def test_patches_that_do_not_give_the_recorded_files_are_refused(site, tmp_path, monkeypatch, damaged):
+def test_patches_that_do_not_give_the_recorded_files_are_refused(site, tmp_path, monkeypatch):
     patch = shutil.copytree(SERIES.folder, tmp_path / "patches" / SERIES.name) / SERIES.patches[-1].name
-    patch.write_text(damaged(patch.read_text()))
+    patch.write_text(re.sub(r"\n\+(?!\+)", "\n+#", patch.read_text(), count=1))
     monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path / "nowhere", tmp_path / "patches"))
     before = tree(site)
-    with pytest.raises(UserError, match=r"openrlhf/\S+ (gives another file than files.json says|differs from)"):
+    with pytest.raises(UserError, match=r"openrlhf/\S+ gives another file than files.json says"):
         patching.apply(site)
     assert tree(site) == before
 

@@ -342,8 +342,9 @@ def test_what_only_prints_has_stalled(tmp_path):
     assert watched(tmp_path, program)[0] == STALLED
 
 
-def test_it_can_be_turned_off(tmp_path):
-    assert watched(tmp_path, "import time; time.sleep(2)", seconds=0) == (0, None)
+@pytest.mark.parametrize("seconds", [0, 1000])
+def test_it_can_be_turned_off(tmp_path, seconds):
+    assert watched(tmp_path, "import time; time.sleep(2)", seconds) == (0, None)
 
 
 def test_a_watcher_that_stood_still_itself_judges_nobody(tmp_path):

@@ -250,7 +250,8 @@ def fake_python(folder: Path, version: str) -> str:
     "version, parts",
     [
         ("3.10", ("found no Python 3.11 or 3.12", "/python3.10", "REAL_PYTHON=")),
-        ("3.13", ("found no Python 3.11 or 3.12", "/python3.13")),
+        ("3.13", ("found no Python 3.11 or 3.12", "/python3.13", "REAL_PYTHON=")),
+        ("2.7", ("found no Python 3.11 or 3.12", "/python2.7", "REAL_PYTHON=")),
         (None, ("/no/python", "Install Python 3.11")),
         ("3.11", ("cannot make environments", "python3.11-venv")),
     ],
