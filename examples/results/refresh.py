@@ -112,9 +112,9 @@ def table(name: str, stem: str) -> str:
     """One of the report's tables, or that of a script beside the campaign."""
     runs = runs_of(name)
     across = ACROSS.get(name, ())
-    script = HERE / name.removesuffix("-controls") / f"{stem}.py"
+    script = HERE / name.partition("-")[0] / f"{stem}.py"
     if script.is_file():
-        return table_forms.to_markdown(runpy.run_path(str(script))["table"](runs))
+        return table_forms.to_markdown(runpy.run_path(str(script))["table"](runs, HERE / name))
     (comparison,) = compare(runs, across)
     others = {
         "map": lambda comparison: maps.cells(comparison, across),

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs one of the campaigns of docs/results.md, writes its report, and puts what is committed here beside this script:
-#   bash examples/results/run.sh map|tune-rates|tune|tune-hard|tune-hard-rate|tune-sums|weights-control|weights-small|weights-seeds|weights-sums|weights-age|demo|weights|noise|stale|smollm2|smollm2-controls|smollm2-solvable [any flag of compare_cpu.sh]
+#   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
 # remove its three files and commit that too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-campaigns="map, tune-rates, tune, tune-hard, tune-hard-rate, tune-sums, weights-control, weights-small, weights-seeds, weights-sums, weights-age, demo, weights, noise, stale, smollm2, smollm2-controls or smollm2-solvable"
+campaigns=$(sed -nE 's/^([a-z0-9]+[a-z0-9 |-]*)\) .*#.*/\1/p' "$0" | sed 's/ | /\n/' | paste -sd, | sed 's/,/, /g')
 name="${1:?which campaign? $campaigns}"
 shift
 # A run that is dead ends at once. On one rank ZeRO-2 computes what ZeRO-3 does, faster. No update is clipped while a run
@@ -30,6 +30,7 @@ at_best_rates() { # runs that varied the rate, then flags of compare
 sampler='--algo.real.set score=log_ratio_rollout'
 four_wait=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size 4
     --train.hopeless fail --train.hopeless_steps 0)
+smollm2=(--task needle_haystack --train.micro_batch_size 32 --eval.n_samples_per_prompt 2)
 case "$name" in
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     six=(real real_constant real_balanced grpo cispo gspo)
@@ -145,7 +146,7 @@ stale) # how old the policy may be that rollouts are drawn by: batches that wait
     ;;
 smollm2-controls) # beside smollm2, on its seeds and at its rate: right answers only, listwise targets, constant weights
     every_rollout=()
-    flags=(--task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 2 --steps 20)
+    flags=("${smollm2[@]}" --actor.max_norm 1 --steps 20)
     right='--algo.real.labels examples/labels/rules.py:positives_only --algo.real.uniform_groups keep'
     sweep "${flags[@]}" --first-seed 11 --seeds 3 --algos "real --actor.adam.lr 3e-5 $right" \
         'listwise --actor.adam.lr 3e-5' "$@"
@@ -153,7 +154,7 @@ smollm2-controls) # beside smollm2, on its seeds and at its rate: right answers 
     ;;
 smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one on seeds 11 to 15 beside random labels
     every_rollout=()
-    flags=(--task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 2)
+    flags=("${smollm2[@]}" --actor.max_norm 1)
     tried=("${flags[@]}" --steps 12 --no-eval.at_start --eval.steps 12 --seeds 2 --algos real grpo
         --grid actor.adam.lr 1e-5 3e-5 1e-4 "$@")
     name=smollm2-rates sweep "${tried[@]}"
@@ -163,11 +164,23 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     published "${flags[@]}" --steps 20 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-rates published --compact "${tried[@]}"
     ;;
+smollm2-demo) # a short warm-up and 128 answers a step in four updates: five methods, each at the best of three rates on seed 1
+    every_rollout=()
+    place=$("${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1)
+    flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$place/train.jsonl"
+        --eval.dataset "$place/eval.jsonl" --rollout.batch_size 16 --no-eval.at_start)
+    tried=("${flags[@]}" --steps 5 --eval.steps 5 --seeds 1 --algos real real_constant grpo dapo gspo
+        --grid actor.adam.lr 1.5e-5 3e-5 6e-5 "$@")
+    name=smollm2-demo-rates sweep "${tried[@]}"
+    mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-demo-rates/runs)
+    published --compact "${flags[@]}" --steps 15 --eval.steps 3 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
+    name=smollm2-demo-rates published --compact "${tried[@]}"
+    ;;
 smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, four times each
     every_rollout=()
     mkdir -p comparison
     "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py comparison/solvable.jsonl
-    published --task needle_haystack --train.micro_batch_size 32 --actor.max_norm 1 --eval.n_samples_per_prompt 8 \
+    published "${smollm2[@]}" --actor.max_norm 1 --eval.n_samples_per_prompt 8 \
         --steps 16 --seeds 1 --algos 'real --actor.adam.lr 3e-5' 'grpo --actor.adam.lr 3e-5' --eval.steps 8 \
         --data.prompt_dataset "$PWD/comparison/solvable.jsonl" --eval.dataset "$PWD/comparison/solvable.jsonl" "$@"
     ;;

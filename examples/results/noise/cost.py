@@ -6,6 +6,7 @@ of one seed: above 0 the method loses more than REAL.
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
 from real_openrlhf.report.maps import difference
@@ -23,7 +24,7 @@ CLEAN = next(iter(NOISES))
 BySeed = dict[int, float]
 
 
-def table(runs: Sequence[Run]) -> Table:
+def table(runs: Sequence[Run], _: Path) -> Table:
     sets = validation_sets(runs)
     ends: dict[tuple[str, str], BySeed] = {}
     means: dict[tuple[str, str], BySeed] = {}

@@ -1,6 +1,8 @@
 """What the trained models of this campaign answer, without sampling noise: a table of docs/results.md.
 
-    python examples/results/smollm2/final_models.py comparison/smollm2/runs    # writes final_models.csv beside this
+    python examples/results/smollm2/final_models.py comparison/smollm2/runs examples/results/smollm2
+
+writes final_models.csv into the second folder.
 
 pass@1 is the probability of the right name in a box, with or without a space before it, as the models answer: a mean
 over the held-out questions. Other right answers are not counted, so it is a lower bound. pass@8 follows from it,
@@ -14,26 +16,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.report.read_runs import Run
+from real_openrlhf.recipes.plan import flags_of
+from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import estimate
 from real_openrlhf.report.table_forms import Cell, Row, Table, words
 
-FOUND = Path(__file__).with_suffix(".csv")
+FOUND = "final_models.csv"
 FORMS = (r"\boxed{%s}", r"\boxed{ %s}")
 NUMBERS = ("pass@1", "pass@8", "greedy")
 UNTRAINED = ("as it comes", "after the warm-up")
 BATCH = 32  # questions
 
 
-def main(runs: Path) -> None:
-    from real_openrlhf.training.tasks import smollm2, tasks
+def main(folder: Path, campaign: Path) -> None:
+    from real_openrlhf.training.tasks import smollm2
 
-    task = tasks.prepare(tasks.default("needle_haystack"))
-    questions = [json.loads(line) for line in (task / "eval.jsonl").read_text().splitlines()]
-    models = dict(zip(UNTRAINED, (smollm2.prepare(), task / "model"), strict=True))
-    models |= {run.name: run / "model" for run in sorted(runs.iterdir())}
-    with FOUND.open("w", newline="") as file:
+    runs, _ = read_runs([folder])
+    base = Path(flags_of(runs[0].meta)["--actor.model_name_or_path"])
+    questions = [json.loads(line) for line in (base.parent / "eval.jsonl").read_text().splitlines()]
+    models = dict(zip(UNTRAINED, (smollm2.prepare(), base), strict=True))
+    models |= {run.name: folder / run.name / "model" for run in runs}
+    with (campaign / FOUND).open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["model", *NUMBERS])
         for name, model in models.items():
@@ -85,8 +89,8 @@ def answers(model: Any, few: Sequence[tuple[list[int], list[int]]]) -> Iterator[
             yield logits.log_softmax(-1).gather(1, names[:, None]), logits.argmax(-1) == names
 
 
-def table(runs: Sequence[Run]) -> Table:
-    with FOUND.open(newline="") as file:
+def table(runs: Sequence[Run], campaign: Path) -> Table:
+    with (campaign / FOUND).open(newline="") as file:
         found = {row["model"]: row for row in csv.DictReader(file)}
     (comparison,) = compare(runs)
     rows = [
@@ -106,4 +110,4 @@ def table(runs: Sequence[Run]) -> Table:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
