@@ -173,7 +173,7 @@ smollm2-demo) # a short warm-up and 128 answers a step in four updates: five met
         --grid actor.adam.lr 1.5e-5 3e-5 6e-5 "$@")
     name=smollm2-demo-rates sweep "${tried[@]}"
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-demo-rates/runs)
-    published --compact "${flags[@]}" --steps 15 --eval.steps 3 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
+    published --compact "${flags[@]}" --steps 10 --eval.steps 2 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-demo-rates published --compact "${tried[@]}"
     ;;
 smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, four times each
