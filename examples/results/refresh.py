@@ -31,9 +31,10 @@ ACROSS = {  # the flags of a map
     "stale": ("--actor.adam.lr", "--train.async_queue_size"),
 }
 LINK = re.compile(r"\]\(([^)#\s]+\.(?:png|md))\)")
-# A campaign and one of its report's tables, like `tune results`; `columns 1,2,5` takes these, else a page shows all.
+# A campaign and one of its report's tables, like `tune results`. `columns Setting|Steps to` takes these, by their titles
+# or by how one title begins, else a page shows all.
 BLOCK = re.compile(
-    r"(<!-- table: (?P<name>\S+) (?P<stem>\S+)(?: columns (?P<columns>[\d,]+))? -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- table: (?P<name>\S+) (?P<stem>\S+)(?: columns (?P<columns>[^\n]+?))? -->\n).*?(<!-- end -->)", re.DOTALL
 )
 
 
@@ -139,8 +140,16 @@ def table_only(name: str, stem: str, columns: str | None = None) -> str:
     rows = [line for line in table(name, stem).splitlines() if line.startswith("|")]
     if columns:
         cells = [row.split("|") for row in rows]
-        rows = [f"|{'|'.join(row[int(number)] for number in columns.split(','))}|" for row in cells]
+        places = [_place(title, [cell.strip() for cell in cells[0]]) for title in columns.split("|")]
+        rows = [f"|{'|'.join(row[place] for place in places)}|" for row in cells]
     return "".join(f"{row}\n" for row in rows)
+
+
+def _place(title: str, titles: list[str]) -> int:
+    found = [titles.index(title)] if title in titles else [n for n, one in enumerate(titles) if one.startswith(title)]
+    if len(found) != 1:
+        sys.exit(f"a page wants the column {title!r}, and there are {titles[1:-1]}")
+    return found[0]
 
 
 if __name__ == "__main__":

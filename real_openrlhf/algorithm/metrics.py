@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import SUM
+from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, make_groups
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
@@ -162,11 +162,13 @@ def rollout_gradients(
     score: str, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, weights: Tensor
 ) -> Tensor:
     """The same of REAL and whatever else has one weight a rollout: `rollout_weights`, by the kind of score."""
-    ratio = _log_ratio(log_probs, old_log_probs, action_mask).exp()
-    each = weights.abs().to(ratio)[:, None]
-    if score.startswith(SUM):
-        each = each * action_mask.bool().sum(-1, keepdim=True)
-    return each * ratio if score.removeprefix(SUM) == "ratio_old" else each.expand_as(ratio)
+    mask = action_mask.bool()
+    new, old = (torch.where(mask, part.detach(), 0.0) for part in (log_probs, old_log_probs))
+    with torch.enable_grad():
+        of_tokens = TOKEN_SCORES[score.removeprefix(SUM)](new.requires_grad_(), old, old, old)
+        (slopes,) = torch.autograd.grad(of_tokens.sum(), new)
+    each = weights.abs().to(slopes)[:, None] * slopes.abs()
+    return each * mask.sum(-1, keepdim=True) if score.startswith(SUM) else each
 
 
 def ratio_table(

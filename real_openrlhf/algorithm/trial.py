@@ -5,9 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
-from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
+from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
@@ -15,8 +14,6 @@ GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
 REWARDS = (1.0, 0.25, 0.0, 0.0, 0.75, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0)  # of objectives of graded rewards
 LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
-# A score where nothing has moved; against a reference it may be 0.
-ON_POLICY = {**KNOWN_AT_OLD, "log_prob": -1.0, "sum_log_prob": -9.0, "sum_ratio_old": 3.0}
 
 
 def problem(settings: ObjectiveSettings) -> str | None:
@@ -27,11 +24,18 @@ def problem(settings: ObjectiveSettings) -> str | None:
     table = make_groups(replace(settings, uniform_groups="keep"), labels, groups, values, torch.tensor(LENGTHS))
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     for moved in (0.0, 1.0):  # the first update after a rollout has every score alike
-        scores = ON_POLICY.get(settings.score, 0.0) + moved * drift
+        scores = _on_policy(settings.score) + moved * drift
         found = _problem(settings, scores.requires_grad_(), table)
         if found:
             return found
     return None
+
+
+def _on_policy(kind: str) -> Tensor:
+    """The scores where nothing has moved: policy, old policy, reference and sampler agree on every token."""
+    action_mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    log_probs = torch.full(action_mask.shape, -1.0, dtype=torch.float64)
+    return rollout_scores(kind, log_probs, log_probs, log_probs, action_mask, log_probs)
 
 
 def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str | None:

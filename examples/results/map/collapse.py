@@ -146,7 +146,7 @@ def predictions(runs: Sequence[Run]) -> list[Prediction]:
     return sorted(found, key=lambda one: -one.worth)
 
 
-def table(runs: Sequence[Run]) -> Table:
+def table(runs: Sequence[Run], _: Path) -> Table:
     rows = []
     for one in predictions(runs):
         ahead = f"{median(one.ahead):g}" if one.ahead else NONE
@@ -158,4 +158,4 @@ def table(runs: Sequence[Run]) -> Table:
 
 if __name__ == "__main__":
     found, skipped = read_runs([Path(word) for word in sys.argv[1:]] or [Path(__file__).parent])
-    print(to_markdown(table(found)) if found else f"no run: {skipped}", end="")
+    print(to_markdown(table(found, Path())) if found else f"no run: {skipped}", end="")

@@ -5,6 +5,7 @@ So a method is level if the interval of 90 % around the mean difference lies wit
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from real_openrlhf.report.curves import VALIDATION, series, validation_sets
 from real_openrlhf.report.maps import difference, student_quantile
@@ -15,7 +16,7 @@ from real_openrlhf.report.table_forms import Cell, Row, Table, words
 MARGIN = 0.05  # of held-out pass@1; one evaluation has a standard error of about 0.03
 
 
-def table(runs: Sequence[Run]) -> Table:
+def table(runs: Sequence[Run], _: Path) -> Table:
     (comparison,) = compare(runs)
     sets = validation_sets(runs)
     ends = [

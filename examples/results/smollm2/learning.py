@@ -4,6 +4,7 @@ A threshold is reached at the first step at which the mean training pass rate of
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -23,7 +24,7 @@ COLUMNS = {  # beside what validation says: a title, the key that is logged, wha
 }
 
 
-def table(runs: Sequence[Run]) -> Table:
+def table(runs: Sequence[Run], _: Path) -> Table:
     (comparison,) = compare(runs)
     sets, rows = validation_sets(runs), []
     for setting in comparison.settings:
