@@ -169,11 +169,12 @@ smollm2-demo) # a short warm-up and 128 answers a step in four updates: five met
     place=$("${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1)
     flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$place/train.jsonl"
         --eval.dataset "$place/eval.jsonl" --rollout.batch_size 16 --no-eval.at_start)
-    tried=("${flags[@]}" --steps 5 --eval.steps 5 --seeds 1 --algos real real_constant grpo dapo gspo
-        --grid actor.adam.lr 1.5e-5 3e-5 6e-5 "$@")
+    short=("${flags[@]}" --steps 5 --eval.steps 5 --seeds 1)
+    tried=("${short[@]}" --algos real real_constant grpo dapo gspo --grid actor.adam.lr 1.5e-5 3e-5 6e-5 "$@")
     name=smollm2-demo-rates sweep "${tried[@]}"
+    name=smollm2-demo-rates sweep "${short[@]}" --algos grpo gspo dapo --grid actor.adam.lr 1.2e-4 "$@" # best at 6e-5, the edge
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-demo-rates/runs)
-    published --compact "${flags[@]}" --steps 10 --eval.steps 2 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
+    published "${flags[@]}" --steps 10 --eval.steps 2 --first-seed 11 --seeds 3 --algos "${best[@]}" "$@"
     name=smollm2-demo-rates published --compact "${tried[@]}"
     ;;
 smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, four times each
