@@ -174,7 +174,7 @@ smollm2-demo) # a short warm-up and 128 answers a step in four updates: five met
     name=smollm2-demo-rates sweep "${tried[@]}"
     name=smollm2-demo-rates sweep "${short[@]}" --algos grpo gspo dapo --grid actor.adam.lr 1.2e-4 "$@" # best at 6e-5, the edge
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-demo-rates/runs)
-    published "${flags[@]}" --steps 10 --eval.steps 2 --first-seed 11 --seeds 3 --algos "${best[@]}" "$@"
+    published "${flags[@]}" --steps 20 --eval.steps 2 --first-seed 11 --seeds 2 --algos "${best[@]}" "$@"
     name=smollm2-demo-rates published --compact "${tried[@]}"
     ;;
 smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, four times each
