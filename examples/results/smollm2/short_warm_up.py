@@ -1,4 +1,4 @@
-"""SmolLM2 warmed up on 64 worked examples in place of 96, so that it has more to learn; the last line is its folder."""
+"""SmolLM2 warmed up on 64 worked examples, not 96, so that it has more to learn; the last line is its folder."""
 
 from dataclasses import replace
 
