@@ -31,8 +31,8 @@ ACROSS = {  # the flags of a map
     "stale": ("--actor.adam.lr", "--train.async_queue_size"),
 }
 LINK = re.compile(r"\]\(([^)#\s]+\.(?:png|md))\)")
-# A campaign and one of its report's tables, like `tune results`. `columns Setting|Steps to` takes these, by title or by a
-# title's beginning, else a page shows all.
+# A campaign and one of its report's tables, like `tune results`. `columns Setting|Steps to` takes columns by title,
+# or by its beginning; else a page shows all.
 BLOCK = re.compile(
     r"(<!-- table: (?P<name>\S+) (?P<stem>\S+)(?: columns (?P<columns>[^\n]+?))? -->\n).*?(<!-- end -->)", re.DOTALL
 )
