@@ -164,7 +164,7 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     published "${flags[@]}" --steps 20 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-rates published --compact "${tried[@]}"
     ;;
-smollm2-demo) # a short warm-up and 128 answers a step in four updates: five methods, each at the best of three rates on seed 1
+smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best rates of seed 1 (three are published, see docs/results.md)
     every_rollout=()
     place=$("${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1)
     flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$place/train.jsonl"

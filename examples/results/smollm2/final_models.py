@@ -110,4 +110,6 @@ def table(runs: Sequence[Run], campaign: Path) -> Table:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), Path(sys.argv[2]))
