@@ -18,7 +18,7 @@ COMPACT = (
     "rollout/entropy",
     *("rollout/response_length_mean", "rollout/response_length_right", "rollout/response_length_wrong"),
     *("rollout/truncated_right", "rollout/truncated_wrong"),
-    *("real/loss", "real/score_std", "real/score_abs_max", "real/weight_", "real/mixed_groups"),
+    *("real/loss", "real/score_std", "real/score_abs_max", "real/weight_", "real/mixed_groups", "timing/step_total"),
 )
 
 

@@ -46,7 +46,10 @@ def main(folder: Path, campaign: Path) -> None:
 
 
 def measure(folder: Path, questions: Sequence[dict]) -> list[float]:
-    probability, greedy = each(folder, questions)
+    import torch
+
+    with torch.autocast("cpu", torch.bfloat16):  # as in training
+        probability, greedy = each(folder, questions)
     return [float(one.mean()) for one in (probability, 1 - (1 - probability).clamp(min=0) ** 8, greedy)]
 
 
@@ -82,9 +85,10 @@ def answers(model: Any, few: Sequence[tuple[list[int], list[int]]]) -> Iterator[
     padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
     with torch.no_grad():
-        hidden = model.model(padded, attention_mask=mask).last_hidden_state
+        hidden = model.model(padded, attention_mask=mask).last_hidden_state.float()
         for (before, said), own in zip(few, hidden, strict=True):
-            logits = model.lm_head(own[len(before) - 1 : len(before) + len(said) - 1])
+            with torch.autocast("cpu", enabled=False):
+                logits = model.lm_head(own[len(before) - 1 : len(before) + len(said) - 1])
             names = torch.tensor(said)
             yield logits.log_softmax(-1).gather(1, names[:, None]), logits.argmax(-1) == names
 
