@@ -2,7 +2,7 @@
 
     python examples/results/smollm2/solvable.py FILE.jsonl [TASK_FOLDER WANTED]
 
-Now and then: with a probability of 0.2 to 0.8. Without the rest it writes 32 questions of the task as the recipe has it.
+Now and then: with a probability of 0.2 to 0.8. FILE.jsonl alone gets 32 questions of the recipe's task.
 """
 
 import json
