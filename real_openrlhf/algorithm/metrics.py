@@ -47,7 +47,7 @@ GROUP_METRICS = {
 # name -> meaning, of a rollout batch.
 PLAN_METRICS = {
     "real/old_forward_share": "share of rollouts that needed a forward for their old log-probabilities; 0 at one "
-    "update a rollout batch, 0.75 at four",
+    "update a rollout batch, at most 0.75 at four",
     "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
     "real/micro_batches": "micro-batches of a rank in an optimizer step",
     "update/rollouts_crc": "checksum of the updates' rollouts in their order: equal in two runs with equal batches",

@@ -258,7 +258,7 @@ def parameters(model: str) -> int | None:
 
 # The processes of a run, for a dry run
 
-VERIFIERS = 3  # for each engine: two grade, and one stands by in case one of them is killed
+VERIFIERS = 2  # for each engine: one serves while the other is started again
 
 
 @dataclass(frozen=True)
