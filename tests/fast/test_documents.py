@@ -194,7 +194,7 @@ def test_every_logged_number_has_a_row_and_every_row_a_number():
         return key in described or any(re.fullmatch(pattern, key) for pattern in patterns)
 
     assert {key for key in everywhere - lines if not fits(key)} == set()
-    rare = {"vllm_kl"}  # of OpenRLHF, where its importance correction is on
+    rare = {"vllm_kl", "dynamic_filtering_pass_rate"}  # OpenRLHF logs them with its importance correction, and filter
     assert {name for name in described - rare if "<" not in name} <= everywhere
     assert all(any(re.fullmatch(pattern, key) for key in everywhere) for pattern in patterns)
     assert all(row[2] for row in rows if row[0].strip("`") in of_code)
