@@ -46,7 +46,7 @@ class RealActorTrainer(ActorPPOTrainer):
         return kept_tokens(self.engine, self.args)
 
     def take_tables(self) -> list[Tensor]:
-        """Return the last batch's scores and weights, one table per update, and forget them; the controller asks."""
+        """Return the last batch's scores and weights to the controller, one table per update, and forget them."""
         tables, self.tables = self.tables, []
         return tables
 
@@ -72,7 +72,7 @@ class RealActorTrainer(ActorPPOTrainer):
         """Make the table of the next optimizer step, with the loss settings and coefficients of the flags."""
         real = self.args.algo.real
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
-        sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else the old ones are vLLM's own
+        sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else old log-probabilities are vLLM's
         coefficients = Coefficients(
             real.kl_old_coef, kl_ctl, self.args.actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta
         )
@@ -147,7 +147,7 @@ class RealActorTrainer(ActorPPOTrainer):
         loss = loss * self.dp_size  # DeepSpeed averages gradients over ranks
         if aux_loss is not None:
             loss = loss + self.args.actor.aux_loss_coef * aux_loss
-        # DeepSpeed clears this flag in each forward, so that the next gradient is added. Here backwards come in a row.
+        # DeepSpeed clears this flag in each forward, so that later gradients are added. Here several backwards follow.
         self.engine.optimizer.clear_backward_seen_flag()
         self.engine.set_gradient_accumulation_boundary(last)
         self.engine.backward(loss, scale_wrt_gas=False)

@@ -18,7 +18,7 @@ from real_openrlhf.hooks.controller.run_log import HELD_OUT
 from real_openrlhf.hooks.messages.settings import threshold_of
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
-LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # most letters kept, half from the text's start, half its end
+LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
 QUESTIONS = 4  # kept from an evaluation
 Weighed = tuple[str, float | None, float | None]  # label, score, weight
 

@@ -29,7 +29,7 @@ class RunLog:
         self.train = args.train
         self.plan_seconds: float | None = None  # of the step that is trained
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
-        self.is_full = False  # whether rollouts.jsonl is
+        self.is_full = False  # whether rollouts.jsonl is full
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""

@@ -11,7 +11,7 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
-# requests.py sets it for the engines of its own process. Other uses of vLLM in this environment are not affected.
+# requests.py sets this variable for engines of its own process. Other uses of vLLM here are not affected.
 WANTED = "REAL_ENGINE_ENDS_WITH_PARENT"
 # FlashInfer's sampler is compiled with nvcc at its first use, and does not support requests with a seed.
 ENVIRONMENT = {WANTED: "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}

@@ -89,7 +89,7 @@ def refuse(what: str) -> None:
 
 
 def keep_mask(batch_size: int, *, attention_mask: Tensor | None = None, use_vmap: bool = False, **_) -> Tensor | None:
-    """Return the padding mask unchanged: the kernels apply causality and windows without a mask."""
+    """Return the padding mask unchanged: `attention` applies causality and windows itself."""
     if use_vmap:
         refuse("this model adds a mask of its own to the causal one")
     return attention_mask

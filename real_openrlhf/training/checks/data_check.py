@@ -14,7 +14,7 @@ from real_openrlhf.training.checks.preflight import Findings
 
 TABLES = (".csv", ".parquet", ".arrow")  # OpenRLHF reads them; their rows are not checked here
 KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-HUGE = 500  # bytes; no token is longer, so a text of more than HUGE bytes per allowed token is too long, uncounted
+HUGE = 500  # bytes; no token is longer. A prompt of more than HUGE bytes per allowed token is refused uncounted
 
 
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:

@@ -1,4 +1,4 @@
-"""Folders of the cache that take minutes to make: written beside their place, moved when complete, checked at use."""
+"""Cache folders that take minutes to make: written beside their place, moved when complete, checked before use."""
 
 import contextlib
 import os
