@@ -1,1 +1,1 @@
-"""The patches call these modules: one for each patched place at the top, and a folder for each process."""
+"""Code that the patched OpenRLHF calls. A folder serves one process (actor, controller, engine) or one topic."""

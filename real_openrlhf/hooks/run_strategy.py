@@ -1,4 +1,4 @@
-"""OpenRLHF's strategy; its checkpoints are whole or not there, and keep the order of prompts."""
+"""OpenRLHF's strategy with atomic checkpoints, and with a prompt order that a resumed run continues."""
 
 import shutil
 import sys
@@ -19,20 +19,20 @@ from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
-# OpenRLHF reads these of a checkpoint before it asks whether there was one.
+# OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
-sys.modules["real_openrlhf.hooks.prompt_stream"] = prompt_stream  # checkpoints of 0.1 have its State by this name
+sys.modules["real_openrlhf.hooks.prompt_stream"] = prompt_stream  # version 0.1 pickled State under this name
 BEST = "best"
 DRAFT = ".writing"
 AVERAGE = "moving_average"
 
 
 class CheckpointError(RuntimeError):
-    """One could not be written, or none can be read; what is in the folder stays."""
+    """A checkpoint could not be written, or none can be read; finished checkpoints stay in the folder."""
 
 
 class RunStrategy(DeepspeedStrategy):
-    """Without --train.run_dir checkpoints are upstream's, without --rollout.seeded_order the order of prompts is."""
+    """Without --train.run_dir checkpoints are upstream's. Without --rollout.seeded_order upstream orders prompts."""
 
     average: Any = None
 
@@ -48,21 +48,21 @@ class RunStrategy(DeepspeedStrategy):
             enter(getattr(self.args.train, "run_dir", None), phase)
 
     def reseed_dropout(self, updates: int) -> None:
-        """Its draws are a function of the seed and the updates until now: a resume needs no generator's state."""
+        """Seed dropout by the run's seed, the updates so far and the rank: a resume needs no generator's state."""
         torch.manual_seed((self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank())
 
     def setup_dataloader(
         self, data: Any, batch_size: int, pin_memory: bool = False, shuffle: bool = True, *rest: Any, **named: Any
     ) -> Any:
         loader = super().setup_dataloader(data, batch_size, pin_memory, shuffle, *rest, **named)
-        if not shuffle or not hasattr(self.args, "rollout"):  # of an evaluation, or of OpenRLHF's other commands
+        if not shuffle or not hasattr(self.args, "rollout"):  # for an evaluation or another command of OpenRLHF
             return loader
         if self.args.rollout.seeded_order:
             loader.sampler.generator = torch.Generator().manual_seed(self.args.train.seed)
         return PromptStream(loader)
 
     def _ds_init_eval_model(self, model: Any) -> Any:
-        """In a policy's process the one model that is not trained is the moving average."""
+        """Keep the moving average: in a policy's process it is the only model that is not trained."""
         self.average = super()._ds_init_eval_model(model)
         return self.average
 
@@ -99,7 +99,7 @@ class RunStrategy(DeepspeedStrategy):
             ) from error
 
     def load_ckpt(self, model: Any, load_dir: str, tag: str | None = None, **named: Any) -> tuple[str | None, dict]:
-        """The newest one that is whole; those that are not are named, and stay for whoever wants to look."""
+        """Load the newest complete checkpoint; damaged ones are reported and stay in the folder."""
         place = Path(load_dir)
         found = self.agreed(lambda: whole_folders.newest_first(place))
         listed = any((folder / whole_folders.MANIFEST).exists() for folder in found)
@@ -125,7 +125,7 @@ class RunStrategy(DeepspeedStrategy):
         return None, dict(NOTHING_YET)
 
     def save_model(self, model: Any, tokenizer: Any, output_dir: str, **named: Any) -> None:
-        """The weights that others read: the final ones, and those of --ckpt.save_hf."""
+        """Save weights in Hugging Face's format: the final ones, and those of --ckpt.save_hf."""
         if not self.in_run_folder:
             super().save_model(model, tokenizer, output_dir, **named)
             return
@@ -136,7 +136,7 @@ class RunStrategy(DeepspeedStrategy):
         self.on_first(lambda: whole_folders.move(draft, place))
 
     def tidy(self, place: Path, tag: str, max_num: int, max_bytes: float) -> None:
-        """After the new one is in place: DeepSpeed's scripts, the pointer, and the old ones that are one too many."""
+        """After a new checkpoint: move DeepSpeed's scripts, write `latest`, delete old checkpoints over the limits."""
         for script in (place / DRAFT).iterdir():
             script.replace(place / script.name)
         (place / DRAFT).rmdir()
@@ -153,7 +153,7 @@ class RunStrategy(DeepspeedStrategy):
             self.remove(regular.pop(regular.index(self.least(regular))), "no room for it")
 
     def least(self, regular: list[Path]) -> Path:
-        """Upstream's order: without a metric first, then the worst, then the oldest."""
+        """The checkpoint to delete first, as upstream: without a metric first, then the worst, then the oldest."""
         metrics = {folder: self._read_ckpt_metric(folder) for folder in regular}
         oldest_first = reversed(regular)
         return min(oldest_first, key=lambda folder: (metrics[folder] is not None, metrics[folder] or 0.0))
@@ -183,7 +183,7 @@ class RunStrategy(DeepspeedStrategy):
         return slice(dist.get_rank(), None, dist.get_world_size())
 
     def on_first(self, action: Callable[[], None]) -> None:
-        """All ranks wait for what the first one does."""
+        """Run the action on rank 0; all ranks wait for it."""
         if self.is_rank_0():
             action()
         dist.barrier()
@@ -194,7 +194,7 @@ class RunStrategy(DeepspeedStrategy):
         return values
 
     def agreed(self, ask: Callable[[], Any]) -> Any:
-        """The first rank's answer: others might see the folder a moment later."""
+        """Rank 0's answer on all ranks, which might see the folder at different moments."""
         return self.gathered(ask() if self.is_rank_0() else None)[0]
 
 
@@ -205,5 +205,5 @@ def _empty(folder: Path) -> None:
 
 
 def _own_part(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """ZeRO-3 leaves a rank its part of a parameter, and an empty parameter."""
+    """This rank's part of a parameter: ZeRO-3 keeps it in `ds_tensor` and empties the parameter itself."""
     return getattr(parameter, "ds_tensor", parameter)

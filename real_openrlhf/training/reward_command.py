@@ -18,7 +18,7 @@ from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
 from real_openrlhf.training.checks.preflight import FUNCTION, reward_file_problem
 
-SECONDS = 20.0  # after which a call hangs
+SECONDS = 20.0  # a call that takes longer counts as hanging
 ROWS, AT_ONCE = 24, 16
 RIGHT = 0.5  # a score above it is a right answer
 EXAMPLES = [
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Trial:
-    """Of one file on (prompt, label) of some rows. Each method prints a line for each thing it tried."""
+    """Tries one reward file on (prompt, label) rows. Each method prints one line per test."""
 
     def __init__(self, file: Path, rows: Sequence[tuple[str, str]]) -> None:
         self.file, self.rows, self.wrong = file, rows, list[str]()
@@ -67,7 +67,7 @@ class Trial:
 
     def problems(self) -> list[str]:
         """A fault that makes the rest meaningless ends the trial."""
-        logging.disable(logging.WARNING)  # a run would say of each answer without a verdict what it is
+        logging.disable(logging.WARNING)  # the verifier would warn of each answer without a verdict
         try:
             self.load()
             self.junk()
@@ -84,7 +84,7 @@ class Trial:
         self.wrong += [wrong] if wrong else []
 
     def load(self) -> None:
-        """As OpenRLHF does in every rollout actor."""
+        """Load the file as OpenRLHF does in every rollout actor."""
         if wrong := reward_file_problem(self.file):
             raise UserError(f"it {wrong}")
         started = time.monotonic()
@@ -109,7 +109,7 @@ class Trial:
         self.say("none of these is right", f"it calls these right: {', '.join(rewarded)}" if rewarded else None)
 
     def expected(self) -> None:
-        """The label as the answer, in the form that it likes best; and with another question's label."""
+        """Give the label as the answer, in the form that scores best; then also with another question's label."""
         forms = {form: self.scores(self.answered(form), "the expected answer", timed=True) for form in FORMS}
         self.form = max(FORMS, key=lambda form: sum(score > RIGHT for score in forms[form]))
         self.first = forms[self.form]
@@ -138,7 +138,7 @@ class Trial:
         self.say(f"a call takes {middle * 1000:.0f} ms, the slowest {slowest:.2f} s")
 
     def differs(self, after: Sequence[float], how: str) -> str | None:
-        count = sum(str(one) != str(other) for one, other in zip(self.first, after, strict=True))  # nan is nan
+        count = sum(str(one) != str(other) for one, other in zip(self.first, after, strict=True))  # as text nan is nan
         return (
             f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated" if count else None
         )
@@ -149,7 +149,7 @@ class Trial:
     def scores(
         self, asked: Sequence[tuple[str, str, str]], what: str, at_once: int = 1, timed: bool = False
     ) -> list[float]:
-        """Of (prompt, response, label), each called as a run does."""
+        """Scores of (prompt, response, label) triples; each call is made as in a run."""
 
         async def all_of_them() -> list[float]:
             limit = asyncio.Semaphore(at_once)

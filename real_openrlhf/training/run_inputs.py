@@ -1,6 +1,6 @@
 """The inputs of a run: its command line as a request, the plan that follows, and the files that it reads.
 
-Files are prepared sets, a task's, or the user's own. The missing ones that this package can make are made.
+Files are prepared sets, files of a task, or the user's own. This package makes missing files if it can.
 """
 
 import argparse
@@ -68,7 +68,7 @@ class Request:
         return cls(args, recipe, user, removed, stem, resumed)
 
     def plan(self, folder: Path | None = None) -> Plan:
-        """The run's flags; without a folder, for the folder that a run would get."""
+        """The run's flags; without `folder`, those for the folder that a run would get."""
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
         inputs = settings(self.recipe, self.args.data_dir)
         launcher = {**inputs, **_folder_flags(Path(os.path.realpath(folder)), self.resumed is not None)}
@@ -121,7 +121,7 @@ def model_path(name: str) -> str | Path:
 
 
 def training_set(name: str, data_dir: Path) -> Path:
-    """A set by name, or any other path as it is."""
+    """The file of a set that has this name; any other name is a path."""
     if name in TASKS:
         return default(name).folder() / "train.jsonl"
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()

@@ -1,1 +1,1 @@
-"""In each rank of the policy: forward, exchange, weigh, backward, and what it logs."""
+"""Training on each policy rank: forward, exchange of scores, weights, backward, logged numbers."""

@@ -1,4 +1,4 @@
-"""Upstream's losses over our plan: its own loop and training step, given other micro-batches."""
+"""Train with upstream's losses: upstream's loop and training step run over the micro-batches of our plan."""
 
 from copy import copy
 from types import SimpleNamespace
@@ -12,11 +12,11 @@ from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
 from real_openrlhf.hooks.messages.settings import skips
 
 TOKEN_MEANS = {"entropy_loss", "ppo_kl", "ppo_clip_ratio"}
-NEXT_TO_NOTHING = 1e-30  # tokens of a dummy: upstream divides by those of all ranks, which may all run one
+NEXT_TO_NOTHING = 1e-30  # token count of a dummy, not 0: upstream divides by the sum over ranks, maybe all dummies
 
 
 class DealtBuffer(PlanBuffer):
-    """The plan as upstream's token-budget batches, the one form in which its loop takes micro-batches as they are."""
+    """The plan as token-budget batches, the only micro-batches that upstream's loop neither shuffles nor regroups."""
 
     sample_batch_size = 1
 
@@ -25,14 +25,14 @@ class DealtBuffer(PlanBuffer):
         super().__init__()
 
     def setup_dynamic_batch(self, strategy: object) -> None:
-        """Upstream asks for this before each training."""
+        """Fill the lists of token-budget batches from the plan. Upstream calls this before each training."""
         planned = [
             (step, micro_batch, wave is step.waves[-1])
             for step in self.plan.steps
             for wave in step.waves
             for micro_batch in wave.micro_batches
         ]
-        # DeepSpeed divides every loss by its number of accumulated micro-batches, which ours is not
+        # DeepSpeed divides every loss by gradient_accumulation, not by the plan's micro-batches: `share` cancels that
         share = self.gradient_accumulation
         self.dynamic_indices = [micro_batch.items for _, micro_batch, _ in planned]
         self.dynamic_optimizer_step = [int(last) for _, _, last in planned]
@@ -50,7 +50,7 @@ class DealtBuffer(PlanBuffer):
         items = [self.items[item] for item in self.dynamic_indices[index]]
         if items:
             return items
-        # ZeRO-3 gathers in every forward, and a step of the optimizer needs a backward: nothing visible trains nothing
+        # A rank without rollouts needs a forward, for ZeRO-3's gathers, and a backward: it gets a fully masked dummy
         dummy = copy(self.items[0])
         dummy.action_mask = torch.zeros_like(dummy.action_mask)
         return [dummy]
@@ -67,18 +67,18 @@ class DealtActorTrainer(LoggedActorTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.replay_buffer = DealtBuffer(self.actor.model.gradient_accumulation_steps())
-        self.strategy.use_dynamic_batch = True  # of the moving average: it counts optimizer steps then
+        self.strategy.use_dynamic_batch = True  # moving_average then updates at each call, one per optimizer step
         mine = copy(self.strategy.args)
         mine.train = copy(mine.train)
         mine.train.dynamic_batch_enable = True
         self.args = mine
-        self.max_epochs = 1  # the plan has all of them
+        self.max_epochs = 1  # the plan has the micro-batches of all epochs
         self.skips = skips(self.strategy.args)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
         plan = self.replay_buffer.plan
         status = super().ppo_train(kl_ctl)
-        if not any(step.trained_tokens for step in plan.steps):  # a mean over no token is no number
+        if not any(step.trained_tokens for step in plan.steps):  # the mean over zero tokens is undefined
             status = {name: value for name, value in status.items() if name not in TOKEN_MEANS}
         return {**status, **{name: value for name, value in plan.metrics.items() if not name.startswith("real/")}}
 
@@ -88,7 +88,7 @@ class DealtActorTrainer(LoggedActorTrainer):
         last = bool(self.replay_buffer.dynamic_optimizer_step[step])
         self.actor.model.set_gradient_accumulation_boundary(last)
         status = super().training_step(experience, kl_ctl, step, loss_batch_info)
-        if not self.replay_buffer.dynamic_indices[step]:  # a mean over nothing is nan, and counts nothing
+        if not self.replay_buffer.dynamic_indices[step]:  # a dummy: its means are nan and must not count
             status["metrics"] = {
                 name: torch.zeros(()) if status["weights"][name] else value
                 for name, value in status["metrics"].items()
@@ -99,7 +99,7 @@ class DealtActorTrainer(LoggedActorTrainer):
         return status
 
     def of_own_tokens(self, experience: Experience, step: int) -> float:
-        """From a micro-batch's part of the update's mean, as upstream logs it, to its own mean: parts are left out."""
+        """The factor from a micro-batch's share of the update's mean, which upstream logs, to its own tokens' mean."""
         buffer, mask = self.replay_buffer, experience.action_mask
         if self.actor_loss_fn.token_level_loss:
             whole, own = buffer.dynamic_batch_num_tokens[step], int(mask.sum())

@@ -1,7 +1,7 @@
-"""How many tokens' graphs a training rank can keep at once: what its memory leaves beside weights and optimizer.
+"""Number of tokens whose graphs fit in a training rank's memory, beside weights, gradients, optimizer and vLLM.
 
-From sizes alone, not from what happens to be free now: the plan must be the same in a run that is started again, and
-while states are offloaded more is free than training leaves.
+The estimate uses sizes only, not the memory that is free now: a restarted run must make the same plan, and while
+states are offloaded more memory is free than during training.
 """
 
 from types import SimpleNamespace
@@ -12,11 +12,11 @@ from deepspeed.accelerator import get_accelerator
 
 from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token, resident_bytes
 
-SHARE = 0.6  # of what is left: the rest is one micro-batch's own work, the allocator's and NCCL's
+SHARE = 0.6  # of the remaining memory; the rest is for temporaries of a micro-batch, the allocator and NCCL
 
 
 def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
-    """Tokens of one rank; at least 0."""
+    """Number of tokens whose graphs fit in one rank's memory; at least 0."""
     config = engine.module.config.get_text_config()
     per_token = graph_bytes_per_token(
         config.hidden_size,
@@ -31,14 +31,14 @@ def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
 
 
 def device_bytes(args: SimpleNamespace) -> float:
-    """A CPU run's ranks share the machine."""
+    """Memory of one rank: its GPU's, or on CPU an equal part of the machine's."""
     if get_accelerator().device_name() == "cpu":
         return psutil.virtual_memory().total / args.actor.num_gpus_per_node
     return float(get_accelerator().total_memory())
 
 
 def states_bytes(engine: Any, args: SimpleNamespace) -> float:
-    """Weights, gradients and Adam's states of this rank while it trains, and what ZeRO-3 gathers for a layer."""
+    """Bytes of weights, gradients, Adam's states and reference of this rank in training, and of ZeRO-3's gathers."""
     sizes = [(getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in engine.module.parameters()]
     every = sum(size for size, _ in sizes)
     resident = resident_bytes(
@@ -53,7 +53,7 @@ def states_bytes(engine: Any, args: SimpleNamespace) -> float:
 
 
 def sampler_bytes(args: SimpleNamespace) -> float:
-    """vLLM's share of the device, where it lives there too and does not sleep while we train."""
+    """Bytes that vLLM holds on this device during training; 0 if it runs elsewhere or sleeps."""
     stays = args.train.colocate_all and not args.train.async_enable and not args.vllm.enable_sleep
     on_gpu = get_accelerator().device_name() != "cpu"
     return args.vllm.gpu_memory_utilization * device_bytes(args) if stays and on_gpu else 0.0

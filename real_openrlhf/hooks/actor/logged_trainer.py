@@ -21,7 +21,7 @@ from real_openrlhf.hooks.messages.settings import threshold_of
 
 
 class LoggedActorTrainer(ActorPPOTrainer):
-    """The meter adds up all updates of a rollout batch; ranks exchange it once."""
+    """Its meter sums over all updates of a rollout batch; ranks exchange the sums once per batch."""
 
     actor_loss_fn: torch.nn.Module
 
@@ -50,13 +50,13 @@ class LoggedActorTrainer(ActorPPOTrainer):
         self.scores = experience.scores
         updates = self.actor.model.global_steps
         status = super().training_step(experience, *args, **kwargs)
-        if self.actor.model.global_steps > updates:  # upstream also reports a norm where it only accumulates
+        if self.actor.model.global_steps > updates:  # upstream reports a norm also if it only accumulates
             self.norms.append(status["metrics"]["actor_grad_norm"])
         return status
 
     @torch.no_grad()
     def watch(self, loss_fn, inputs: tuple, named: dict) -> None:
-        """Before each call of the loss, whose first two arguments are the new and the old log-probabilities."""
+        """Pre-hook of the loss: give its new and old log-probabilities, its first two arguments, to the meter."""
         new, old, *_ = inputs
         columns = (new, old, named["action_mask"])
         self.meter.see(*columns, named["rollout_log_probs"])
@@ -69,7 +69,7 @@ class LoggedActorTrainer(ActorPPOTrainer):
 
 
 def loss_of(upstreams: PolicyLoss) -> PolicyLoss:
-    """Upstream's loss itself, or ours with its settings."""
+    """Upstream's loss unchanged, or for CISPO and REINFORCE our loss with the same settings."""
     if upstreams.policy_loss_type not in TOKEN_WEIGHTS:
         return upstreams
     return WeightedPolicyLoss(
@@ -81,9 +81,9 @@ def loss_of(upstreams: PolicyLoss) -> PolicyLoss:
 
 
 class WeightedPolicyLoss(PolicyLoss):
-    """`rollout_log_probs` are for upstream's correction of the sampler, which is refused with these losses.
+    """CISPO and REINFORCE. `rollout_log_probs` is unused: the flags refuse upstream's sampler correction with them.
 
-    `totals` are the update's, as upstream's own loss hands them to its mean.
+    `totals` are the denominators of the update's mean, which upstream's loss passes to `aggregate_loss` too.
     """
 
     def forward(

@@ -1,4 +1,4 @@
-"""Is vLLM the policy that is trained? Each step answers; a step in which the two are unrelated ends the run."""
+"""Check in each step that vLLM samples from the trained policy. If the two are unrelated, the run ends."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,22 +14,22 @@ LOOK_AT = (
 
 
 class MismatchError(RuntimeError):
-    """vLLM draws from another model than the one that is trained."""
+    """vLLM samples from another model than the trained policy."""
 
 
 class Mismatch:
-    """Judges each step's gap, the same on every rank; a warning is repeated when the gap has doubled since."""
+    """Judges each step's mean gap, equal on every rank. After a warning it warns again once the gap has doubled."""
 
     def __init__(self, args: SimpleNamespace, say: Callable[[str], None]) -> None:
         self.stops = args.rollout.mismatch == "stop"
         self.say = say
-        # with top_p below 1 vLLM's probabilities are of what is kept: each is up to 1/top_p larger
+        # with top_p below 1 vLLM renormalizes over the kept tokens: a probability grows by a factor up to 1/top_p
         cut = -math.log(args.rollout.top_p)
         self.warn_above = WARN_ABOVE / args.rollout.temperature + cut
         self.stop_above = STOP_ABOVE / args.rollout.temperature + cut
 
     def judge(self, found: Mapping[str, float], step: int) -> None:
-        """Warn of a gap in these logged numbers that rounding does not explain; raise if it says that the models are
+        """Warn if the gap in these logged numbers is more than rounding explains; raise if the models look
         unrelated."""
         if "mismatch/mean" not in found:
             return

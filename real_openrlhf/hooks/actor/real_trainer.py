@@ -19,7 +19,7 @@ from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
 from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
 
-Batch = tuple[MicroBatch, Experience]  # its place in the plan; its columns, on the device
+Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
 
 
 class RealActorTrainer(ActorPPOTrainer):
@@ -38,20 +38,20 @@ class RealActorTrainer(ActorPPOTrainer):
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
         self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}")
-        self.tables: list[Tensor] = []  # of the last batch's updates, until the controller asks
+        self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
     def kept_tokens(self) -> float:
-        """Tokens of this rank whose graphs fit in its memory: the controller cuts waves by it."""
+        """Number of tokens whose graphs fit in this rank's memory; the controller limits the size of waves by it."""
         return kept_tokens(self.engine, self.args)
 
     def take_tables(self) -> list[Tensor]:
-        """Scores and weights of all rollouts of the last batch, update by update: the controller keeps some."""
+        """Return the last batch's scores and weights to the controller, one table per update, and forget them."""
         tables, self.tables = self.tables, []
         return tables
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
-        """Every optimizer step of the controller's plan, all epochs."""
+        """Run all optimizer steps of the controller's plan, over all epochs."""
         self.strategy.enter("update")
         self.strategy.reseed_dropout(self.engine.global_steps)
         plan, self.tables, statuses = self.replay_buffer.plan, [], []
@@ -64,15 +64,15 @@ class RealActorTrainer(ActorPPOTrainer):
         gaps = {name: value for name, value in statuses[0].items() if name.startswith("mismatch/")}
         merged = over_steps([gaps | status for status in statuses], [step.log_weight for step in plan.steps])
         merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)
-        if not any(step.log_weight for step in plan.steps):  # a mean over no token is no number
+        if not any(step.log_weight for step in plan.steps):  # the mean over zero tokens is undefined
             merged = {name: value for name, value in merged.items() if name not in TERMS}
         return {**plan.metrics, **merged}
 
     def table(self, step: RankStep, kl_ctl: float) -> StepTable:
-        """The table of the next optimizer step, with all that its loss takes from the flags."""
+        """Make the table of the next optimizer step, with the loss settings and coefficients of the flags."""
         real = self.args.algo.real
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
-        sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else both are vLLM's
+        sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else old log-probabilities are vLLM's
         coefficients = Coefficients(
             real.kl_old_coef, kl_ctl, self.args.actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta
         )
@@ -93,16 +93,16 @@ class RealActorTrainer(ActorPPOTrainer):
         return self.step_optimizer()
 
     def score_wave(self, wave: RankWave, batches: list[Batch], table: StepTable) -> list[Forward]:
-        """The scores of all ranks into the table, which weighs them; the graphs for backward where they fit."""
+        """Exchange the wave's scores over ranks, so that the table has weights; return forwards with kept graphs."""
         forwards = [self.forward(batch, table.step, differentiable=not wave.score_first) for batch in batches]
         table.exchange(wave, forwards)
         return [] if wave.score_first else forwards
 
     def load(self, micro_batch: MicroBatch) -> Batch:
-        """A micro-batch on the device. A dummy, with nothing visible, stands in where a rank has nothing left."""
+        """A micro-batch on the device. A rank without rollouts left gets a dummy whose action mask is all zeros."""
         items = [self.replay_buffer.items[item] for item in micro_batch.items]
         experience = make_experience_batch(items or self.replay_buffer.items[:1])
-        experience.info = {}  # for the log, which has it already
+        experience.info = {}  # only the log needs it, and the plan's metrics have its means
         if not items:
             experience.action_mask = torch.zeros_like(experience.action_mask)
         return micro_batch, experience.to_device(self.device)
@@ -127,36 +127,36 @@ class RealActorTrainer(ActorPPOTrainer):
         entropy = getattr(output, "entropy", None)
         if entropy is not None:
             entropy = entropy[:, -mask.shape[1] :]
-            if not args.actor.entropy_coef:  # one that is only logged keeps no graph
+            if not args.actor.entropy_coef:  # an entropy that is only logged needs no graph
                 entropy = entropy.detach()
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
         return Forward(self.score, micro_batch.rows, *columns, kl, entropy, aux_loss)
 
     def remember_old(self, batch: Batch, log_probs: Tensor) -> None:
-        """The policy is the old one: these are the old log-probabilities of this update and of later epochs."""
+        """In the first update the policy is still the old one: keep these log-probabilities, also for later epochs."""
         micro_batch, experience = batch
         experience.action_log_probs = log_probs
         if self.max_epochs > 1:
-            for item, row in zip(micro_batch.items, fetch(log_probs), strict=False):  # a dummy has a row more
+            for item, row in zip(micro_batch.items, fetch(log_probs), strict=False):  # a dummy has a row, no item
                 held = self.replay_buffer.items[item]
                 held.action_log_probs = row[: len(held.action_mask)]
 
     def backward(self, loss: Tensor, aux_loss: Tensor | None, last: bool) -> None:
-        """The weights already hold the step's mean, so DeepSpeed neither scales by accumulation nor counts for us."""
+        """The weights contain the step's 1/n, so DeepSpeed must not divide by micro-batches; `last` ends the step."""
         loss = loss * self.dp_size  # DeepSpeed averages gradients over ranks
         if aux_loss is not None:
             loss = loss + self.args.actor.aux_loss_coef * aux_loss
-        # DeepSpeed takes a backward for a new one, whose gradient is added, only after a forward; here several follow.
+        # DeepSpeed clears this flag in each forward, so that later gradients are added. Here several backwards follow.
         self.engine.optimizer.clear_backward_seen_flag()
         self.engine.set_gradient_accumulation_boundary(last)
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def step_optimizer(self) -> dict[str, float]:
-        """Change the weights; return the numbers for the log that the next optimizer step overwrites."""
+        """Change the weights; return the logged numbers (learning rate, norm) that the next step overwrites."""
         self.strategy.optimizer_step(self.actor_optim, self.actor, self.actor_scheduler, name="actor")
         if self.ema_model:
-            # Upstream's count is of micro-batches: make this call the step's last one.
+            # Upstream counts calls per micro-batch and updates the average at the step's last one: make this the last.
             self.strategy.time_steps["ema"] += self.strategy.accumulated_gradient - 1
             self.strategy.moving_average(self.actor, self.ema_model, self.ema_beta, self.device.type)
         rate, norm = self.actor_scheduler.get_last_lr()[0], self.strategy.get_grad_norm(self.actor)

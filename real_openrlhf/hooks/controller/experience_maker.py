@@ -26,7 +26,7 @@ EPISODE = ("response_length", "total_length", "truncated")
 
 
 class PlannedExperienceMaker(RemoteExperienceMaker):
-    """Plans where and when each rollout trains, and has log-probabilities made of those that do."""
+    """Plans the rank and update of each rollout, and lets the model ranks compute log-probabilities."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -43,7 +43,7 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
         return plan
 
     def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
-        """Have a model group make `field` of the chosen rollouts; as many batches on each rank, for ZeRO-3."""
+        """Let a model group compute `field` of the chosen rollouts, in equally many batches per rank, for ZeRO-3."""
         train = self.args.train
         limit = limit_of(self.args.rollout, train.dynamic_batch_enable)
         wave = Layout(lengths, self.num_ranks, limit).one_wave([[position] for position in chosen])
@@ -69,7 +69,7 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
 
 
 class RealExperienceMaker(PlannedExperienceMaker):
-    """Labels rollouts; those of the first update make their old log-probabilities while they train."""
+    """Labels rollouts. The training forward of the first update also makes its rollouts' old log-probabilities."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +88,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
             no_weight = weightless(self.objective, rollouts.labels, rollouts.groups, rollouts.values)
             rollouts = replace(rollouts, left_out=frozenset(no_weight.nonzero().squeeze(-1).tolist()))
         trained = [position for position in range(len(rollout_samples)) if position not in rollouts.left_out]
-        if real.mismatch_limit is not None:  # who takes part must be known before any training forward
+        if real.mismatch_limit is not None:  # over-limit rollouts must be known before the plan
             self.add_log_probs(rollout_samples, rollouts.lengths, trained, trained)
             over = over_limit(rollout_samples, trained, real.mismatch_limit)
             rollouts = replace(rollouts, labels=rollouts.labels.masked_fill(over, IGNORED))
@@ -122,10 +122,10 @@ class RealExperienceMaker(PlannedExperienceMaker):
     def add_log_probs(
         self, samples: list[Experience], lengths: list[int], forwarded: Positions, trained: Positions
     ) -> None:
-        """Old log-probabilities where the training forward cannot make them, and the reference's of all that train.
+        """Compute old log-probabilities of the `forwarded` rollouts, and the reference model's of all trained ones.
 
-        What is left unknown is nan: whoever reads it by mistake is stopped, not misled. Where scores are against
-        vLLM's, those stand for the old ones.
+        Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
+        score is against vLLM, without a KL), vLLM's log-probabilities stand in for the old ones.
         """
         if against_sampler(self.objective.score) and any(sample.rollout_log_probs is None for sample in samples):
             raise ValueError(
@@ -144,7 +144,7 @@ class RealExperienceMaker(PlannedExperienceMaker):
 
 
 class DealtExperienceMaker(PlannedExperienceMaker):
-    """Upstream's advantages in REAL's updates: whole prompts, none dropped, the same for every loss of one seed."""
+    """Upstream's advantages in our updates: whole prompts, none dropped, the same updates for every loss of a seed."""
 
     @torch.no_grad()
     def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
@@ -169,14 +169,14 @@ class DealtExperienceMaker(PlannedExperienceMaker):
         return plan_settings(self.args, self.num_ranks, whole_groups=False)
 
     def without_kl(self, samples: list[Experience]) -> list[Experience]:
-        """What `make_experience` says of these where there is no reference model, but for log-probabilities."""
+        """Set the fields that upstream's `make_experience` sets without a reference, except log-probabilities."""
         for sample in samples:
             sample.kl = torch.zeros(sample.action_mask.shape)
             sample.info |= {name: torch.zeros(len(sample.sequences)) for name in ("kl", "logprobs_diff")}
         return samples
 
     def add_log_probs(self, items: list[Experience], samples: list[Experience], rollouts: Rollouts) -> None:
-        """Old log-probabilities of all that trains, as wide as the batches in which advantages were made."""
+        """Compute old log-probabilities of trained rollouts, padded to the width of the items' advantages."""
         trained = [position for position in range(len(items)) if position not in rollouts.left_out]
         for sample in samples:
             sample.action_log_probs = torch.zeros(sample.action_mask.shape)
@@ -208,7 +208,7 @@ def planned_experiences(
 
 
 def rollout_means(items: list[Experience]) -> dict[str, float]:
-    """Upstream's logged numbers of all rollouts: rewards, lengths, the reward function's extra logs."""
+    """Means over all rollouts of upstream's logged numbers: rewards, lengths, the reward function's extra logs."""
     rows = [
         [*(float(item.info[name]) for name in sorted(items[0].info)), *(float(getattr(item, f)) for f in EPISODE)]
         for item in items
@@ -220,7 +220,7 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
 def describe(
     samples: list[Experience], labels: Tensor, args: SimpleNamespace, values: Tensor | None = None
 ) -> Rollouts:
-    """The batch as the plan sees it; rollouts of a prompt stand together."""
+    """The columns of a batch that the plan needs. Rollouts of a prompt must be adjacent."""
     size = args.rollout.n_samples_per_prompt
     return Rollouts(
         groups=torch.arange(len(samples)) // size,

@@ -1,11 +1,11 @@
-"""Warn of a run that cannot learn any more, then end it: on GPUs its rest is days of rent for nothing."""
+"""Warn of a run that cannot learn any more, then end it: its remaining steps would waste GPU time."""
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.lookup import find
 
-ENTROPY = 1e-4  # nats a token: every word is certain
+ENTROPY = 1e-4  # nats per token; below it each token is as good as certain
 Values = Mapping[str, float]
 
 
@@ -14,7 +14,7 @@ class HopelessRunError(RuntimeError):
 
 
 def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
-    """A defect of a step, in words that name a remedy, with its test on the logged numbers."""
+    """{a step's defect and its remedy, in words: the test for it on the logged numbers}"""
     found: dict[str, Callable[[Values], bool]] = {
         "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": (
             lambda values: values.get("rollout/truncated_rate", 0) == 1
@@ -37,13 +37,13 @@ def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
 
 
 def _needs_two_sides(real: SimpleNamespace) -> bool:
-    """Groups without right and wrong answers, by the verifier's scores, have nothing to learn from."""
+    """Whether only groups with right and wrong answers, by the verifier's scores, give a gradient."""
     objective = find(real.objective)
     return real.uniform_groups == "drop" and objective.two_sides and not objective.graded and not real.labels
 
 
 class HopelessCounter:
-    """Counts for each reason how many steps in a row it holds; of a resumed run from its log."""
+    """Counts for each reason how many steps in a row it holds. A resumed run restores the counts from its log."""
 
     def __init__(self, args: SimpleNamespace) -> None:
         self.limit = args.train.hopeless_steps
@@ -64,7 +64,7 @@ class HopelessCounter:
 
     @property
     def ends_run(self) -> bool:
-        """The run ends here as if it had no more steps, so that the next one of its session can begin."""
+        """Whether the run ends here as after its last step, so that the next run of its session can begin."""
         return self.ends_well and bool(self.limit) and max(self.steps.values()) >= self.limit
 
     def check(self) -> None:

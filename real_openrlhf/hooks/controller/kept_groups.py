@@ -1,6 +1,6 @@
-"""rollouts.jsonl: what it says of a prompt and its answers, and which groups and questions are kept.
+"""rollouts.jsonl: the fields of a prompt and its answers, and the choice of groups and questions that are kept.
 
-Nothing that is trained or logged depends on it, and no random number is drawn for it.
+Training and metrics do not depend on this file, and no random number is drawn for it.
 """
 
 import hashlib
@@ -18,20 +18,20 @@ from real_openrlhf.hooks.controller.run_log import HELD_OUT
 from real_openrlhf.hooks.messages.settings import threshold_of
 
 LABELS = {POSITIVE: "positive", NEGATIVE: "negative", UNPARSABLE: "negative", IGNORED: "ignored"}
-LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # that are kept of a text: the beginning and the end
-QUESTIONS = 4  # of an evaluation
+LETTERS = {"prompt": 2000, "gold": 400, "answer": 4000}  # at most, half from a text's start and half from its end
+QUESTIONS = 4  # kept from an evaluation
 Weighed = tuple[str, float | None, float | None]  # label, score, weight
 
 
 class GroupKeeper:
-    """Samples are OpenRLHF's, one rollout each."""
+    """Chooses and formats groups; each sample is an Experience of OpenRLHF with one rollout."""
 
     def __init__(self, args: Any, tokenizer: Any) -> None:
         self.count, self.size = args.train.keep_groups, args.rollout.n_samples_per_prompt
         self.threshold, self.tokenizer = threshold_of(args), tokenizer
 
     def of_step(self, samples: Sequence, tables: Iterable[Tensor]) -> list[dict]:
-        """Scores and weights are of the tables of REAL's updates; built-in losses have none."""
+        """The groups to keep of a step. Scores and weights come from REAL's tables; built-in losses have none."""
         weighed = in_last_update(tables)
         groups = [samples[start : start + self.size] for start in range(0, len(samples), self.size)]
         plain = ([(self.label(sample), None, None) for sample in own] for own in groups)
@@ -43,7 +43,7 @@ class GroupKeeper:
         return kept
 
     def of_evaluation(self, samples: Sequence) -> list[dict]:
-        """The first answer to each prompt whose hash comes early: the same prompts in every evaluation."""
+        """The first answer to each of the prompts with the lowest hashes: the same prompts in every evaluation."""
         questions: dict[str, list] = {}
         for sample in samples:
             questions.setdefault(sample.prompts[0], []).append(sample)
@@ -56,7 +56,7 @@ class GroupKeeper:
         return kept
 
     def label(self, sample: Any) -> str:
-        """By the verifier's score, where a loss has no labels."""
+        """The label by the verifier's score, for rollouts that are in no table."""
         score = number(sample.scores)
         return "ignored" if score is None else "positive" if score > self.threshold else "negative"
 
@@ -72,9 +72,9 @@ class GroupKeeper:
 
 
 def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
-    """Of each group its rollouts in the last update that trained it; groups in the order of training.
+    """{group: its rollouts in the last update that trained it}, in the order of training.
 
-    The weight's sign is turned: above 0 the answer is made likelier.
+    The weight's sign is flipped: a weight above 0 makes the answer likelier.
     """
     rows: dict[int, list[Weighed]] = {}
     for table in tables:
@@ -88,14 +88,14 @@ def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
 
 
 def choose(labels: Sequence[set[str]], trained: Iterable[int], count: int) -> list[int]:
-    """The first ones in the order of drawing, then the mixed one that trained last, whose scores have moved most."""
+    """The first groups drawn, then the mixed group that was trained last, whose scores have moved most."""
     drawn = range(len(labels))
     last = [group for group in (*drawn, *trained) if {"positive", "negative"} <= labels[group]][-1:]
     return [*(group for group in drawn if group not in last)][: count - len(last)] + last
 
 
 def expected_answer(label: str) -> str:
-    """The label, or the answer in it where it is a whole question of reasoning-gym as JSON."""
+    """The label, or its `answer` if the label is a question of reasoning-gym as JSON."""
     try:
         return str(json.loads(label)["answer"])
     except (LookupError, TypeError, ValueError):
@@ -103,7 +103,7 @@ def expected_answer(label: str) -> str:
 
 
 def number(column: Tensor | None) -> float | None:
-    """JSON has no nan."""
+    """The column's number, or None for nan and infinity, which JSON does not have."""
     value = math.nan if column is None else float(column[0])
     return value if math.isfinite(value) else None
 
@@ -114,9 +114,9 @@ def cut(name: str, text: str) -> str:
 
 
 def keep_answers(generator: Any) -> None:
-    """From now on each evaluation of this samples generator leaves some in the run's folder, for the log.
+    """Make each evaluation of this samples generator write some answers into the run's folder, for the log.
 
-    OpenRLHF gives the log an evaluation's numbers only, and asynchronously they come from another process.
+    OpenRLHF passes only an evaluation's numbers to the log, in asynchronous runs from another process.
     """
     args, evaluate = generator.args, generator.generate_eval_samples
     if not (args.train.run_dir and args.train.keep_groups):

@@ -13,7 +13,7 @@ Rule = Callable[[Sequence["Rollout"]], Sequence[Label]]
 
 @dataclass(frozen=True)
 class Rollout:
-    """The columns of a rollout for a rule. Rollouts without verdict or tokens never reach it: they are ignored."""
+    """The columns of a rollout for a rule. Rollouts without verdict or tokens are ignored and never reach the rule."""
 
     reward: float  # the verifier's score
     tokens: int  # of the answer
@@ -22,7 +22,7 @@ class Rollout:
     answer: str
 
 
-# Groups that a rule is tried on: mixed with an answer that was cut, all right, all wrong, graded, and of one.
+# Groups that a rule is tried on: mixed with a truncated answer, all right, all wrong, graded, one rollout only.
 TRIALS = [
     [Rollout(reward, 20 * (place + 1), place == 3, "2+3=", f"answer {place}") for place, reward in enumerate(rewards)]
     for rewards in ((1, 0, 1, 0), (1, 1), (0, 0, 0), (0.25, 0.5, 0.75), (1,))
@@ -54,7 +54,7 @@ def apply(rule: Rule, rollouts: Sequence[Rollout]) -> list[Label]:
 
 
 def problems(name: str, uniform_groups: str, objective: Objective) -> Iterator[str]:
-    """Why no run can be trained with this rule, in a line."""
+    """The defect of this rule in one line, if no run can be trained with it."""
     try:
         rule = find_rule(name)
         labels = [apply(rule, group) for group in TRIALS]

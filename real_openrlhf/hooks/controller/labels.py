@@ -1,4 +1,4 @@
-"""A rollout's class, from what the reward function returned: the one place where scores become labels."""
+"""A rollout's class, from the reward function's result: the only module that turns scores into labels."""
 
 import logging
 import math
@@ -22,9 +22,9 @@ NO_ANSWER = "label/no_answer"
 
 
 def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: Any) -> tuple[Tensor, Tensor]:
-    """(N,) labels and rewards; a reward that failed becomes *ignored*, and the batch's columns are completed for it.
+    """(N,) labels and rewards. A rollout whose reward failed is *ignored*, and its missing columns are filled in.
 
-    With a rule of the user's own the rewards are what its labels say, so that it also decides for graded objectives.
+    With a rule of the user's own, rewards are 1 for positive and 0 for other labels, also for graded objectives.
     """
     size, real = args.rollout.n_samples_per_prompt, args.algo.real
     graded = find(real.objective).graded
@@ -50,7 +50,7 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: 
 def _by_rule(
     args: SimpleNamespace, samples: list[Experience], labels: list[int], scores: list, parsable: list, tokenizer: Any
 ) -> list[int]:
-    """The rule's labels in place of the threshold's, group by group, where there is a verdict."""
+    """The rule's labels in place of the threshold's, group by group, for rollouts with a verdict."""
     name, size = args.algo.real.labels, args.rollout.n_samples_per_prompt
     rule, found = find_rule(name), list(labels)
     for start in range(0, len(samples), size):
@@ -80,7 +80,7 @@ def _by_rule(
 
 
 def complete_columns(samples: list[Experience]) -> None:
-    """A reward that failed has no reward, score or extra logs: neutral ones, since rows must have the same columns."""
+    """Fill in reward, score and extra logs that a failed reward call left out: rows must have the same columns."""
     failed = 0
     for sample in samples:
         sample.info.pop(NO_ANSWER, None)
@@ -90,7 +90,7 @@ def complete_columns(samples: list[Experience]) -> None:
             sample.info["reward"] = torch.zeros(1)
         score = math.nan if sample.scores is None else float(sample.scores[0])
         sample.scores = torch.tensor([score], dtype=torch.float32)
-        sample.response_length = sample.action_mask.sum(-1)  # upstream's has what an agent's environment said too
+        sample.response_length = sample.action_mask.sum(-1)  # upstream also counts the environment's tokens
     keys = set().union(*(sample.info for sample in samples))
     for sample in samples:
         for key in keys - sample.info.keys():
@@ -101,7 +101,7 @@ def complete_columns(samples: list[Experience]) -> None:
 
 def _label(sample: Experience, score: float, parsable: bool, real: SimpleNamespace, graded: bool, name: str) -> int:
     """The class of one rollout. A score that is neither 0 nor 1 is refused unless a threshold is given."""
-    compared = graded or bool(real.labels)  # with the scores of its group
+    compared = graded or bool(real.labels)  # the score is compared with the scores of its group
     if math.isnan(score) or not bool(sample.action_mask.any()):
         return IGNORED
     if compared and math.isinf(score):
@@ -120,9 +120,9 @@ def _label(sample: Experience, score: float, parsable: bool, real: SimpleNamespa
 
 
 def over_limit(samples: list[Experience], known: list[int], limit: float) -> Tensor:
-    """(N,) rollouts whose mean gap is above the limit; each says so in what is logged of it.
+    """(N,) whether a rollout's mean gap is above the limit; logged for each rollout as `mismatch/ignored`.
 
-    Those without old log-probabilities, which are not at the `known` positions, count as within it.
+    Rollouts outside the `known` positions have no old log-probabilities and count as within the limit.
     """
     if any(sample.rollout_log_probs is None for sample in samples):
         raise ValueError(

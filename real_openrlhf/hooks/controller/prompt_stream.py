@@ -1,4 +1,4 @@
-"""Where a run's prompts come from. Its state is all that a resumed run needs to draw what would have been drawn."""
+"""The source of a run's prompts. Restored from its state, a resumed run draws what an uninterrupted run would."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from real_openrlhf.hooks.controller.kept_groups import keep_answers
 
 
 class State(dict):
-    """Short repr: OpenRLHF logs it on resume, with all its draws."""
+    """A dict with a short repr, because OpenRLHF logs the whole state on resume."""
 
     def __repr__(self) -> str:
         return f"<{len(self['draws'])} prompts drawn, {len(self['ahead'])} rollouts ahead>"
@@ -37,7 +37,7 @@ class PromptStream:
         return len(self.loader)
 
     def __iter__(self) -> Iterator:
-        """The loader itself would begin the next episode as if it were the rest of this one."""
+        """Empty if the resumed episode is over: the loader would start the next episode as the rest of this one."""
         if self.episode_is_over:
             self.episode_is_over = False
             return iter(())
@@ -48,7 +48,7 @@ class PromptStream:
         drained = self.generator is not None and getattr(self.generator, "_dataloader_iter", None) is None
         return State(
             loader=self.loader.state_dict(),
-            # The counter itself: a checkpoint that is written after an evaluation has the evaluation's draws too.
+            # Not a copy: a checkpoint that is written after an evaluation must include the evaluation's draws.
             draws=self.draws,
             ahead=ahead,
             drained=drained,

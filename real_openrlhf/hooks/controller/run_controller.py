@@ -13,16 +13,16 @@ from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 
 class RunController:
-    """One per trainer. An asynchronous trainer passes the actor that holds its samples generator."""
+    """One per trainer. An asynchronous trainer passes as `generator` the actor that holds its samples generator."""
 
     def __init__(self, trainer: Any) -> None:
         offer_stacks()
         self.trainer = trainer
         self.args: SimpleNamespace = trainer.args
-        self.evaluated: int | None = None  # the last step that was
+        self.evaluated: int | None = None  # the last step that was evaluated
         self.log: RunLog | None = None
         self.keeper: GroupKeeper | None = None
-        if self.args.train.run_dir:  # takes TensorBoard's place and hands everything on to it
+        if self.args.train.run_dir:  # replaces TensorBoard's logger and forwards calls to it
             self.log = trainer.tensorboard_logger = RunLog(self.args, trainer.tensorboard_logger)
             if self.args.train.keep_groups:
                 self.keeper = GroupKeeper(self.args, trainer.tokenizer)
@@ -37,9 +37,9 @@ class RunController:
             )
 
     def evaluate_first(self, step: int, states: dict, generator: Any = None) -> None:
-        """The policy that training begins with, if asked; or what the checkpoint was too early for.
+        """Evaluate the initial policy if --eval.at_start, or a resumed step that its checkpoint left unevaluated.
 
-        An asynchronous generator makes up for that itself: it begins with the step that it is resumed at.
+        An asynchronous generator makes up for the missing evaluation itself when it resumes at that step.
         """
         if step == 0 and self.args.eval.at_start:
             self.evaluate(step, generator)
@@ -79,14 +79,14 @@ class RunController:
 
 
 def evaluation_is_due(args: SimpleNamespace, states: dict) -> bool:
-    """A step's checkpoint is written before its evaluation, but for the best one, which is written because of it."""
+    """Whether a resumed step lacks its evaluation: a checkpoint is written before it, the best one after it."""
     step, every = states["global_step"], args.eval.steps
     resumed = "checkpoint" in states and not states["checkpoint"].startswith(BEST)
     return resumed and bool(args.eval.dataset) and step > 0 and every > 0 and step % every == 0
 
 
 def nothing_is_left(args: SimpleNamespace, states: dict) -> bool:
-    """The run had ended, so that it goes on with its last evaluation."""
+    """Whether the resumed run had no steps left, so that only its last evaluation remains."""
     stream = states["data_loader_state_dict"]
     last = args.train.max_steps and states["global_step"] >= args.train.max_steps
     drained = stream.get("drained") and not stream.get("ahead") and states["episode"] + 1 >= args.train.num_episodes

@@ -12,12 +12,12 @@ from real_openrlhf.base.files import ROLLOUTS, parsed
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter
 from real_openrlhf.hooks.messages.settings import threshold_of
 
-KEPT_BYTES = 32 << 20  # of groups; held-out answers may come to as much again
+KEPT_BYTES = 32 << 20  # of rollouts.jsonl, for training groups; held-out answers may use as much again
 HELD_OUT = ".held_out.json"  # an evaluation's answers, until its numbers are logged
 
 
 class RunLog:
-    """Stands where OpenRLHF has its TensorBoard logger, for every algorithm, and hands all on to one if there is."""
+    """Takes the place of OpenRLHF's TensorBoard logger, for every algorithm, and forwards calls to it if it exists."""
 
     def __init__(self, args, tensorboard=None) -> None:
         self.tensorboard = tensorboard
@@ -28,15 +28,15 @@ class RunLog:
         self.hopeless = HopelessCounter(args)
         self.train = args.train
         self.plan_seconds: float | None = None  # of the step that is trained
-        self.groups: list[dict] = []  # of it, for rollouts.jsonl
-        self.is_full = False  # that file
+        self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
+        self.is_full = False  # whether rollouts.jsonl is full
 
     def group_stats(self, rollout_samples: list) -> dict[str, float]:
         """Shares over prompts and rollouts, from the verifier's scores before any penalty touches them."""
         scores = [math.nan if sample.scores is None else float(sample.scores[0]) for sample in rollout_samples]
         groups = [scores[i : i + self.group_size] for i in range(0, len(scores), self.group_size)]
         known = [score for score in scores if not math.isnan(score)]
-        right = [[score > self.threshold for score in group] for group in groups]  # nan is not
+        right = [[score > self.threshold for score in group] for group in groups]  # nan counts as not right
         return {
             **entropy(rollout_samples),
             **by_verdict(rollout_samples, scores, self.threshold),
@@ -64,7 +64,7 @@ class RunLog:
 
     def log_eval(self, step: int, values: dict) -> None:
         waiting = self.path.with_name(HELD_OUT)
-        if waiting.exists():  # not where none are kept, nor where the generator's node has a disk of its own
+        if waiting.exists():  # no file if no answers are kept, or if the generator's node has another disk
             self._keep("eval", step, parsed(waiting.read_bytes()))
             waiting.unlink()
         self._write("eval", step, values)
@@ -72,7 +72,7 @@ class RunLog:
             self.tensorboard.log_eval(step, values)
 
     def resume(self, states: dict, evaluates: bool) -> None:
-        """Lines of steps that will be made again leave the log, and stay beside it; one more file says so."""
+        """Move lines of steps that will be repeated to metrics.discarded.jsonl, and note it in resumes.jsonl."""
         step = states["global_step"]
         kept = self.path.with_name(ROLLOUTS)
         whole, again = _parts(self.path, step, evaluates)
@@ -99,7 +99,7 @@ class RunLog:
             self.tensorboard.close()
 
     def _keep(self, phase: str, step: int, groups: list[dict]) -> None:
-        """Whole steps, as long as they fit. Escapes of JSON's own: no byte of theirs can act on a terminal."""
+        """Append a step's groups if all of them fit. JSON's escapes keep their text from acting on a terminal."""
         file, about = self.path.with_name(ROLLOUTS), {"phase": phase, "step": step}
         lines = b"".join(json.dumps(about | group).encode() + b"\n" for group in groups)
         size = (file.stat().st_size if file.exists() else 0) + len(lines)
@@ -112,13 +112,13 @@ class RunLog:
     def _write(self, phase: str, step: int, values: dict) -> None:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
         about = {"phase": phase, "step": step, "time": round(time.time(), 3)}
-        self._line(self.path.name, {**about, **numbers, **about})  # a reward function may call its numbers anything
+        self._line(self.path.name, {**about, **numbers, **about})  # last: no logged name may replace `about`
 
     def _line(self, name: str, line: dict) -> None:
         self._append(name, json.dumps(line).encode() + b"\n")
 
     def _append(self, name: str, text: bytes) -> None:
-        """On the disk before the next checkpoint is."""
+        """Append the text and sync it to disk, so that it is there before the next checkpoint."""
         with self.path.with_name(name).open("ab") as file:
             file.write(text)
             file.flush()
@@ -137,12 +137,12 @@ def _stays(line: bytes, step: int, evaluates: bool) -> bool:
         row = parsed(line if line.endswith(b"\n") else b"")
         again = evaluates and row["phase"] == "eval" and row["step"] == step
         return row["phase"] in ("train", "eval") and row["step"] <= step and not again
-    except (ValueError, KeyError, TypeError):  # whatever it is, it is none of ours
+    except (ValueError, KeyError, TypeError):  # not a line that this log wrote
         return False
 
 
 def entropy(rollout_samples: list) -> dict[str, float]:
-    """The sampler's own, of all tokens that it drew: each token's -log pi has the entropy as its mean."""
+    """The sampler's entropy, estimated as the mean of -log pi over all tokens that it drew."""
     drawn = [(sample.rollout_log_probs, sample.action_mask.bool()) for sample in rollout_samples]
     tokens = sum(int(mask.sum()) for _, mask in drawn)
     if not tokens or any(log_probs is None for log_probs, _ in drawn):
@@ -151,10 +151,10 @@ def entropy(rollout_samples: list) -> dict[str, float]:
 
 
 def by_verdict(samples: list, scores: list[float], threshold: float) -> dict[str, float]:
-    """Length and share of cut answers, of the right and of the wrong ones; where there are none there is no number."""
+    """Mean length and share of truncated answers, for right and for wrong answers; no number if there are none."""
     found, pairs = {}, [*zip(samples, scores, strict=True)]
     right = [sample for sample, score in pairs if score > threshold]
-    wrong = [sample for sample, score in pairs if score <= threshold]  # without a verdict it is nan: neither
+    wrong = [sample for sample, score in pairs if score <= threshold]  # nan, no verdict, is neither
     for own, length, cut in (
         (right, "rollout/response_length_right", "rollout/truncated_right"),
         (wrong, "rollout/response_length_wrong", "rollout/truncated_wrong"),

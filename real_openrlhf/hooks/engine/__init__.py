@@ -1,1 +1,1 @@
-"""vLLM: its process, what it is sent with a prompt, new weights."""
+"""vLLM: its process, the parameters of each request, the transfer of new weights."""

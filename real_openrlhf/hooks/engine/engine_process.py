@@ -1,7 +1,7 @@
-"""vLLM's engine process ends with the process that it works for. vLLM loads this as a plugin (setup.py).
+"""End vLLM's engine process when its parent process ends. vLLM loads this as a plugin (setup.py).
 
-vLLM ends it when that one ends in order. One that was killed, as Ray's workers are when their raylet ends, left it
-behind with its memory (found by benchmarks/kill_campaign.py).
+vLLM itself ends the engine if the parent exits normally. If the parent was killed, as Ray's workers are when their
+raylet ends, the engine stayed alive and kept its memory (found by benchmarks/kill_campaign.py).
 """
 
 import multiprocessing
@@ -11,15 +11,15 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
-# Set by a process for its own engines (requests.py), not for other users of vLLM in this environment.
+# requests.py sets this variable for engines of its own process. Other uses of vLLM here are not affected.
 WANTED = "REAL_ENGINE_ENDS_WITH_PARENT"
-# FlashInfer's sampler compiles itself with nvcc, and takes no request that has a seed.
+# FlashInfer's sampler is compiled with nvcc at its first use, and does not support requests with a seed.
 ENVIRONMENT = {WANTED: "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
-PATIENCE = 10.0  # seconds for an end in order
+PATIENCE = 10.0  # seconds between SIGTERM and SIGKILL
 
 
 def end_with_parent() -> None:
-    """In each process of vLLM's."""
+    """The plugin's entry point, which vLLM calls in each of its processes."""
     parent = multiprocessing.parent_process()
     if parent and os.environ.get(WANTED) == "1":
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()

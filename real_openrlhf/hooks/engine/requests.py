@@ -1,4 +1,4 @@
-"""vLLM gets sampling parameters with each prompt, and the tokenizer once an engine."""
+"""Requests to vLLM: each prompt is sent with its sampling parameters, the tokenizer once per engine."""
 
 import asyncio
 import os
@@ -15,41 +15,41 @@ from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
 from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
-AGENT = "agent"  # in a request's `extra_args`: the agent's file, and the run that asks
+AGENT = "agent"  # key in a request's `extra_args`; its value is (the agent's file, the run's folder)
 
 __all__ = ["Requests", "executor", "held", "seeded_by_index"]
 
 
 @dataclass(frozen=True)
 class TokenizerRef:
-    """Stands for a tokenizer, which takes 0.4 s to unpickle with a vocabulary of 152,000 words."""
+    """Reference to a tokenizer in Ray's object store: unpickling one with 152,000 tokens takes 0.4 s."""
 
     ref: ray.ObjectRef
 
 
 class Requests:
-    """The sample generator's end."""
+    """Used by the sample generator, which sends the requests."""
 
     def __init__(self, args: SimpleNamespace, tokenizer: Any) -> None:
         self.seeds = SampleSeeds(args.train.seed) if args.rollout.seeded else None
         self.run_dir: str | None = args.train.run_dir
         self.log_probs = args.rollout.mismatch != "off"
         self.agent: str | None = args.rollout.agent
-        # an agent reads the engine's text; else tokens are all that is used
+        # only an agent reads the engine's text; without an agent the engine need not detokenize
         self.text = bool(self.agent or args.train.agent_func_path)
         self.tokenizer = TokenizerRef(ray.put(tokenizer)) if ray.is_initialized() else tokenizer
 
     def parameters(self, sampling_params: Any, prompt: str) -> Any:
-        """Upstream's, with the log-probability of each sampled token and of no other, and the prompt's seed.
+        """Upstream's parameters, with log-probabilities of the sampled tokens only, and with the prompt's seed.
 
-        A response is answered once, whole: after every token it would be for all requests a copy of all that is there.
+        vLLM returns a response once, when it is complete. By default it copies all tokens so far after each token.
         """
         from vllm.sampling_params import RequestOutputKind
 
         enter(self.run_dir, "generation and rewards")
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
         sampling_params.detokenize = self.text
-        if self.agent:  # said with each request: an engine outlives its run where runs share it
+        if self.agent:  # sent with each request: an engine that runs share outlives each of them
             sampling_params.extra_args = {AGENT: (self.agent, self.run_dir)}
         if self.log_probs and sampling_params.logprobs is None:
             sampling_params.logprobs = 0
@@ -57,11 +57,11 @@ class Requests:
         return self.seeds.seeded(sampling_params, prompt) if self.seeds else sampling_params
 
 
-_loading: dict[ray.ObjectRef, asyncio.Future] = {}  # of this engine's process: the tokenizer of its latest run
+_loading: dict[ray.ObjectRef, asyncio.Future] = {}  # in the engine's process: the latest run's tokenizer
 
 
 async def held(tokenizer: Any) -> Any:
-    """The engine's end: the tokenizer itself, however many requests ask for it at once."""
+    """In the engine's process: the tokenizer itself, fetched once even if many requests ask at the same time."""
     if not isinstance(tokenizer, TokenizerRef):
         return tokenizer
     if tokenizer.ref not in _loading:
@@ -71,7 +71,7 @@ async def held(tokenizer: Any) -> Any:
 
 
 def executor(url: str | list[str] | None) -> Any:
-    """Upstream's executor, but a reward function's fault costs only the one response that it graded."""
+    """Upstream's executor, except that an error of the reward function costs only the response that was graded."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     offer_stacks()
@@ -107,7 +107,7 @@ def executor(url: str | list[str] | None) -> Any:
                 return [checked(one) for one in await super()._fetch_rewards_via_http(queries, prompts, labels)]
             except Fault as fault:
                 return [self.calls.failed(fault, prompts[0])]
-            except RuntimeError as error:  # after upstream's tries
+            except RuntimeError as error:  # upstream gave up after its retries
                 return [self.calls.failed(Fault("no_answer", str(error)), prompts[0])]
 
     return Executor()

@@ -1,7 +1,7 @@
-"""vLLM gets about 1 GB of weights at once instead of one tensor.
+"""Send weights to vLLM in buckets of about 1 GB instead of tensor by tensor.
 
-For each tensor that it hands over OpenRLHF calls every engine, gathers a handle from every rank and waits for all. A
-bucket goes that way as if it were one flat tensor, and the engine's end takes it apart again.
+For each tensor OpenRLHF calls every engine, gathers a handle from every rank and waits for all. A bucket is sent in
+the same way, as one flat tensor, and the engine splits it into the weights again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ BUCKET_BYTES = 1 << 30
 
 
 class Parts:
-    """Travels as the bucket's name. No dataclass: vLLM would send it to its engine as a dictionary."""
+    """Names and shapes in a bucket, sent in place of a tensor's name. vLLM would turn a dataclass into a dict."""
 
     def __init__(self, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> None:
         self.names, self.shapes = names, shapes
@@ -33,13 +33,13 @@ class Parts:
 
 
 class Buckets:
-    """(Parts, flat tensor) for (name, parameter); `gathered(parameter)` makes a ZeRO-3 parameter whole for a while."""
+    """Yields (Parts, flat tensor), made of (name, parameter) pairs; `gathered(parameter)` gathers ZeRO-3 shards."""
 
     def __init__(self, weights: Any, gathered: Callable[[Any], AbstractContextManager]) -> None:
         self.weights, self.gathered = weights, gathered
         self.sizes: list[int] = []  # how many tensors each bucket has
         room, kind = 0, None
-        for _, one in getattr(weights, "parameters", weights):  # merged ones (lora_weights.py) are made when they go
+        for _, one in getattr(weights, "parameters", weights):  # sizes only: lora_weights.py merges when sent
             size = getattr(one, "ds_numel", one.numel()) * one.element_size()
             if size > room or one.dtype != kind:
                 self.sizes.append(0)
@@ -62,5 +62,5 @@ class Buckets:
         for (_, place), (_, one) in zip(parts.split(flat), weights, strict=True):
             with self.gathered(one):
                 place.copy_(one.data)
-        setattr(flat, "ds_shape", flat.shape)  # noqa: B010  what OpenRLHF asks a ZeRO-3 parameter for
+        setattr(flat, "ds_shape", flat.shape)  # noqa: B010  OpenRLHF reads `ds_shape` under ZeRO-3
         return parts, flat

@@ -1,1 +1,1 @@
-"""Parts of other libraries that are replaced at run time: each says why; patches/README.md lists them."""
+"""Parts of other libraries that are replaced at run time. Each module says why; patches/README.md lists the parts."""

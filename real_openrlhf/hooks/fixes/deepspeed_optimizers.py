@@ -1,8 +1,8 @@
-"""DeepSpeed's optimizers: which are compiled, how gradients add up, and what a resumed run has to restore.
+"""DeepSpeed's optimizers: compile fewer, sum gradients in the flagged format, and restore Adam's state on resume.
 
-DeepSpeed compiles operators at their first use. Its AdamW for GPUs would be compiled by nvcc for a minute. PyTorch's
-does the same and takes its place: fused, except for tiny models on a CPU, so that committed runs can be made again.
-Only the one for offloaded states is compiled (--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough.
+DeepSpeed compiles operators at their first use; its AdamW for GPUs would need a minute of nvcc. PyTorch's AdamW does
+the same and replaces it. It is fused, except for tiny models on a CPU, so that committed runs stay repeatable. Only
+the Adam for offloaded states is compiled (--ds.adam_offload): it runs on the CPU, so a C++ compiler is enough.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,14 +18,14 @@ from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
 from real_openrlhf.hooks.fixes.nonfinite_guard import wrap
 
-TINY = 2**24  # parameters; of SmolLM2's 2**27 a fused step takes 0.13 s, a plain one 0.6 s (two cores)
-HOST_BUFFER = "_offload_buffer"  # suffix, of deepspeed.runtime.zero.offload_states
+TINY = 2**24  # parameters; with SmolLM2's 2**27 a fused step takes 0.13 s, a plain one 0.6 s (two cores)
+HOST_BUFFER = "_offload_buffer"  # suffix of a state's name, from deepspeed.runtime.zero.offload_states
 
 _arguments = CPUOpBuilder.cxx_args
 
 
 class AdamW(torch.optim.AdamW):
-    """PyTorch's, made as DeepSpeed makes its own."""
+    """PyTorch's AdamW, constructed with the arguments that DeepSpeed passes to its FusedAdam."""
 
     def __init__(self, params: Iterable[dict], adam_w_mode: bool = True, **settings: Any) -> None:
         if not adam_w_mode:
@@ -36,11 +36,11 @@ class AdamW(torch.optim.AdamW):
 
 
 def compile_less() -> None:
-    """Leave out the collective over shared memory, which only DeepSpeed's inference calls, the AdamW that PyTorch has,
-    and debugging symbols."""
+    """Do not compile the shared-memory collective, which only DeepSpeed's inference calls, the AdamW for GPUs, and
+    debugging symbols."""
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     CPUOpBuilder.cxx_args = lambda self: [word for word in _arguments(self) if word != "-g"]
-    cpu_adam.CPUAdamBuilder = CPUAdamBuilder  # beside a GPU DeepSpeed links CUDA to it, which it does not use
+    cpu_adam.CPUAdamBuilder = CPUAdamBuilder  # on a GPU machine DeepSpeed's builder would link CUDA, unused
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
         deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
@@ -49,9 +49,9 @@ def compile_less() -> None:
 def accumulate_as_flagged(engine: Any) -> None:
     """Add up micro-batches' gradients in the format that `--ds.grad_accum_dtype` names, under ZeRO-2 too.
 
-    DeepSpeed before 0.19.8 adds up in the weights' format there and converts the sum: 1.5 % off after 128 in bf16.
-    Later ones add up in buffers of their own, in the right format. ZeRO-3 obeys the flag. With Adam on the host ZeRO-2
-    adds up elsewhere, which is left as it is.
+    Under ZeRO-2 DeepSpeed before 0.19.8 sums in the weights' format and converts the sum: with bf16 it is 1.5 % off
+    after 128 micro-batches. Later versions sum in separate buffers of the right format. ZeRO-3 obeys the flag. With
+    offloaded Adam ZeRO-2 uses another code path, which stays unchanged.
     """
     optimizer = engine.optimizer
     if hasattr(optimizer, "_use_compact_grad_partition_buffer"):
@@ -61,18 +61,18 @@ def accumulate_as_flagged(engine: Any) -> None:
 
 
 def _converted(tensors_of: Callable, parameters: list, dtype: torch.dtype) -> list[torch.Tensor]:
-    """DeepSpeed keeps these tensors of the first micro-batch, and adds the others to them."""
+    """Convert the first micro-batch's tensors: DeepSpeed adds those of later micro-batches to them."""
     return [tensor.to(dtype) for tensor in tensors_of(parameters, dtype)]
 
 
 def restore_powers(optimizer: Any) -> None:
-    """After a resume: multiply the powers of Adam's betas as often as the steps before did.
+    """After a resume: multiply up the powers of Adam's betas, once for each step before the checkpoint.
 
-    DeepSpeed's Adam for offloaded states carries them from step to step, and no checkpoint has them. A new process
-    would take std::pow instead of the product. That differs in the last bit, and so would every later update. These
-    steps train a weight that nobody reads.
+    DeepSpeed's Adam for offloaded states carries these powers from step to step, and no checkpoint stores them. A new
+    process would use std::pow instead of the repeated product. The two differ in the last bit, and so would every
+    later update. The steps made here train a weight that is thrown away.
     """
-    if not hasattr(optimizer, "ds_opt_adam"):  # DeepSpeedCPUAdam has it
+    if not hasattr(optimizer, "ds_opt_adam"):  # only DeepSpeedCPUAdam has it
         return
     group, nobodys = optimizer.param_groups[0], [torch.zeros(1) for _ in range(4)]  # weight, gradient, moments
     settings = (group["lr"], *group["betas"], group["eps"], group["weight_decay"], group["bias_correction"])
@@ -83,7 +83,7 @@ def restore_powers(optimizer: Any) -> None:
 def forget_host_buffers(optimizer: Any) -> None:
     """After a resume: drop the host buffers of a sleeping policy's moments; the next sleep makes new ones.
 
-    DeepSpeed keeps them in the optimizer's state, so its checkpoints have them. Torch loads a state to its parameter's
+    DeepSpeed keeps the buffers in the optimizer's state, and so in checkpoints. Torch loads a state to its parameter's
     device: the buffers come back on the GPU, and each sleep would copy from the GPU to the GPU.
     """
     for state in optimizer.state.values():

@@ -1,5 +1,5 @@
-"""torch's stores, by which ranks find each other, listen on all addresses of a machine; on the loopback if that is all
-that they are asked for."""
+"""Bind torch's TCPStore, by which ranks find each other, to the loopback if its host name is the loopback. By default
+torch listens on all addresses of the machine."""
 
 import importlib
 import socket
@@ -18,11 +18,11 @@ def _bound_store(
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
-    # the store owns what it is given
+    # the store owns the listener's descriptor from here on
     return TCPStore(host_name, port, world_size, True, master_listen_fd=listener.detach(), **named)
 
 
 def keep_stores_here() -> None:
-    """For the process groups that this process makes from now on."""
-    # the package has a function of the module's name
+    """Use `_bound_store` for the process groups that this process makes from now on."""
+    # `torch.distributed.rendezvous` is a function; import_module returns the module of the same name
     vars(importlib.import_module("torch.distributed.rendezvous"))["TCPStore"] = _bound_store

@@ -35,10 +35,10 @@ def wrap(owner: Any, name: str, around: Callable) -> None:
 class StepGuard:
     """Wraps four methods of an engine and its optimizer, in the order in which a step calls them.
 
-    Losses are watched in themselves: PPO's clamp gives a nan log-probability the gradient 0. One number per step tells
-    all ranks. Gradients: DeepSpeed knows each group's norm before the first weight changes, the same on all ranks. One
-    that is not finite it overwrites with -1, so that the total looks healthy (1.414 for two groups), and steps on;
-    ZeRO 1 and 2 in bf16 skip the step in silence instead.
+    Losses are checked themselves, since PPO's clamp gives a nan log-probability the gradient 0. One all-reduce per
+    step informs all ranks. Gradients: DeepSpeed computes each group's norm before it changes a weight, equal on all
+    ranks. It overwrites a non-finite norm with -1, so that the total looks healthy (1.414 for two groups), and steps
+    on. ZeRO 1 and 2 in bf16 skip the step without a message instead.
     """
 
     def __init__(self, engine: Any) -> None:

@@ -1,19 +1,19 @@
-"""On a CPU, what vLLM samples with a seed is a function of the request: not of what it serves beside it, nor of when.
+"""On a CPU, make vLLM's seeded samples depend on the request only, not on other requests or on arrival times.
 
-vLLM loads this as a plugin (setup.py). Four habits of vLLM 0.29 to 0.32 stand against it:
+vLLM loads this as a plugin (setup.py). It changes four behaviours of vLLM 0.29 to 0.32:
 
-- It cuts a prompt that is longer than what a step has left of its 2,048 tokens. Then it takes back the request's
-  random number, which the generator of a CPU cannot (`CPU Generator does not use offset`): the engine dies. Nor is
-  restoring the generator enough: attention over a part of a prompt adds up in another order than over the whole, and
-  the cut depends on when the requests arrived. So prompts are read whole, as vLLM itself reads those of MLA models.
-- It shares attention among threads by all that is in the step. So attention has one thread, matrix products have all.
-- It multiplies few rows in another way than many, and with AMX each number of them. So all are multiplied in blocks of
-  as many rows, the last one filled up; that cost nothing that could be measured.
-- A request goes on from what others have read of its prompt. So it does only where it names the reading
-  (hooks/rollout/read_once.py).
+- Chunked prefill: vLLM cuts a prompt that exceeds the tokens left in a step (of 2,048). Then it rewinds the request's
+  generator, which a CPU generator cannot do (`CPU Generator does not use offset`), and the engine dies. Restoring the
+  generator is not enough: attention over a part of a prompt sums in another order than over the whole, and the cut
+  depends on arrival times. So each prompt is prefilled whole, as vLLM itself does for MLA models.
+- Threads: vLLM splits attention over threads by all requests of a step. So attention runs on one thread only.
+- Matrix products: rounding depends on whether rows are few or many, with AMX on their exact number. So rows are
+  multiplied in blocks of equal size, the last block padded. No cost could be measured.
+- Prefix caching: a request reuses what other requests computed of its prompt. So it reuses only the prefill that it
+  names (hooks/rollout/read_once.py).
 
-It can go when vLLM's CPU attention adds up in an order that is the request's own (as VLLM_BATCH_INVARIANT asks on
-GPUs), and its CPU runner keeps the state of a generator whose number it drops.
+This module can go when vLLM's CPU attention sums in an order that depends on the request only (VLLM_BATCH_INVARIANT
+asks for that on GPUs), and its CPU runner restores a generator's state when it drops the drawn number.
 """
 
 import os
@@ -21,13 +21,13 @@ from collections.abc import Callable
 from typing import Any
 
 WANTED = "REAL_REPEATABLE_ENGINE"
-READING = "reading"  # in a request's `extra_args`
-ROWS = 32  # of a matrix product
-BLOCK = 32  # tokens that are kept together: vLLM's 128 are longer than many a prompt
+READING = "reading"  # key in a request's `extra_args`; its value names the prefill that the request may reuse
+ROWS = 32  # in a block of a matrix product
+BLOCK = 32  # tokens in a block of the prefix cache; vLLM's 128 are longer than many prompts
 
 
 def make_repeatable() -> None:
-    """In each process of vLLM's, before there is an engine."""
+    """The plugin's entry point: vLLM calls it in each of its processes before it makes an engine."""
     if os.environ.get(WANTED) != "1":
         return
     from vllm.platforms import current_platform
@@ -69,11 +69,11 @@ def _go_on_from_named_readings() -> None:
 
 
 def _attend_on_one_thread() -> None:
-    """Both where a step's attention is shared among threads, and where it is done by as many as it was shared for."""
+    """Wrap both operators: the scheduler, which splits a step's attention over threads, and the attention itself."""
     import torch
     from vllm import _custom_ops
 
-    set_threads = torch.set_num_threads  # an engine's process soon has one in its place that does nothing
+    set_threads = torch.set_num_threads  # vLLM's CPU worker replaces it by a function that does nothing
 
     def on_one_thread(operator: Callable) -> Callable:
         def called(*args: Any, **kwargs: Any) -> Any:

@@ -1,1 +1,1 @@
-"""REAL's flags in OpenRLHF's parser, and the runs that they refuse."""
+"""REAL's flags in OpenRLHF's parser, and the checks that refuse wrong combinations of flags."""

@@ -15,7 +15,7 @@ from real_openrlhf.base.parsing import whole
 from real_openrlhf.hooks.flags.refusals import deal_problems, problems, run_problems, weighted_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
-# --actor.policy_loss_type: upstream's own two, ours that take their place in its loop, and REAL's trainer.
+# --actor.policy_loss_type: upstream's two losses, ours that run in upstream's loop, and `real` with its own trainer.
 POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
 
 
@@ -300,15 +300,15 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
 
 
 def _take_agent(args: SimpleNamespace) -> None:
-    """With our deal the agent comes with each request (requests.py), to an executor that settles what is open in it.
+    """With --train.deal groups each request names the agent (requests.py), and hooks/rollout/agents.py plays it.
 
-    Without, it stays upstream's: agent and engine as the release has them.
+    With --train.deal upstream OpenRLHF loads and plays the agent as released.
     """
     args.rollout.agent = None
     if args.train.agent_func_path and args.train.deal == "groups":
         args.rollout.agent = str(Path(args.train.agent_func_path).expanduser().resolve())
         args.train.agent_func_path = None
-        args.reward.remote_url = args.reward.remote_url or "agent"  # upstream asks for one, and it is not called
+        args.reward.remote_url = args.reward.remote_url or "agent"  # upstream requires a URL; nobody calls it
 
 
 def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
@@ -323,9 +323,9 @@ def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
 
 
 def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], SimpleNamespace]) -> None:
-    """The training script: a line on standard error for each thing that is refused, and exit code 2.
+    """Run the training script. Refused flags give one line each on standard error, and exit code 2.
 
-    It also leaves in the run's folder that it came to its end.
+    At its end the script writes the file FINISHED into the run's folder.
     """
     try:
         args = parse()

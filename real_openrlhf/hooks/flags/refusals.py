@@ -1,4 +1,4 @@
-"""Refusals of flags together: the defect, the reason and the fix, before anything is loaded."""
+"""Refused combinations of flags: each message has the defect, the reason and the fix, before anything is loaded."""
 
 import math
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def deal_problems(args: SimpleNamespace) -> Iterator[str]:
 
 
 def weighted_problems(args: SimpleNamespace) -> Iterator[str]:
-    """Parts of upstream's loss that REAL, `cispo` and `reinforce` have not."""
+    """Refuse parts of upstream's loss that REAL, `cispo` and `reinforce` do not have."""
     loss, level = args.actor.policy_loss_type, args.algo.advantage.is_correction_level
     if args.actor.dual_clip is not None:
         yield f"--actor.dual_clip clips PPO's surrogate, and --actor.policy_loss_type {loss} has none. Leave it out"
@@ -146,7 +146,7 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _ppo(args: SimpleNamespace) -> Iterator[str]:
-    """Parts of PPO that REAL does without."""
+    """Refuse parts of PPO that REAL does not use."""
     advantage, kl = args.algo.advantage, args.algo.kl
     if advantage.estimator == "gae":
         yield (
@@ -216,7 +216,7 @@ def _numbers(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _objective(args: SimpleNamespace) -> Iterator[str]:
-    """There is such an objective, it can be trained with, and it reads what is set."""
+    """Refuse an objective that does not exist, cannot be trained with, or does not read a flag that is set."""
     real = args.algo.real
     try:
         objective = find(real.objective)
@@ -252,7 +252,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
 
 def _agent(args: SimpleNamespace) -> Iterator[str]:
     if path := args.train.agent_func_path:
-        from real_openrlhf.hooks.rollout.agents import find_agent  # OpenRLHF's
+        from real_openrlhf.hooks.rollout.agents import find_agent  # imports OpenRLHF
 
         try:
             find_agent(path)
@@ -261,12 +261,12 @@ def _agent(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _trial(real: SimpleNamespace, objective: Objective, own: dict) -> Iterator[str]:
-    from real_openrlhf.algorithm import trial  # torch, which only those need who bring a formula
+    from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
     try:
         wrong = trial.problem(ObjectiveSettings(objective, real.tau, own=own))
-    except ValueError:  # a setting that `_numbers` has told
+    except ValueError:  # a bad setting, which `_numbers` reports
         return
     if wrong:
         yield f"--algo.real.objective {real.objective}: {wrong}"

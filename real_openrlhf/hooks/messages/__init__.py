@@ -1,1 +1,1 @@
-"""What the controller and the actors share: plans on their way, and what both read from the flags."""
+"""Code that the controller and the actors share: the message that carries a plan, and settings from the flags."""

@@ -1,4 +1,4 @@
-"""How rollouts and their plan travel from the controller to a training rank: fields of their own, no keys of a log."""
+"""The message from the controller to a training rank: rollouts and their plan, in fields instead of log entries."""
 
 from dataclasses import dataclass, field, fields
 
@@ -15,7 +15,7 @@ from real_openrlhf.algorithm.step_plan import RankPlan
 
 @dataclass
 class PlannedExperience(Experience):
-    """One rank's rollouts of a batch, and what it does with them."""
+    """One rank's rollouts of a batch, and the plan by which the rank trains them."""
 
     plan: RankPlan = field(kw_only=True)
 
@@ -26,9 +26,9 @@ class PlannedExperience(Experience):
 
 
 class PlanBuffer:
-    """The receiving end, in place of upstream's replay buffer: one batch at a time, trained as it is planned."""
+    """Replaces upstream's replay buffer on a rank: holds one rollout batch, which the rank trains by its plan."""
 
-    plan: RankPlan  # of the batch that is here
+    plan: RankPlan  # of the batch in `items`
 
     def __init__(self) -> None:
         self.items: list[Experience] = []
@@ -48,7 +48,7 @@ class PlanBuffer:
 
 
 def batch_of(items: list[Experience]) -> Experience:
-    """Upstream's batch, with `info` as tensors again: it leaves lists there, which its own statistics cannot read."""
+    """Upstream's batch, with `info` as tensors again: upstream leaves lists, which its statistics cannot read."""
     batch = make_experience_batch(items)
     batch.info = {name: torch.stack([torch.as_tensor(value) for value in batch.info[name]]) for name in batch.info}
     return batch

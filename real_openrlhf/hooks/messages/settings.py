@@ -1,6 +1,6 @@
-"""What the controller and every rank read from the flags, so that both read the same.
+"""Settings that the controller and every rank derive from the flags, in one place so that they agree.
 
-No torch or OpenRLHF at the top: a dry run asks `weightless_note`, and does not wait for them.
+No torch or OpenRLHF at the top: a dry run calls `weightless_note` and must not wait for these imports.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
 
 
 def reads_old(args: SimpleNamespace, settings: ObjectiveSettings) -> bool:
-    """Whether anything reads the recomputed old policy; where vLLM's stands for it, a KL term or a limit may."""
+    """Whether recomputed old log-probabilities are read. A score against vLLM needs none; a KL or a limit does."""
     real, kl = args.algo.real, args.algo.kl
     asked = real.old_log_probs == "always" or real.kl_old_coef or real.mismatch_limit is not None
     return bool(asked or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
 
 
 def threshold_of(args) -> float:
-    """The score above which a rollout is right; where none is given, scores are 0 or 1."""
+    """The score above which a rollout is right: the flag's, else 0.5, since scores are then 0 or 1."""
     threshold = args.algo.real.label_threshold
     return 0.5 if threshold is None else threshold
 
@@ -52,7 +52,7 @@ def skips(args: SimpleNamespace) -> bool:
 
 
 def why_all_train(args: SimpleNamespace) -> str | None:
-    """Why rollouts of weight 0 must train: the flag that needs them or hides which they are; None if none does."""
+    """The flag, with the reason, that makes rollouts of weight 0 train or hides which they are; None if none does."""
     kl, real = args.algo.kl, args.algo.real
     if args.actor.entropy_coef:
         return f"--actor.entropy_coef {args.actor.entropy_coef:g} trains every token"
@@ -77,7 +77,7 @@ def why_all_train(args: SimpleNamespace) -> str | None:
 
 
 def weightless_note(args: SimpleNamespace) -> str:
-    """Say in a line of the dry run whether they train."""
+    """A line for the dry run: whether rollouts without a gradient train."""
     if not args.train.skip_weightless:
         return "trained like all others; --train.skip_weightless would leave them out"
     reason = why_all_train(args)

@@ -24,15 +24,15 @@ _choose = PreTrainedModel._check_and_adjust_attn_implementation
 
 
 class Sequences(NamedTuple):
-    """Where the packed sequences lie."""
+    """Boundaries of packed sequences."""
 
-    bounds: Tensor  # int32: where each one begins, then the end of the last
+    bounds: Tensor  # int32: the start of each sequence, then the end of the last
     longest: int
-    places: Tensor | None = None  # of the packed tokens in a padded batch
+    places: Tensor | None = None  # indices of the packed tokens in the flattened padded batch
 
     @classmethod
     def from_lengths(cls, lengths: Tensor, places: Tensor | None = None, device: Any = "cpu") -> "Sequences":
-        """What is given is on the host: copying it there was the one wait for the device."""
+        """Takes tensors on the host: the caller's copy to the host is the only wait for the device."""
         lengths = lengths[lengths > 0]
         bounds = F.pad(lengths.cumsum(0), (1, 0)).int()
         return cls(bounds.to(device), int(lengths.max()), None if places is None else places.to(device))
@@ -44,20 +44,20 @@ class Sequences(NamedTuple):
 
     @classmethod
     def from_positions(cls, positions: Tensor) -> "Sequences":
-        """A sequence begins where positions do not go on, and in each row."""
+        """A sequence begins at the start of each row, and where a position is not the previous one plus 1."""
         begins = F.pad(positions.cpu().diff() != 1, (1, 0), value=True).flatten().nonzero().squeeze(1)
         return cls.from_lengths(F.pad(begins, (0, 1), value=positions.numel()).diff(), None, positions.device)
 
 
 def register() -> None:
-    """In every process that loads a model for training or log-probabilities, before it does."""
+    """Must run in a process before it loads a model for training or log-probabilities."""
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, keep_mask)
     PreTrainedModel._check_and_adjust_attn_implementation = choose
 
 
 def choose(model: PreTrainedModel, name: str | None, *rest, **named) -> str:
-    """transformers would look on the hub for a kernel of our name, or take another one without an error."""
+    """Accept our name: transformers itself would look for it on the hub, or take another kernel without an error."""
     if name != NAME:
         return _choose(model, name, *rest, **named)
     refuse_unknown(model)
@@ -65,7 +65,7 @@ def choose(model: PreTrainedModel, name: str | None, *rest, **named) -> str:
 
 
 def refuse_unknown(model: PreTrainedModel) -> None:
-    """A model whose attention is more than causal softmax attention with a window."""
+    """Refuse a model whose attention is more than causal softmax attention with a window."""
     config = model.config.get_text_config()
     compatible = getattr(model, "_compatible_flash_implementations", None)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -89,7 +89,7 @@ def refuse(what: str) -> None:
 
 
 def keep_mask(batch_size: int, *, attention_mask: Tensor | None = None, use_vmap: bool = False, **_) -> Tensor | None:
-    """The mask of padding as it is. Causality and windows need none."""
+    """Return the padding mask unchanged: `attention` applies causality and windows itself."""
     if use_vmap:
         refuse("this model adds a mask of its own to the causal one")
     return attention_mask
@@ -127,7 +127,7 @@ def attention(
 
 
 def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequences:
-    """Found in a forward's first layer, and kept with the tensor that all its layers are given."""
+    """Computed in the first layer of a forward, then kept on the mask or positions tensor that all layers receive."""
     given: Any = positions if mask is None else mask
     if given is None or given.ndim != 2:
         refuse("this model hands attention neither positions nor a mask of padding, of (batch, tokens)")
@@ -138,7 +138,7 @@ def sequences(mask: Tensor | None, positions: Tensor | None, batch: int) -> Sequ
 
 
 def by_kernel(q: Tensor, k: Tensor, v: Tensor, of: Sequences, scale: float | None, window: int | None) -> Tensor:
-    """The kernel counts a window without the token itself; -1 is none."""
+    """The kernel's window does not count the token itself; -1 means no window."""
     if q.dtype not in (torch.bfloat16, torch.float16):
         refuse(f"the kernel takes bf16 and fp16, not {q.dtype}")
     sides, shared = (window - 1 if window else -1, 0), q.shape[1] != k.shape[1]

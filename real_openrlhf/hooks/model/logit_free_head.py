@@ -1,7 +1,7 @@
 """`--ds.logit_free`: a forward of the whole model whose head gives log-probabilities and entropies, never logits.
 
 ZeRO-3 gathers the head's weight for as long as the head runs, once forward and once backward. So the model calls its
-head as always, and only what the head does in that call is replaced.
+head as always, and only the head's `forward` is replaced.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ IGNORED = -100
 CHECKED_TOKENS = 8
 SLACK = 1e-4  # nats: fp32 sums in another order
 REMEDY = "Leave --ds.logit_free out (recipes: --no-ds.logit_free)"
-# Configurations' names for a factor or cap after the head.
+# Names in model configurations for a factor or a cap after the head.
 AFTER_THE_HEAD = (
     *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap", "logits_scaling", "logit_scale"),
     *("lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier"),
@@ -41,13 +41,13 @@ class LogitFreeHead:
 
     def __init__(self, model: Any, temperature: float, rounded: bool, say: Callable[[str], None]) -> None:
         self.head, self.temperature, self.rounded, self.say = model.get_output_embeddings(), temperature, rounded, say
-        self.layer = getattr(self.head, "base_layer", self.head)  # the layer itself, where LoRA wraps it
+        self.layer = getattr(self.head, "base_layer", self.head)  # the linear layer inside, if LoRA wraps it
         self.checked = self.shares_prompts = self.sharing_checked = False
         self.trains_entropy = True
         refuse_unknown(model.config.get_text_config(), self.head, self.layer)
 
     def scoring(self, model: Callable, labels: Tensor, entropy: bool) -> Callable:
-        """`model`, to be called as it would be; `labels` are in its tokens' places."""
+        """A callable with the arguments of `model`; `labels` has one label for each input token, at its position."""
         return partial(self.run, model, labels, entropy)
 
     def run(self, model: Callable, labels: Tensor, entropy: bool, *inputs, attention_mask: Tensor | None, **named):
@@ -80,7 +80,7 @@ class LogitFreeHead:
         def table(hidden: Tensor) -> Tensor:
             log_probs, entropies = self.log_probs(hidden.flatten(0, -2), labels.flatten(), entropy)
             results = [log_probs]
-            if entropies is not None:  # without a gradient the backward pass does not work for it
+            if entropies is not None:  # detached entropies cost nothing in the backward pass
                 results.append(entropies if self.trains_entropy else entropies.detach())
             return torch.stack([one.view(labels.shape) for one in results], -1)
 
@@ -97,7 +97,7 @@ class LogitFreeHead:
             self.head.forward = forward
 
     def log_probs(self, hidden: Tensor, labels: Tensor, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """For hidden states (tokens, width), inside the head's forward."""
+        """Log-probabilities and entropies of hidden states (tokens, width); runs inside the head's forward."""
         factors = head_factors(hidden, self.layer.weight, self.layer.bias)
         if self.head is not self.layer:
             for name in self.head.active_adapters:
@@ -110,7 +110,7 @@ class LogitFreeHead:
 
     @torch.no_grad()
     def check(self, forward: Callable, labels: Tensor) -> None:
-        """A few tokens both ways in one forward: from this head, and from what the model makes of its own logits."""
+        """Compare a few tokens in one forward: log-probabilities of this head and of the model's own logits."""
         rows = (labels.flatten() >= 0).nonzero().squeeze(1)
         rows = rows[:: max(len(rows) // CHECKED_TOKENS, 1)][:CHECKED_TOKENS]
         few, found, plain_head = labels.flatten()[rows], [], self.head.forward
@@ -126,7 +126,7 @@ class LogitFreeHead:
             raise UserError(f"this model does not call what it names as its output embeddings. {REMEDY}")
         logits = logits.flatten(0, -2).float() / self.temperature
         plain, label_logits = (one.gather(1, few[:, None]).squeeze(1) for one in (logits.log_softmax(1), logits))
-        rounding = torch.finfo(self.layer.weight.dtype).eps  # of each logit, twice what it can be
+        rounding = torch.finfo(self.layer.weight.dtype).eps  # twice a logit's largest rounding error
         explained = rounding * (label_logits.abs() + (logits.softmax(1) * logits.abs()).sum(1)) + SLACK
         compare(found[0], plain, explained, f"{self.layer.weight.dtype}", self.say)
 
@@ -149,7 +149,7 @@ def compare(found: Tensor, plain: Tensor, explained: Tensor, number_format: str,
 
 
 def refuse_unknown(config, head: nn.Module, layer: nn.Module) -> None:
-    """A model whose log-probabilities are not the softmax of a linear layer."""
+    """Refuse a model whose log-probabilities are not the softmax of a linear layer."""
     for name in AFTER_THE_HEAD:
         value = getattr(config, name, None)
         if value not in (None, 1):

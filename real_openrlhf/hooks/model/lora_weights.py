@@ -1,7 +1,7 @@
-"""LoRA with vLLM: the weights that vLLM is given are the base model's with the adapters added in.
+"""LoRA with vLLM: send vLLM the base model's weights with the adapters merged in.
 
-OpenRLHF hands every parameter over under the name that it has in training. Adapters make that PEFT's names and parts,
-which vLLM does not know (OpenRLHF issue 1349).
+OpenRLHF sends every parameter under its name in training. With adapters these are PEFT's names and the adapters' own
+matrices, which vLLM does not know (OpenRLHF issue 1349).
 """
 
 from collections.abc import Iterator
@@ -37,11 +37,11 @@ class MergedWeights:
 
 @torch.no_grad()
 def _merged(layer: LoraLayer, parameter: torch.Tensor) -> torch.Tensor:
-    """Added in fp32, so that an adapter's small change is rounded once; the training weights are not touched."""
+    """The weight plus its adapters, summed in fp32 so that it is rounded once; the training weights do not change."""
     with deepspeed.zero.GatheredParameters(list(layer.parameters()), enabled=hasattr(parameter, "ds_id")):
         weight = parameter.data.float()
         for adapter in layer.active_adapters:
             weight = weight + layer.get_delta_weight(adapter).float()
     merged = weight.to(parameter.dtype)
-    setattr(merged, "ds_shape", merged.shape)  # noqa: B010  what OpenRLHF asks a ZeRO-3 parameter for
+    setattr(merged, "ds_shape", merged.shape)  # noqa: B010  OpenRLHF reads `ds_shape` under ZeRO-3
     return merged

@@ -1,7 +1,7 @@
-"""`--ds.share_prompts`: what the answers to a prompt begin with in common goes through the model once.
+"""`--ds.share_prompts`: the tokens that several rollouts have in common at their beginning go through the model once.
 
-A prompt's answers stand behind it in one row, each attending to the prompt and to itself. Everything is as it would be
-row by row, but for rounding; of 8 answers of 9 tokens to a prompt of 113 a fifth of the tokens is left.
+One row holds a prompt and then its answers; each answer attends to the prompt and to itself. Results are those of
+separate rows, except for rounding. With 8 answers of 9 tokens to a prompt of 113, a fifth of the tokens is left.
 """
 
 from dataclasses import dataclass
@@ -13,35 +13,35 @@ from torch import Tensor
 from real_openrlhf.base.errors import UserError
 
 REMEDY = "Leave --ds.share_prompts out (recipes: --no-ds.share_prompts)"
-ROUNDINGS = 8  # of a logit, on average over tokens; a model that sees the other answers too has more
+ROUNDINGS = 8  # of a logit: limit of the mean difference, exceeded by a model that also attends to other answers
 SLACK = 1e-4  # nats: fp32 sums in another order
 PADDING = -1
 
 
 @dataclass(frozen=True)
 class SharedPrompts:
-    """A micro-batch (rollouts, tokens) in other rows. Indices count in flattened tables."""
+    """A micro-batch (rollouts, tokens) laid out in rows that share prompts. Indices refer to flattened tables."""
 
-    source: Tensor  # (rows, length): which token of the micro-batch stands here
-    owner: Tensor  # (rows, length): 0 for what is shared, then 1, 2, ... for each rollout's own part
-    places: Tensor  # (rollouts, tokens): where that token stands now
+    source: Tensor  # (rows, length): index in the micro-batch of the token at this place
+    owner: Tensor  # (rows, length): 0 for shared tokens, then 1, 2, ... for each rollout's own tokens
+    places: Tensor  # (rollouts, tokens): index in the rows of the token at this place
     attended: Tensor  # (rollouts, tokens)
 
     def laid_out(self, table: Tensor, padding: int = 0) -> Tensor:
         return table.flatten()[self.source].masked_fill(self.owner == PADDING, padding)
 
     def attention(self, dtype: torch.dtype) -> Tensor:
-        """What is added to attention's scores: (rows, 1, queries, keys)."""
+        """The mask that is added to attention scores: (rows, 1, queries, keys)."""
         mine = self.owner[:, :, None] == self.owner[:, None, :]
         unseen = ~(mine | (self.owner == 0)[:, None, :]).tril()[:, None]
         return torch.zeros(unseen.shape, dtype=dtype, device=unseen.device).masked_fill(unseen, torch.finfo(dtype).min)
 
     def own(self) -> Tensor:
-        """(rollouts, tokens): what no other rollout shares; only there may a model see too much or too little."""
+        """(rollouts, tokens): the tokens that are not shared; only they could attend to too much or too little."""
         return (self.owner.flatten()[self.places] > 0) & self.attended
 
     def as_before(self, table: Tensor) -> Tensor:
-        """(rows, length, values) as (rollouts, tokens, values); 0 for what is not attended to."""
+        """Rearrange (rows, length, values) to (rollouts, tokens, values), with 0 at padding."""
         return table.flatten(0, 1)[self.places] * self.attended[..., None]
 
 
@@ -71,12 +71,12 @@ def share(sequences: Tensor, attention_mask: Tensor) -> SharedPrompts:
 
 
 def alike(rows: list[list[int]]) -> list[tuple[list[int], int]]:
-    """Rollouts that begin alike, wherever they stand, and how much they share: of each at least half.
+    """Groups of rollouts with a common beginning, in any order, and its length: at least half of each rollout.
 
-    The last common token is not shared: what it predicts is each rollout's own.
+    The last common token is not shared, because the token that it predicts differs between rollouts.
     """
     runs: list[tuple[list[int], int]] = []
-    for row in sorted(range(len(rows)), key=rows.__getitem__):  # side by side are those that begin alike
+    for row in sorted(range(len(rows)), key=rows.__getitem__):  # sorting puts common beginnings side by side
         if runs:
             together, common = runs[-1]
             fewer = min(common, _common(rows[together[0]], rows[row]))
@@ -95,7 +95,7 @@ def _common(one: list[int], other: list[int]) -> int:
 
 
 def refuse_another_model(found: Tensor, alone: Tensor, labelled: Tensor, dtype: torch.dtype) -> None:
-    """Some models remember or place tokens in a way that a mask of attention does not tell."""
+    """Refuse a model that an attention mask does not control: with recurrent state, or with positions of its own."""
     difference = (found - alone)[labelled].abs().mean()
     if not bool(difference <= ROUNDINGS * torch.finfo(dtype).eps + SLACK):
         raise UserError(

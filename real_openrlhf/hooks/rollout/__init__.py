@@ -1,1 +1,1 @@
-"""Where answers are drawn and graded: the order of prompts, seeds of samples, calls of the reward function."""
+"""Sampling and grading of responses: seeds, one prefill per prompt on a CPU, agents, calls of the reward function."""

@@ -1,6 +1,6 @@
-"""The user's own agent: several turns, which are one rollout. OpenRLHF's executor plays them, in a rollout actor.
+"""The user's own agent: several turns are one rollout. OpenRLHF's executor plays them, in a rollout actor.
 
-It leaves open what a turn draws, how long it may be, and what an environment may return: that is settled here.
+This module gives each turn a seed and the run's length limit, and checks the environment's results.
 """
 
 import traceback
@@ -22,11 +22,11 @@ TURNS, UNFINISHED = "agent/turns", "agent/unfinished"  # in extra_logs, so that 
 
 
 class AgentError(RuntimeError):
-    """An agent raised, or returned what is no trajectory."""
+    """An agent raised an exception, or its result is no valid trajectory."""
 
 
 def find_agent(path: str) -> Callable[[], AgentExecutorBase]:
-    """The file's executor class; a ValueError in one line if there is none."""
+    """The file's executor class; raises a ValueError of one line if there is none."""
     found = load(f"{path}:{CLASS}")
     if not isinstance(found, type) or not issubclass(found, AgentExecutorBase):
         raise ValueError(
@@ -38,7 +38,7 @@ def find_agent(path: str) -> Callable[[], AgentExecutorBase]:
 
 @cache
 def _executor(path: str, run: str | None) -> AgentExecutorBase:
-    """One for a run, whatever becomes of the file meanwhile."""
+    """One executor per run, even if the agent's file changes meanwhile."""
     executor = find_agent(path)()
     if hasattr(executor, "agent_instance_cls"):
         executor.agent_instance_cls = _with_checked_steps(executor.agent_instance_cls)
@@ -50,11 +50,11 @@ def _with_checked_steps(agent: type) -> type:
         async def step(self, states: dict, **named: Any) -> dict:
             result = await super().step(states, **named)
             verdict = checked(result)
-            if mine := result.get("sampling_params"):  # upstream collects log-probabilities where these ask for them
+            if mine := result.get("sampling_params"):  # upstream reads `logprobs` of these
                 mine.logprobs = states["sampling_params"].logprobs
             if result.get("scores") is None:
-                del verdict["scores"]  # the trajectory's is then the sum of its rewards
-            verdict["rewards"] = torch.tensor(verdict["rewards"], dtype=torch.float64)  # upstream asks for its item()
+                del verdict["scores"]  # upstream then takes the sum of the rewards as the trajectory's score
+            verdict["rewards"] = torch.tensor(verdict["rewards"], dtype=torch.float64)  # upstream calls item() on it
             verdict["extra_logs"][UNFINISHED] = float(not result["done"])
             return {name: value for name, value in result.items() if name != "scores"} | verdict
 
@@ -62,18 +62,18 @@ def _with_checked_steps(agent: type) -> type:
 
 
 class Turns:
-    """The engine as an agent sees it: each turn has the run's length limit, and draws of its own."""
+    """Wraps the engine for an agent: each turn gets the run's length limit and a seed of its own."""
 
     def __init__(self, engine: Any, params: Any) -> None:
         self.engine, self.params = engine, params
         self.count = 0
-        self.failure: Exception | None = None  # the engine's own, which is no fault of the agent
+        self.failure: Exception | None = None  # an exception of the engine, not of the agent
 
     async def generate(self, tokens: list[int], params: Any, **named: Any) -> Any:
         params = seeded_by_turn(copy(params), self.params.seed, self.count)
         limits = [limit for limit in (params.max_tokens, self.params.max_tokens) if limit is not None]
         params.max_tokens = min(limits, default=None)
-        params.min_tokens = 0  # a model may end its turn at once: forbidden, its first token would not be the policy's
+        params.min_tokens = 0  # lets a turn end at once; a minimum would change the first token's distribution
         self.count += 1
         try:
             return await self.engine.generate(tokens, params, **named)
@@ -85,7 +85,7 @@ class Turns:
 async def play(
     path: str, run: str | None, prompt: str, sampling_params: Any, *, llm_engine: Any, **named: Any
 ) -> dict:
-    """One trajectory, as upstream's single turn is one."""
+    """Play one trajectory; the result has the form of upstream's single turn."""
     params = copy(sampling_params)
     params.extra_args = None
     turns = Turns(llm_engine, params)
@@ -107,7 +107,7 @@ async def play(
 
 
 def _settled(response: dict) -> dict:
-    """What a rollout is made of, as numbers; one that had no room for its next turn is truncated."""
+    """Convert reward, score and logs to numbers; a rollout with no tokens left for its next turn is truncated."""
     logs = dict(logged(response.get("extra_logs") or {}))
     given = {name: number(name, response[name]) for name in ("reward", "scores") if response.get(name) is not None}
     cut = bool(response.get("truncated")) or logs.get(UNFINISHED, 0.0) > 0

@@ -1,9 +1,9 @@
-"""`--vllm.enable_prefix_caching` on a CPU: a prompt is read once for its answers, and seeded ones stay repeatable.
+"""`--vllm.enable_prefix_caching` on a CPU: prefill a prompt once for all its answers, and keep samples repeatable.
 
-vLLM lets the first of them read the whole prompt and the others only its end, whose attention then adds up in another
-order: samples would depend on who came first. So a request for one token reads the prompt for all of them, and each
-reads the last block again. What was read goes by a name of its own (hooks/fixes/repeatable_engine.py sees to it): no
-request finds what another prompt, or the same one under other weights, has left.
+vLLM lets the first answer's request prefill the whole prompt and the others only its end. There attention sums in
+another order, so samples would depend on which request came first. Here a request for one token prefills the prompt,
+and each answer's request prefills the last block again. Each prefill has its own name (repeatable_engine.py), so no
+request reuses blocks of another prompt, or of the same prompt under other weights.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from real_openrlhf.hooks.fixes.repeatable_engine import READING
 
 @dataclass
 class Reading:
-    """Of one prompt, while there are answers to it."""
+    """The prefill of one prompt, kept while requests for its answers run."""
 
     name: str = field(default_factory=lambda: uuid4().hex)
     done: asyncio.Future | None = None
@@ -25,7 +25,7 @@ class Reading:
 
 
 class ReadOnce:
-    """The engine, for those who ask for one answer each."""
+    """Wraps the engine for callers that ask for one answer per call."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
@@ -52,5 +52,5 @@ class ReadOnce:
 def _one_token(params: Any) -> Any:
     params = copy(params)
     params.max_tokens, params.min_tokens, params.logprobs = 1, 0, None
-    params.seed, params.temperature = None, 0.0  # the likeliest: its draw costs nothing
+    params.seed, params.temperature = None, 0.0  # greedy: needs no random number
     return params

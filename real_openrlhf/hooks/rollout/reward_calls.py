@@ -1,6 +1,6 @@
-"""A user's reward function, called so that a fault of it costs one response its verdict, and never the run.
+"""Calls of the user's reward function. If a call fails, its response has no verdict, and the run goes on.
 
-In the rollout actors, where every response's reward is a call. `REAL_REWARD_SECONDS` is how long one may take.
+The rollout actors make one call per response. `REAL_REWARD_SECONDS` limits the time of a call.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class RewardCalls:
         self.faults: Counter[str] = Counter()
 
     async def reward(self, query: str, prompt: str, label: Any) -> dict:
-        """As OpenRLHF wants it; after a fault the score is nan, which says that there is no verdict."""
+        """The reward as OpenRLHF expects it; after a fault the score is nan, which means: no verdict."""
         try:
             async with self.turns:
                 return await self.asked(query, prompt, label)
@@ -46,7 +46,7 @@ class RewardCalls:
             return self.failed(fault, prompt)
 
     async def asked(self, query: str, prompt: str, label: Any) -> dict:
-        """The same, but a fault is raised."""
+        """As `reward`, but a fault is raised."""
         return checked(await self._call(query, prompt, label))
 
     def failed(self, fault: Fault, prompt: str) -> dict:
@@ -76,7 +76,7 @@ class RewardCalls:
             fault = Fault("exits", f"it called exit({end.code!r})")
         except BaseException as error:
             fault = Fault("raises", f"{type(error).__name__}: {error}")
-        if os.getpid() != process:  # a fork that the function forgot, with a copy of this thread
+        if os.getpid() != process:  # a child that the function forked: it must end here
             os._exit(0)
 
         def tell() -> None:
@@ -100,7 +100,7 @@ def checked(value: Any) -> dict:
 
 
 def number(name: str, value: Any) -> float:
-    """A number, or one in a list, array or tensor: a function is asked about one response."""
+    """Convert a number, alone or as the only entry of a list, array or tensor: a call grades one response."""
     value = value.tolist() if hasattr(value, "tolist") else value
     while isinstance(value, list | tuple):
         if len(value) != 1:

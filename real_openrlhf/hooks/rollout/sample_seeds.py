@@ -11,10 +11,10 @@ class SampleSeeds:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.draws: Counter[bytes] = Counter()  # by digest: it travels with every checkpoint
+        self.draws: Counter[bytes] = Counter()  # keyed by digest: every checkpoint stores it
 
     def seeded(self, sampling_params, prompt: str):
-        """The request's parameters with the prompt's next seed; those of other prompts stay as they are."""
+        """A copy of the request's parameters with the prompt's next seed."""
         digest = hashlib.blake2b(prompt.encode(), digest_size=8).digest()
         sampling_params = copy(sampling_params)
         sampling_params.seed = zlib.crc32(f"{self.seed}/{self.draws[digest]}/{prompt}".encode())
@@ -27,11 +27,11 @@ def seeded_by_index(sampling_params, index: int):
     if sampling_params.seed is None:
         return sampling_params
     sampling_params = copy(sampling_params)
-    sampling_params.seed += index * 0x9E3779B1  # far apart, so that neighbouring prompts' samples do not meet
+    sampling_params.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
     return sampling_params
 
 
 def seeded_by_turn(sampling_params, seed: int | None, turn: int):
-    """In place: the seed of a rollout's turn. Else each of its turns would make the same draws again."""
+    """Set, in place, the seed of a rollout's turn: with one seed all turns would draw the same random numbers."""
     sampling_params.seed = None if seed is None else seed + turn * 0x85EBCA6B
     return sampling_params

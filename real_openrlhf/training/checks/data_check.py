@@ -14,11 +14,11 @@ from real_openrlhf.training.checks.preflight import Findings
 
 TABLES = (".csv", ".parquet", ".arrow")  # OpenRLHF reads them; their rows are not checked here
 KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-HUGE = 500  # bytes: no token is longer, so a text of more than this many a token is too long without counting
+HUGE = 500  # bytes; no token is longer. A prompt of more than HUGE bytes per allowed token is refused uncounted
 
 
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
-    """Find defects of the files behind a flag; of each file the first only."""
+    """Find defects of the files that a flag names; only the first defect of each file."""
     for name in plan.text(flag).split(","):
         path = Path(name)
         try:
@@ -67,7 +67,7 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
 class PromptLengths:
     """Whether each prompt leaves room for its answer. OpenRLHF would cut off the beginning of a longer prompt."""
 
-    tokenizer_file: Path | None  # none: prompts are not counted
+    tokenizer_file: Path | None  # None: tokens of prompts are not counted
     longest: int
     why: str
 
@@ -89,7 +89,7 @@ class PromptLengths:
             return None
 
     def check(self, texts: list[str]) -> None:
-        """A token is a byte at least, so that most prompts need no counting."""
+        """Refuse a prompt that is too long. A token has at least one byte, so most prompts need no counting."""
         size = sum(len(text.encode()) for text in texts)
         if size > HUGE * self.longest:
             said = f"{size} bytes"
@@ -115,7 +115,7 @@ class Rows:
     count: int = 0
     unlabelled: int = 0
     prompts: set[int] = field(default_factory=set)
-    kinds: dict[str, tuple[str, int]] = field(default_factory=dict)  # column -> what it holds, since which line
+    kinds: dict[str, tuple[str, int]] = field(default_factory=dict)  # column -> (kind of value, its first line)
 
     @classmethod
     def of(cls, plan: Plan) -> "Rows":
@@ -169,7 +169,7 @@ class Rows:
 
 
 def _row(line: bytes) -> dict:
-    """One line as an object. Refuses what Python's parser accepts and OpenRLHF's reader does not."""
+    """One line as an object. Refuses lines that Python's parser accepts and OpenRLHF's reader does not."""
     if line.startswith(b"\xef\xbb\xbf"):
         raise UserError("begins with a byte order mark. Save the file as UTF-8 without one.")
     try:

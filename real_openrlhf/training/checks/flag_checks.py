@@ -128,7 +128,7 @@ def _takes(action: argparse.Action) -> str:
 
 
 def combination(plan: Plan) -> Findings:
-    """The objections of REAL's and OpenRLHF's checks to the flags together. OpenRLHF raises only its first one."""
+    """The objections of REAL's and OpenRLHF's checks to the combined flags. OpenRLHF raises only its first one."""
     from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
@@ -189,7 +189,7 @@ def openrlhf_parser() -> SimpleNamespace:
     script = package / "cli" / "train_ppo_ray.py"
 
     def import_alone(name: str, *context: Any) -> Any:
-        """Run a module of OpenRLHF by its file. Importing it would import its package, and that the stack."""
+        """Run a module of OpenRLHF from its file. A normal import would load its package, and with it torch."""
         if not name.startswith("openrlhf."):
             return builtins.__import__(name, *context)
         return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))

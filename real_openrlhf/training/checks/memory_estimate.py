@@ -14,7 +14,7 @@ from real_openrlhf.recipes.plan import Plan
 GB = 1e9
 RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation
 PROCESS_GB = 4.0  # of a policy's or an engine's process: libraries, CUDA's own tables, Ray's store
-BLOCK_BYTES = 14  # a logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
+BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
 SUB_GROUP = 1_000_000_000  # parameters of a rank that DeepSpeed keeps in one buffer under ZeRO-3, at most
 TRAIN, ROLLOUT = "train", "rollout"
 
@@ -128,8 +128,8 @@ def states(shape: Shape, plan: Plan) -> dict[str, float]:
 def moments(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes on one GPU at different moments of a step. They never coincide, so only the largest counts."""
     a, kv, h, i = shape.attention_width, shape.kv_width, shape.hidden, shape.intermediate
-    # Kept of a layer for its backward. Both norms: the input in fp32, the output in bf16 with its weight and without.
-    # bf16: q and k rotated, v, attention's output; gate, up, activation, product.
+    # A layer keeps for its backward: of both norms the input in fp32, and the output in bf16 with and without weight;
+    # in bf16: q and k rotated, v, attention's output; gate, up, activation, product.
     layer = 2 * 8 * h + 2 * (2 * a + 2 * kv) + 2 * 4 * i
     if "flash" not in plan.text("--ds.attn_implementation"):
         layer += shape.heads * plan.number("--data.max_len") * 6  # scores in fp32 and bf16
@@ -153,8 +153,8 @@ def head_work(shape: Shape, plan: Plan) -> float:
         # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
         tables = 2 + 4 + 4 + (8 if "--actor.entropy_coef" in plan.flags else 0)
         return tokens(plan, TRAIN) * shape.vocabulary * tables
-    # A token: what is kept, 8 bytes per hidden number, and its gradient in fp32. A block, as it is made: 14 bytes a
-    # logit (BLOCK_BYTES). Later 10, with the block's part of the hidden states' gradient in fp32.
+    # Per token: 8 bytes per hidden number are kept, and its gradient in fp32. A block takes 14 bytes per logit when it
+    # is made (BLOCK_BYTES), later 10, and then the block's part of the hidden states' gradient in fp32.
     made, later = (
         BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU,
         10 * LOGITS_AT_ONCE_ON_GPU + tokens(plan, TRAIN) * 4 * shape.hidden,
@@ -165,7 +165,7 @@ def head_work(shape: Shape, plan: Plan) -> float:
 def rollout_work(shape: Shape, plan: Plan) -> float:
     """A forward without gradients: a layer with the embeddings, or the head, whichever is more."""
     count = tokens(plan, ROLLOUT)
-    # two residuals, norm; gate, up, product; what adapters add to one of them
+    # two residuals, norm; gate, up, product; an adapter's output for one of them
     layer = count * 2 * (4 * shape.hidden + (4 if plan.number("--ds.lora.rank") else 3) * shape.intermediate)
     if "--ds.logit_free" in plan.flags:
         return max(layer, count * 4 * shape.hidden + LOGITS_AT_ONCE_ON_GPU * BLOCK_BYTES)
@@ -196,7 +196,7 @@ def disk(shape: Shape, plan: Plan) -> dict[str, float]:
     saves = plan.number("--train.max_steps") // every if every > 0 else 0
     kept = min(plan.number("--ckpt.max_num") + 1, saves)
     adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
-    # fp32 weights and moments of what is trained, and the bf16 weights
+    # fp32 weights and moments of trained parameters, and all bf16 weights
     checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
     sizes = {f"{kept} DeepSpeed checkpoints": kept * checkpoint} if kept else {}
     if "--ckpt.save_hf" in plan.flags and saves:
@@ -240,7 +240,7 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
 def report(
     shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None
 ) -> tuple[list[str], list[str]]:
-    """(lines to print, warnings); `measured`: the GPUs were asked, not assumed. `host_bytes` where it is known."""
+    """(lines to print, warnings). `measured`: `gpu_gb` was read, not assumed. `host_bytes`: None if unknown."""
     training, generation = training_memory(shape, plan), generation_memory(shape, plan, gpu_gb * GB)
     if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}

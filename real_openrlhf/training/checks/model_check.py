@@ -16,7 +16,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
-    """The model's config.json, or None. A path must exist, and the hub must not deny that it has a hub id."""
+    """The model's config.json, or None. A path must exist; a hub id is a problem if the hub does not have it."""
     path = Path(model).expanduser()
     try:
         if path.is_dir():
@@ -73,7 +73,7 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
 
 
 def heads_problem(config: dict) -> str | None:
-    """Heads that vLLM cannot compute on CPU. Its engine would fail after a minute, with a traceback."""
+    """Refuse heads that vLLM cannot compute on CPU. Its engine would fail after a minute, with a traceback."""
     heads = config.get("num_attention_heads")
     width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else None)
     if width in (None, *CPU_HEAD_WIDTHS):
@@ -126,7 +126,7 @@ def _weights(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
 
 
 def tensor_shapes(path: Path) -> dict[str, list]:
-    """Names and shapes in a safetensors file whose length is what its header says."""
+    """Names and shapes in a safetensors file; refuses a file whose length differs from its header."""
     from safetensors import SafetensorError, safe_open
 
     try:

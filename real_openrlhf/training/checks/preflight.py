@@ -30,7 +30,7 @@ FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a re
 
 @dataclass
 class Findings:
-    """Problems stop the run; notes are printed, in a dry run lines too."""
+    """Problems stop the run. Notes are always printed, lines only in a dry run."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ def reward_problems(plan: Plan) -> list[str]:
 
 
 def reward_file_problem(path: Path) -> str | None:
-    """The defect of a reward file, found by reading it. Only rollout actors run it."""
+    """The defect of a reward file, found by parsing it. Only rollout actors run the file."""
     if not path.is_file():
         return "does not exist. Give a Python file with reward_func, or a URL."
     try:
@@ -156,7 +156,7 @@ def room_problems(folder: Path) -> list[str]:
 
 
 def cluster_problems(needed: int, nodes: int) -> list[str]:
-    """What a Ray cluster lacks, asked from inside: GPUs, cores, or the patches on a node that could run a worker."""
+    """Find, from inside a Ray cluster, missing GPUs and cores, and nodes without the patches that a worker needs."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

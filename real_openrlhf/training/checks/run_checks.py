@@ -50,7 +50,7 @@ def _machine(request: Request, place: Place, findings: Findings) -> None:
     machine = place.problems(plan) + ([] if place.address else preflight.kernel_problems(plan))
     findings.lines += preflight.kernels(plan)
     if request.args.dry_run and place.address is None:
-        findings.notes += machine  # a dry run is for every machine
+        findings.notes += machine  # a dry run may be for another machine
     else:
         findings.problems += machine
 

@@ -1,11 +1,11 @@
-"""Ray's driver and workers as forks of one process that has imported the stack: 10 s of a core less for each of them.
+"""Fork Ray's driver and workers from a process that has imported torch, vLLM and more: each saves 10 s of a core.
 
     with started(environment) as (python, environment):
         subprocess.Popen([python, "-m", "some.ray.driver"], env=environment)
 
-`python` is a program that is used like Python. It hands its arguments, environment, folder and open files to a server,
-and the server forks. The child runs as Python would, and `python` ends with the child. Ray starts its workers with it,
-and so do these what they spawn. CUDA does not survive a fork: this is for machines without a GPU.
+`python` is a program that is used like Python. It sends its arguments, environment, folder and open files to a server,
+and the server forks. The child runs as Python would, and `python` ends with the child. Ray starts its workers with
+`python`, and workers start their processes with it. CUDA does not survive a fork: this is for machines without a GPU.
 """
 
 import atexit
@@ -34,18 +34,18 @@ from typing import Any, NoReturn
 
 # Modules that drivers and workers import. Not Ray: its C++ part reads a worker's environment when it is imported.
 MODULES = "torch transformers deepspeed datasets peft torch.utils.tensorboard vllm.engine.arg_utils".split()
-WANTED = "REAL_FORKED_WORKERS"  # 0: Python as it is
+WANTED = "REAL_FORKED_WORKERS"  # 1: fork; else start Python itself
 PYTHON = "REAL_WORKER_PYTHON"
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.launch.forked_workers.runtime_env"}
 SOCKET_BYTES = 107  # of a socket's path, at most
-MOST_FILES = 253  # that can be passed at once
+MOST_FILES = 253  # open files that one message can pass
 PR_SET_PDEATHSIG = 1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> Iterator[tuple[str, dict[str, str]]]:
-    """(program to use as Python, its environment). Children that still run outlive the block, and the server too."""
+    """(program to use as Python, its environment). Running children outlive the block, and so does the server."""
     if environment.get(WANTED) != "1":
         yield sys.executable, dict(environment)
         return
@@ -86,7 +86,7 @@ def runtime_env(given: dict | None) -> dict:
 def serve(listener: socket.socket) -> None:
     """Fork for each request, until the starter is gone and the last child has ended."""
     wanted: list[Any] = [sys.stdin.fileno()]
-    children: dict[Any, tuple[int, socket.socket]] = {}  # by a descriptor of their end, and by their command
+    children: dict[Any, tuple[int, socket.socket]] = {}  # by pidfd, and by their command's socket
     while wanted or children:
         for ready in connection.wait([listener, *wanted, *children]):
             if ready is listener:
@@ -96,7 +96,7 @@ def serve(listener: socket.socket) -> None:
                     continue  # the command was killed
                 if not (pid := os.fork()):
                     for one in (listener, command, *(held for _, held in children.values())):
-                        one.close()  # before others have their numbers
+                        one.close()  # before `become` gives other files these numbers
                     run_to_the_end(files)
                 for file in files:
                     os.close(file)
@@ -113,15 +113,15 @@ def serve(listener: socket.socket) -> None:
                 os.close(ready)
             elif ready in children:
                 pid, command = children[ready]
-                number = command.recv(1)  # of a signal to pass on; nothing if the command was killed
+                number = command.recv(1)  # the number of a signal to pass on; empty if the command was killed
                 if not number:
                     del children[command]
                 os.kill(pid, number[0] if number else signal.SIGKILL)
 
 
 def become(files: list[int]) -> list[str]:
-    """Take the command's place: its files under its numbers and no others, its environment, its folder."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the server reports how it ends
+    """Take over the command's files (with its numbers, no others), environment and folder; return its arguments."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the server, which reports exit codes
     words, environment, folder, numbers = json.loads(os.pread(files[0], os.fstat(files[0]).st_size, 0))
     above = max(numbers) + 1
     held = [fcntl.fcntl(file, fcntl.F_DUPFD, above) for file in files[1:]]
@@ -137,7 +137,7 @@ def become(files: list[int]) -> list[str]:
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     for name, value in environment.items():
-        if os.environ.get(name) != value:  # Ray looks for the place of a process's title before the first variable
+        if os.environ.get(name) != value:  # the first one must not move: Ray seeks the title's memory before it
             os.environ[name] = value
     if wanted := environment.get("PYTHONWARNINGS"):
         warnings._processoptions(wanted.split(","))  # type: ignore[attr-defined]
@@ -149,7 +149,7 @@ def become(files: list[int]) -> list[str]:
 def run(words: list[str]) -> None:
     """Run `python WORDS` in this process, which has imported the stack."""
     while words[0].startswith("-") and words[0] not in ("-c", "-m"):
-        words = words[1:]  # for an interpreter that starts
+        words = words[1:]  # options for an interpreter that starts; this one runs already
     if words[0] == "-m":
         sys.argv, sys.path[0] = words[1:], os.getcwd()
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
@@ -163,7 +163,7 @@ def run(words: list[str]) -> None:
 
 
 def run_to_the_end(files: list[int]) -> NoReturn:
-    """Run and end as Python does, but keep the modules: vLLM's libraries report leaks if a fork destroys them."""
+    """Run and end as Python does, but do not destroy modules: in a fork vLLM's libraries would then report leaks."""
     code: Any = 1
     try:
         run(become(files))
@@ -190,7 +190,7 @@ def ask(path: str, words: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(path)
-        except OSError:  # it has died
+        except OSError:  # the server has died: start Python itself
             os.execv(sys.executable, [sys.executable, *words])
         socket.send_fds(server, [b"?"], [about, *numbers])
         for number in FORWARDED:

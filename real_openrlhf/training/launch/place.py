@@ -26,7 +26,7 @@ SET_UP = "bash examples/scripts/setup_env.sh"
 
 SPARE_CPUS = 2  # logical ones, for the controllers; Ray starts an idle worker for each
 
-# DeepSpeed compiles its Adam on first use: once for this environment, not again for each one on the machine.
+# DeepSpeed compiles its Adam on first use. All runs of this Python environment share the result in this folder.
 EXTENSIONS = Path(sys.prefix) / "torch_extensions"
 
 # Variables of a run: name -> (value, why), as a dry run prints them. The user's own values win, except over NO_GPU.
@@ -43,12 +43,12 @@ CPU_ENVIRONMENT = {
     # trainings a step of cpu-smollm2 takes 25 to 50 s with this, 169 to 187 s without, with equal numbers.
     "GOMP_SPINCOUNT": ("1000", "a thread that waits for another soon leaves it the core"),
 }
-# Ray hands each process its part of the list, by its logical GPUs. CUDA's list of devices ends at a negative number.
+# Ray gives each process the entries of its logical GPUs. CUDA ignores the list from the first negative number on.
 NO_GPU = {
     "CUDA_VISIBLE_DEVICES": (",".join(["-1"] * 64), "no GPU is visible"),
     "DS_ACCELERATOR": ("cpu", "DeepSpeed computes on the CPU"),
 }
-# A run of this machine's alone is closed to other machines. Ray takes the loopback where clusters are off.
+# A run on this machine alone is closed to other machines. Ray listens on the loopback if clusters are switched off.
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": ("0", "Ray listens on the loopback"),
     "VLLM_HOST_IP": ("127.0.0.1", "so does vLLM"),
@@ -117,7 +117,7 @@ class Place:
         return f"{count} a process: {why}"
 
     def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
-        """The process to start here for `python WORDS`."""
+        """The command to start on this machine, so that `python WORDS` runs here or as a job of the cluster."""
         if not self.job_address:
             return [python, *words]
         shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
@@ -125,7 +125,7 @@ class Place:
         return [*submit, *shipped, "--", "python", *words]
 
     def environment(self, plan: Plan) -> dict[str, str]:
-        """The user's own variables win over ours."""
+        """All variables of the run's processes. The user's own values win over ours."""
         ours = {}
         if self.on_cpu:
             ours = _values(CPU_ENVIRONMENT) | {THREADS: str(thread_choice(plan)[0])}
@@ -134,7 +134,7 @@ class Place:
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None and os.access(sys.prefix, os.W_OK):
-            # DeepSpeed compiles its offloaded Adam there. By the machine's name: drop_stale_locks sees only its own.
+            # DeepSpeed compiles its offloaded Adam there. One folder per machine: drop_stale_locks sees no other's.
             ours = {"TORCH_EXTENSIONS_DIR": str(EXTENSIONS / platform.node())}
         environment = {**ours, **os.environ}
         if self.address is None:
@@ -150,7 +150,7 @@ class Place:
         return environment
 
     def variables(self, plan: Plan) -> dict[str, str]:
-        """What a run's processes, an engine too, have beyond the user's environment."""
+        """Variables that a run's processes, engines too, have beyond the user's environment."""
         ours = {name: value for name, value in self.environment(plan).items() if os.environ.get(name) != value}
         return ours | engine_process.ENVIRONMENT
 
@@ -199,7 +199,7 @@ class Place:
         return problems
 
     def stop(self, job: str) -> None:
-        """A job outlives the process that submitted it."""
+        """Stop the cluster's job, which outlives the process that submitted it."""
         if self.job_address:
             stop = [sys.executable, *RAY_CLI, "job", "stop", "--address", self.job_address, job]
             subprocess.run(stop, check=False)

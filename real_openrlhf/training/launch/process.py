@@ -17,10 +17,10 @@ from real_openrlhf.machine.signs_of_life import PHASE, collect_stacks
 from real_openrlhf.training.launch.progress import last_error
 
 PATIENCE = 20.0  # seconds for a run that is asked to end
-STALLED = 124  # the run's exit code, as of timeout(1)
+STALLED = 124  # the run's exit code after a stall, as timeout(1) has it
 STACKS = "stalled"  # folder
 LIMIT = "--train.hung_minutes"
-ASLEEP = 60.0  # seconds; after a longer gap between two looks it was the watcher that stood still
+ASLEEP = 60.0  # seconds; after a longer gap between two checks this process slept: the limit counts from now on
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Watch:
     looked: float = field(default_factory=time.monotonic)
 
     def stalled(self) -> str | None:
-        """The stalled phase, once it exceeds the limit, else None."""
+        """Why the run counts as stalled, once nothing is new for longer than the limit, else None."""
         now = time.monotonic()
         signs = tuple(_stamp(self.run_dir / name) for name in (PHASE, "metrics.jsonl", "notes.jsonl"))
         if signs != self.seen or now - self.looked > ASLEEP:
@@ -65,7 +65,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 class Display(Protocol):
-    """Shows how far the process is, whose output goes to `log`."""
+    """Shows the progress of the process whose output goes to `log`."""
 
     log: Path
 
@@ -75,9 +75,9 @@ class Display(Protocol):
 
 
 def drop_stale_locks(folder: Path) -> list[Path]:
-    """DeepSpeed's compiler lock outlives a run that is killed meanwhile, and the next run would wait for it.
+    """Remove compiler locks that a killed run left: DeepSpeed would wait for them in the next run.
 
-    A process that compiles keeps the file open.
+    A lock is stale if no process has its file open.
     """
     locks = {str(path): path for path in folder.glob("*/lock")}
     for descriptor in glob.iglob("/proc/[0-9]*/fd/*") if locks else ():
@@ -91,7 +91,7 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 def supervise(
     command: list[str], environment: Mapping[str, str], lock: int, progress: Display, watch: Watch | None = None
 ) -> tuple[int, str | None]:
-    """Run the command to its end: (exit code, why it failed). The first Ctrl-C asks, the next ones insist.
+    """Run the command to its end: (exit code, why it failed). Ctrl-C sends SIGINT, then SIGTERM, then SIGKILL.
 
     The child writes to the run's log, and `progress` shows how far it is. The child has a session of its own, so each
     signal reaches it once, through us. It inherits the folder's lock.

@@ -14,7 +14,7 @@ from real_openrlhf.machine.engine_reason import MARK
 from real_openrlhf.runs import run_folder
 
 LARGEST = 1 << 53
-# Lines that do not say why a run failed: a library's bar, or what Ray repeats of its actors, with colours around it.
+# Lines that do not say why a run failed: a library's progress bar, or an actor's line that Ray repeats in colour.
 BESIDE_THE_POINT = re.compile(r"\d%\||^(\x1b\[\d+m)*\(\w+ pid=")
 # The parts of a line, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Follows metrics.jsonl; `update` prints what is new, which an earlier part of a resumed run is not."""
+    """Follows metrics.jsonl. `update` prints new lines, but none that a resumed run logged before its resume."""
 
     def __init__(self, run_dir: Path, total_steps: int | None, log: Path) -> None:
         self.path = run_dir / "metrics.jsonl"
@@ -59,7 +59,7 @@ class Progress:
                 self.bar.update(line["step"] - self.bar.n)
 
     def new_lines(self, path: Path) -> list[dict]:
-        """Whole lines only; one that is still being written is read next time. A resume makes the file shorter."""
+        """New complete lines; a line that is still being written is read next time. A resume shortens the file."""
         self.offsets[path] = min(self.offsets[path], _size(path))
         if not path.exists():
             return []
@@ -149,7 +149,7 @@ def final_summary(path: Path) -> str:
 
 
 def last_error(log: Path) -> str:
-    """The line of a failed run's log that most likely says why: of its engine's process, else its last exception."""
+    """The log line that most likely says why a run failed: its engine's reason, else its last exception."""
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
     for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
         if reasons := [line.partition(MARK) for line in text if MARK in line]:
@@ -159,5 +159,5 @@ def last_error(log: Path) -> str:
         time.sleep(0.5)
         text = log.read_text(errors="replace").splitlines()
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
-    told = (line.strip() for line in reversed(text) if line.strip() and not BESIDE_THE_POINT.search(line))
-    return named[-1] if named else next(told, "no output")
+    others = (line.strip() for line in reversed(text) if line.strip() and not BESIDE_THE_POINT.search(line))
+    return named[-1] if named else next(others, "no output")

@@ -1,7 +1,7 @@
 """Many trainings one after another in one Ray with one vLLM engine, whose start takes most of a tiny run's time.
 
-OpenRLHF's own `train(args)` runs each of them. It begins by making a placement group and engines: after the first
-training it gets those of the first. Each training has a small process that passes on its flags and output; when that
+OpenRLHF's own `train(args)` runs each of them. It begins by making a placement group and engines. Here all later
+trainings get those of the first. Each training has a small process that passes on its flags and output; when that
 process ends, so does the training.
 """
 
@@ -63,7 +63,7 @@ def command(session: Path, flags: list[str]) -> list[str]:
 
 
 def submit(path: str, flags: list[str]) -> int:
-    """Train in the session with our output; its exit code."""
+    """Train in the session, which writes to our standard output; return the training's exit code."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     socket.send_fds(connection, [json.dumps(flags).encode() + b"\n"], [sys.stdout.fileno()])
@@ -83,7 +83,7 @@ def serve(path: str) -> int:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(draft)
     listener.listen()
-    os.rename(draft, path)  # it is there when it listens
+    os.rename(draft, path)  # the path appears only when the socket listens
     threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
     while True:
         connection, _ = listener.accept()
@@ -129,7 +129,7 @@ def _seeded(args: Any) -> Any:
 
 
 def _end_with(other_end: int, answered: threading.Event | None = None) -> None:
-    """When the process at the other end is gone without an answer, end this session and its training."""
+    """When the process at the other end is gone before it was answered, end this session and its training."""
     with contextlib.suppress(OSError):
         os.read(other_end, 1)
     if answered is None or not answered.is_set():
@@ -138,7 +138,7 @@ def _end_with(other_end: int, answered: threading.Event | None = None) -> None:
 
 def _reuse(train_ppo_ray: Any) -> None:
     """Give every training the first one's placement group and engines."""
-    first: dict[str, tuple[object, object]] = {}  # name -> what it was made of, what it is
+    first: dict[str, tuple[object, object]] = {}  # name -> (arguments of the first call, its result)
 
     def once(name: str, key_of: Callable[[tuple, dict], object]) -> None:
         make = getattr(train_ppo_ray, name)

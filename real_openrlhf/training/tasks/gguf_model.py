@@ -15,7 +15,7 @@ from real_openrlhf.training.tasks.tiny_model import cache_folder
 SUFFIX = ".gguf"
 CONVERSION = 1  # version of `convert`, and part of the folder's name
 ORIGIN = "origin.json"
-NEW_TOKENS = 8  # that the saved model and the file's own must write alike
+NEW_TOKENS = 8  # that the saved model must write as the file's model does
 
 
 def is_one(model: str) -> bool:
@@ -33,7 +33,7 @@ def _hash_of(file: Path) -> str:
 
 @functools.cache
 def _read_hash(file: Path, size: int, changed: int) -> str:
-    """A file of gigabytes takes seconds: each version of it is read once in a process."""
+    """The file's hash. Gigabytes take seconds, so a process hashes each version (size, time of change) once."""
     return sha256(file)
 
 
@@ -70,7 +70,7 @@ def convert(file: Path, place: Path) -> None:
         about = GGUFReader(file)
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    except Exception as error:  # a dozen kinds for a file of another kind
+    except Exception as error:  # transformers raises a dozen types for a wrong file
         raise UserError(
             f"model {file} cannot be read by transformers ({type(error).__name__}: {first_line(error)}). Take a GGUF "
             "file of a Llama, Qwen2 or Gemma model, or the model as a Hugging Face folder"
@@ -85,7 +85,7 @@ def convert(file: Path, place: Path) -> None:
         raise UserError(f"model {file} does not say which token ends an answer. Take another file of this model")
     if tokenizer.convert_ids_to_tokens(list(range(len(words)))) != words:
         raise UserError(f"model {file}: transformers read other tokens than the file has. Take a Hugging Face folder")
-    tokenizer.eos_token = tokenizer.pad_token = words[end]  # the file's own padding may begin a message
+    tokenizer.eos_token = tokenizer.pad_token = words[end]  # the file's pad token may begin a message
     tokenizer.init_kwargs.pop("clean_up_tokenization_spaces", None)  # it would take spaces out of decoded text
     for config in (model.config, model.generation_config):
         config.eos_token_id = config.pad_token_id = end
@@ -95,7 +95,7 @@ def convert(file: Path, place: Path) -> None:
 
 
 def _compare(model: Any, tokenizer: Any, place: Path, template: str | None) -> None:
-    """The saved folder's greedy text, tokens and chat template are those of the file."""
+    """Refuse a saved folder whose greedy text, tokens or chat template differ from those of the file."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,4 +1,4 @@
-"""Folders of the cache that take minutes to make: made beside their place, moved whole, looked through before use."""
+"""Cache folders that take minutes to make: written beside their place, moved when complete, checked before use."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ FULL = re.compile(r"No space left|File too large|Disk quota exceeded|\b[Ee]rrno 
 
 @contextlib.contextmanager
 def making(place: Path, about: dict) -> Iterator[Path]:
-    """A draft, which becomes `place` if the block ends well, and else is removed."""
+    """A draft folder. It becomes `place` if the block ends without an exception, and is removed otherwise."""
     draft = place.with_name(f"{place.name}.making-{os.getpid()}")
     try:
         draft.mkdir(parents=True)
@@ -39,7 +39,7 @@ def unwritten(place: Path, why: object) -> str:
 
 
 def changed(place: Path) -> str | None:
-    """What is wrong with a folder that is there, and the fix."""
+    """The damage of an existing folder and the fix, or None."""
     if not (damage := whole_folders.damage(place)):
         return None
     return f"{place} was changed since it was made: {damage}. Delete the folder, and the same command makes it again."
@@ -51,6 +51,6 @@ def refuse_changed(place: Path) -> None:
 
 
 def changed_model(model: Path) -> str | None:
-    """`changed` of a model's folder, if it lies in the cache and has a list of hashes."""
+    """`changed` of a model's folder, if the folder is in the cache and has a list of hashes."""
     kept = (place for place in (model, model.parent) if place.parent == cache_folder())
     return next((changed(place) for place in kept if (place / whole_folders.MANIFEST).exists()), None)

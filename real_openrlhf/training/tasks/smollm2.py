@@ -32,7 +32,7 @@ def folder(cache: Path | None = None) -> Path:
 
 
 def prepare(cache: Path | None = None) -> Path:
-    """Its folder: from the cache if nothing in it was changed, or made now."""
+    """The model's folder: from the cache if nothing in it was changed, or made now."""
     place = folder(cache)
     if place.exists():
         kept_folder.refuse_changed(place)
