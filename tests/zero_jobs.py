@@ -450,6 +450,16 @@ def logged(**case) -> dict[str, float]:
     return filled(**case)[0].trainer.ppo_train(0.0)
 
 
+def stand_in_aux_loss(**case) -> tuple[float, float]:
+    """The gradient norm where each forward's aux loss is the sum of a weight's numbers, and what it should be."""
+    policy, _ = filled(**case)
+    trainer = policy.trainer
+    trainer.args.actor.aux_loss_coef = 0.5
+    weight, forward = list(parameters(policy.actor.model).values())[-1], trainer.forward
+    trainer.forward = lambda *args, **how: replace(forward(*args, **how), aux_loss=weight.float().sum())
+    return trainer.ppo_train(0.0)["actor_grad_norm"], 0.5 * weight.numel() ** 0.5
+
+
 def weighed(**case) -> dict:
     """The scores and weights that the controller can ask for after a rollout batch, once, and what was logged."""
     policy, case = filled(**case)

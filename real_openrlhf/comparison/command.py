@@ -320,5 +320,8 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
         map_of = across if across and varied([run.meta for run in found], across) else None
         print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
         if args.publish:
-            publish([run.path for run in found if run.status != "running"], args.publish, args.compact)
+            ended = [run.path for run in found if run.status != "running"]
+            for path in ended:
+                end_unwatched(path)  # else the record still says running
+            publish(ended, args.publish, args.compact)
             print(f"published: {args.publish}")

@@ -104,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
         tensor_parallel=args.tensor_parallel,
         **sampling,
     )
-    with SampleStore(args.out).opened({"model": fingerprint(model), **sampling}, prompts) as store:
+    ids = {name: {task.identity for task in group} for name, group in groups.items()}
+    with SampleStore(args.out).opened({"model": fingerprint(model), **sampling}, prompts, ids) as store:
         draw(tasks, args.k, engine, args.data_parallel, store)
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)

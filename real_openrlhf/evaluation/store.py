@@ -29,8 +29,13 @@ class SampleStore:
         self._manifest = folder / "manifest.json"
 
     @contextmanager
-    def opened(self, settings: dict, prompts: dict[str, str]) -> Iterator["SampleStore"]:
-        """`settings` decide what a sample is, `prompts` (benchmark -> digest) what it answers."""
+    def opened(
+        self, settings: dict, prompts: dict[str, str], problems: dict[str, set[str]] | None = None
+    ) -> Iterator["SampleStore"]:
+        """`settings` decide what a sample is, `prompts` (benchmark -> digest) what it answers.
+
+        `problems` are the ids of each benchmark: samples are kept by them, so no two benchmarks may share one.
+        """
         try:
             self._samples.parent.mkdir(parents=True, exist_ok=True)
             file = self._samples.open("a+b")
@@ -45,13 +50,13 @@ class SampleStore:
                 raise UserError(
                     f"another evaluation is writing to {self._samples.parent}: give another --out"
                 ) from None
-            self._agree(settings, prompts)
             file.seek(0)  # a kill in the middle of a write leaves a last line without its end
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+            self._agree(settings, prompts, problems or {})
             self._file = file
             yield self
 
-    def _agree(self, settings: dict, prompts: dict[str, str]) -> None:
+    def _agree(self, settings: dict, prompts: dict[str, str], problems: dict[str, set[str]]) -> None:
         before: dict[str, dict] = {"settings": settings, "prompts": {}}
         if self._manifest.exists():
             before = json.loads(self._manifest.read_text())
@@ -65,6 +70,14 @@ class SampleStore:
         for name, value in prompts.items():
             if before["prompts"].get(name, value) != value:
                 raise UserError(f"{self._samples.parent} was sampled on another version of {name}. Give another --out")
+        new = {name: ids for name, ids in problems.items() if name not in before["prompts"]}
+        drawn = {sample.id for sample in self} if any(new.values()) else set()
+        for name, ids in new.items():
+            if shared := sorted(ids & drawn):
+                raise UserError(
+                    f"{self._samples.parent} has samples of another benchmark with ids of {name}, such as "
+                    f"{shared[0]!r}. Give another --out"
+                )
         write_json(self._manifest, {"settings": settings, "prompts": {**before["prompts"], **prompts}})
 
     def append(self, sample: Sample) -> None:

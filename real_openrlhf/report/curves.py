@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Setting
-from real_openrlhf.report.statistics import Band, Estimate, Series, band, estimate, final, windowed
+from real_openrlhf.report.statistics import TAIL, Band, Estimate, Series, band, estimate, final, windowed
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,15 @@ def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final 
         return None
     last = int(shared.steps[-1])
     return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in curves]))
+
+
+def near_end(setting: Setting, metric: Metric, step: int) -> Estimate | None:
+    """Over the last tenth of the steps up to this one, of the finished runs that logged the metric there."""
+    first = step - max(1, math.ceil(TAIL * step))
+    curves = [values for run in setting.counted if (values := series(run, metric)) is not None]
+    found = [values.values[(values.steps > first) & (values.steps <= step)] for values in curves]
+    means = [float(values.mean()) for values in found if len(values)]
+    return estimate(means) if means else None
 
 
 def over_training(curve: Series) -> float:

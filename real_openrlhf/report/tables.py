@@ -12,6 +12,7 @@ from real_openrlhf.report.curves import (
     Final,
     Metric,
     at_end,
+    near_end,
     over_all_steps,
     over_training,
     series,
@@ -39,7 +40,10 @@ def results(comparison: Comparison) -> Table:
     clipped = [over_all_steps(setting, CLIPPED) for setting in comparison.settings]
     beside = [(CLIPPED, clipped)] if any(clipped) else []
     for metric in BY_VERDICT:
-        last = [end.estimate if end else None for end in (at_end(s, metric, sets) for s in comparison.settings)]
+        last = [
+            near_end(setting, metric, max((end.step for end in row if end), default=0))
+            for setting, row in zip(comparison.settings, ends, strict=True)
+        ]
         beside += [(metric, last)] if any(one and one.mean for one in last) else []
     rows = []
     for place, (setting, row) in enumerate(zip(comparison.settings, ends, strict=True)):

@@ -303,6 +303,20 @@ def test_published_runs_are_added_to_and_never_overwritten(tmp_path):
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()}
 
 
+def test_a_run_that_ended_while_nobody_watched_is_published_as_ended(tmp_path):
+    run = write_lines(record(tmp_path / "runs" / "real-s1"), [{"phase": "train", "step": 4, "reward": 0.5}])
+    (run / run_folder.FINISHED).touch()
+    about = {"status": "running", "host": platform.node(), "started": "2026-11-25T00:00:00+00:00"}
+    (run / "run.json").write_text(json.dumps(json.loads((run / "run.json").read_text()) | about))
+    command._report(
+        of("--recipe", "cpu", "--out", str(tmp_path)),
+        argparse.Namespace(publish=tmp_path / "shared", compact=False),
+        (),
+    )
+    found, _ = campaign.records(tmp_path / "shared")
+    assert found["real-s1"]["status"] == json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
 def test_a_compact_campaign_has_what_results_and_maps_read(tmp_path):
     read = ["rollout/pass_rate", "rollout/solve_none", "real/weight_pos", "real/weight_neg", "ppo_kl"]
     read += ["real/score_abs_max", "actor_grad_norm", "update/ratio_max"]

@@ -128,6 +128,19 @@ def test_other_settings_are_refused_by_name(tmp_path):
     open_with({"seed": 1, "top_p": 0.95}, {"aime24": "a", "aime25": "b"})
 
 
+def test_a_benchmark_with_the_ids_of_another_one_is_refused(tmp_path):
+    store = SampleStore(tmp_path)
+    with store.opened({}, {"easy": "a"}, {"easy": {"p-0"}}):
+        store.append(sample(0))
+    with store.opened({}, {"easy": "a", "other": "b"}, {"easy": {"p-0"}, "other": {"p-1"}}):
+        pass
+    with (
+        pytest.raises(UserError, match="ids of hard, such as 'p-0'"),
+        store.opened({}, {"hard": "c"}, {"hard": {"p-0"}}),
+    ):
+        pass
+
+
 def test_one_writer_at_a_time(tmp_path):
     with (tmp_path / "samples.jsonl").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -134,6 +134,15 @@ def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
     assert (row["Step"], float(row["Validation pass@1"])) == ("20", pytest.approx(0.3))
 
 
+def test_numbers_of_right_and_wrong_answers_are_those_of_the_rows_own_step(tmp_path):
+    for seed, wrong in ((1, {7: 9.0}), (2, {7: 9.0, 29: 5.0, 30: 3.0})):  # the first has no wrong answer later
+        log = [{"phase": "eval", "step": 30, "eval_x_pass1": 0.5}]
+        log += [{"phase": "train", "step": step, "rollout/response_length_wrong": n} for step, n in wrong.items()]
+        invented.write_lines(invented.write_run(tmp_path, "real", seed), log)
+    (row,) = rows(tables.results(comparison(tmp_path)))
+    assert (row["Step"], float(row["Length, wrong answers"])) == ("30", pytest.approx(4.0))
+
+
 def test_a_fast_learner_is_told_from_a_slow_one_that_ends_as_high_and_unlike_clipping_is_said(tmp_path):
     curves = {"real": (0.9, 0.0, 0.1, 0.5, 0.9), "real_constant": (0.1, 0.0, 0.8, 0.85, 0.9)}
     for algo, (clipped, *values) in curves.items():

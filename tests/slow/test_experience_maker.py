@@ -17,7 +17,7 @@ from tiny_models import Numbers
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
-from real_openrlhf.hooks.controller.labels import NO_ANSWER, label_rollouts
+from real_openrlhf.hooks.controller.labels import NO_ANSWER, complete_columns, label_rollouts
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer, PlannedExperience
 
 PAD = 0
@@ -122,6 +122,13 @@ def test_a_failed_reward_is_ignored_and_keeps_the_batchs_columns(caplog):
     assert float(samples[1].rewards) == 0 and math.isnan(samples[1].scores)
     assert all("score" not in sample.info for sample in samples)  # nan there would make its logged mean nan
     split_experience_batch(Experience.concat_experiences(samples, PAD))  # one batch can be made of them
+
+
+def test_built_in_losses_log_scores_of_a_step_only_where_all_are_known():
+    for score in (1.0, math.nan):
+        samples = [rollout(), rollout(score=score)]
+        complete_columns(samples)
+        assert ["score" in sample.info for sample in samples] == [not math.isnan(score)] * 2
 
 
 def test_a_rule_of_the_users_own_labels_whole_groups(tmp_path):

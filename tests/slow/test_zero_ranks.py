@@ -111,15 +111,23 @@ def test_entropy_is_the_mean_over_trained_tokens_in_every_layout_and_no_number_w
     case = {"model": random_model, "entropy_coef": 0.0, "skip": True, "learning_rate": 1e-12, "groups_per_step": 1}
 
     def entropy(**changes) -> float | None:
-        return two_ranks("logged", **case, **changes)[0].get("entropy_loss")
+        return two_ranks("logged", **{**case, **changes})[0].get("entropy_loss")
 
-    found = [
-        entropy(kinds=("mixed", "uniform"), micro_batch_size=size, **method) for method in methods for size in (1, 2)
-    ]
-    assert 0.1 < found[0] == pytest.approx(found[1], rel=1e-5) == pytest.approx(found[2], rel=1e-5)
-    assert found[0] == pytest.approx(found[3], rel=1e-5)
+    layouts = {"micro_batch_size": 1}, {"micro_batch_size": 2}, {"max_tokens": 20}
+    for kinds, skip in ((("mixed", "uniform"), True), (("mixed",), False)):
+        found = [entropy(kinds=kinds, skip=skip, **layout, **method) for method in methods for layout in layouts]
+        assert 0.1 < found[0] and found == pytest.approx([found[0]] * len(found), rel=1e-4)
     for method in methods:
         assert entropy(kinds=("uniform",), **method) is None
+        assert entropy(entropy_coef=None, **method) is None
+
+
+def test_a_mixture_of_experts_loss_counts_once_an_update_in_every_layout(start_ranks, random_model):
+    """A stand-in for it has a known gradient, and nothing else has one: groups are all right or all wrong."""
+    for count, size in ((1, 1), (1, 4), (2, 1), (2, 2)):
+        case = {"model": random_model, "kinds": ("uniform",), "zero_stage": 2, "micro_batch_size": size}
+        norm, expected = start_ranks(count, "zero_jobs")("stand_in_aux_loss", **case)[0]
+        assert norm == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("skip", [True, False])

@@ -9,7 +9,6 @@ from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_ba
 
 from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
-from real_openrlhf.hooks.messages.settings import skips
 
 TOKEN_MEANS = {"entropy_loss", "ppo_kl", "ppo_clip_ratio"}
 NEXT_TO_NOTHING = 1e-30  # token count of a dummy, not 0: upstream divides by the sum over ranks, maybe all dummies
@@ -73,7 +72,6 @@ class DealtActorTrainer(LoggedActorTrainer):
         mine.train.dynamic_batch_enable = True
         self.args = mine
         self.max_epochs = 1  # the plan has the micro-batches of all epochs
-        self.skips = skips(self.strategy.args)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, float]:
         plan = self.replay_buffer.plan
@@ -94,15 +92,19 @@ class DealtActorTrainer(LoggedActorTrainer):
                 for name, value in status["metrics"].items()
             }
             status["num_samples"] = status["num_action_tokens"] = NEXT_TO_NOTHING
-        elif self.skips and "entropy_loss" in status["metrics"]:
-            status["metrics"]["entropy_loss"] *= self.of_own_tokens(experience, step)
+        else:
+            self.make_own_means(status["metrics"], experience.action_mask, step)
         return status
 
-    def of_own_tokens(self, experience: Experience, step: int) -> float:
-        """The factor from a micro-batch's share of the update's mean, which upstream logs, to its own tokens' mean."""
-        buffer, mask = self.replay_buffer, experience.action_mask
-        if self.actor_loss_fn.token_level_loss:
-            whole, own = buffer.dynamic_batch_num_tokens[step], int(mask.sum())
-        else:
-            whole, own = buffer.dynamic_global_batch_size[step], int(mask.any(-1).sum())
-        return whole / (max(own, 1) * self.strategy.world_size)
+    def make_own_means(self, metrics: dict, mask: torch.Tensor, step: int) -> None:
+        """Upstream logs a micro-batch's share of the update's means; put the means over its own tokens there."""
+        buffer, ranks = self.replay_buffer, self.strategy.world_size
+        of_tokens = buffer.dynamic_batch_num_tokens[step] / (max(int(mask.sum()), 1) * ranks)
+        of_rollouts = buffer.dynamic_global_batch_size[step] / (max(int(mask.any(-1).sum()), 1) * ranks)
+        shares = {
+            "policy_loss": of_tokens if self.actor_loss_fn.token_level_loss else of_rollouts,
+            "entropy_loss": of_tokens,
+            "kl": of_tokens if self.args.algo.kl.use_loss else 1.0,
+        }
+        for name in shares.keys() & metrics.keys():
+            metrics[name] = metrics[name] * shares[name]

@@ -64,6 +64,8 @@ class RealActorTrainer(ActorPPOTrainer):
         gaps = {name: value for name, value in statuses[0].items() if name.startswith("mismatch/")}
         merged = over_steps([gaps | status for status in statuses], [step.log_weight for step in plan.steps])
         merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)
+        if self.args.actor.entropy_coef is None:  # then no forward computes entropies
+            merged.pop("entropy_loss", None)
         if not any(step.log_weight for step in plan.steps):  # the mean over zero tokens is undefined
             merged = {name: value for name, value in merged.items() if name not in TERMS}
         return {**plan.metrics, **merged}
@@ -83,13 +85,14 @@ class RealActorTrainer(ActorPPOTrainer):
         """Wave by wave: forward, exchange, weigh, backward. Then one step of the optimizer."""
         self.actor.train()
         waves = table.step.waves
+        rollouts = sum(len(micro_batch.items) for wave in waves for micro_batch in wave.micro_batches)
         for wave in waves:
             batches = [self.load(micro_batch) for micro_batch in wave.micro_batches]
             graphs = [] if table.step.scores_known else self.score_wave(wave, batches, table)
             for place, batch in enumerate(batches):
                 now = graphs.pop(0) if graphs else self.forward(batch, table.step)
                 last = wave is waves[-1] and place == len(batches) - 1
-                self.backward(table.loss(now), now.aux_loss, last)
+                self.backward(table.loss(now), now.aux_loss, len(batch[0].items) / max(rollouts, 1), last)
         return self.step_optimizer()
 
     def score_wave(self, wave: RankWave, batches: list[Batch], table: StepTable) -> list[Forward]:
@@ -142,11 +145,14 @@ class RealActorTrainer(ActorPPOTrainer):
                 held = self.replay_buffer.items[item]
                 held.action_log_probs = row[: len(held.action_mask)]
 
-    def backward(self, loss: Tensor, aux_loss: Tensor | None, last: bool) -> None:
-        """The weights contain the step's 1/n, so DeepSpeed must not divide by micro-batches; `last` ends the step."""
+    def backward(self, loss: Tensor, aux_loss: Tensor | None, share: float, last: bool) -> None:
+        """The weights contain the step's 1/n, so DeepSpeed must not divide by micro-batches; `last` ends the step.
+
+        `aux_loss`, of a mixture of experts, is a mean over this micro-batch: a `share` of the rank's rollouts.
+        """
         loss = loss * self.dp_size  # DeepSpeed averages gradients over ranks
         if aux_loss is not None:
-            loss = loss + self.args.actor.aux_loss_coef * aux_loss
+            loss = loss + self.args.actor.aux_loss_coef * share * aux_loss
         # DeepSpeed clears this flag in each forward, so that later gradients are added. Here several backwards follow.
         self.engine.optimizer.clear_backward_seen_flag()
         self.engine.set_gradient_accumulation_boundary(last)

@@ -91,6 +91,9 @@ def complete_columns(samples: list[Experience]) -> None:
         score = math.nan if sample.scores is None else float(sample.scores[0])
         sample.scores = torch.tensor([score], dtype=torch.float32)
         sample.response_length = sample.action_mask.sum(-1)  # upstream also counts the environment's tokens
+    if any(sample.scores.isnan() for sample in samples):
+        for sample in samples:
+            sample.info.pop("score", None)  # its logged mean would be nan
     keys = set().union(*(sample.info for sample in samples))
     for sample in samples:
         for key in keys - sample.info.keys():
