@@ -30,7 +30,7 @@ class SampleStore:
 
     @contextmanager
     def opened(self, settings: dict, prompts: dict[str, str]) -> Iterator["SampleStore"]:
-        """`settings` decide what a sample is, `prompts` (benchmark -> digest) what it answers."""
+        """Lock the store; refuse it if its samples have other settings or prompts (benchmark -> digest)."""
         try:
             self._samples.parent.mkdir(parents=True, exist_ok=True)
             file = self._samples.open("a+b")
@@ -46,7 +46,7 @@ class SampleStore:
                     f"another evaluation is writing to {self._samples.parent}: give another --out"
                 ) from None
             self._agree(settings, prompts)
-            file.seek(0)  # a kill in the middle of a write leaves a last line without its end
+            file.seek(0)  # a kill in the middle of a write leaves a last line without line end: remove it
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
             self._file = file
             yield self
