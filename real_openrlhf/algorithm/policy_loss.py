@@ -165,7 +165,7 @@ def check_whole_groups(
 
 
 def _from_ranks(own: Any) -> list[Any]:
-    """The objects of all ranks, in a list by rank; without torch.distributed a list of this one."""
+    """The objects of all ranks, in a list by rank; without torch.distributed a list of this rank's object."""
     if not (dist.is_available() and dist.is_initialized()):
         return [own]
     ranks = [None] * dist.get_world_size()

@@ -112,7 +112,7 @@ class Layout:
         return [*waves, *self._fewest(common, depth)] or [self.one_wave([])]
 
     def one_wave(self, step: Sequence[Positions]) -> Wave:
-        """The step as one wave, however deep: all scores before any gradient."""
+        """The step as one wave of any depth, so that all scores are known before any gradient."""
         items = _joined(step)
         depth = self._least_depth(items)
         while (wave := self.pack(items, depth, least=depth)) is None:

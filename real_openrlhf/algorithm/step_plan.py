@@ -55,7 +55,7 @@ class PlannedStep:
 
     dealt: Positions  # its rollouts, including those that are left out
     waves: list[Wave]
-    on_policy: bool  # the policy is still the old one
+    on_policy: bool  # the policy still equals the old policy
     scores_known: bool  # no exchange of scores: known before any forward, or not used
     lots: Tensor  # a random number for each of `dealt`, from seed, rollout step, epoch and update
 
@@ -113,7 +113,7 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
 def _epoch_in_waves(
     members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
 ) -> list[list[Wave]]:
-    """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
+    """The steps of an epoch in waves; in the first step of the first epoch policy and old policy are equal."""
     if not settings.whole_groups:
         return [layout.waves_of_torn_groups(step) for step in members]
     known = first and settings.known_at_old

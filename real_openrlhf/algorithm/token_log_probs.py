@@ -99,7 +99,7 @@ class _Head(NamedTuple):
     words: int
 
     def blocks(self, labels: Tensor, factors: Factors) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """(words, their logits, each label's column in these, whether it is one of these words at all)."""
+        """For each block: (words, their logits, the column of each label, whether the label is in this block)."""
         for start in range(0, len(factors[0][1]), self.words):
             words = slice(start, start + self.words)
             logits = self.logits(words, factors)

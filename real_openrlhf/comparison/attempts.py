@@ -22,7 +22,7 @@ from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.runs.run_folder import now
 
 INTERRUPTED = 130
-BEAT, DEAD = 20.0, 300.0  # seconds between two touches; seconds without one until a remote process counts as dead
+BEAT, DEAD = 20.0, 300.0  # seconds between two touches; seconds without a touch until a remote process is dead
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
 
 
 def refuse_now(out: Path, runs: Path) -> None:
-    """Refuse before the training what `publish` would refuse after it; `runs` is the folder of the run folders."""
+    """Raise before the training if `publish` would raise after it; `runs` is the folder of the run folders."""
     _refuse_loss(out, {f"{path.parent.name}/{path.name}": sha256(path) for path in runs.glob("*/*.json*")})
     if why := irreproducible(code()):
         raise UserError(

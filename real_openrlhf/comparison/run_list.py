@@ -94,7 +94,7 @@ class RunList:
 
 @dataclass(frozen=True)
 class State:
-    """`attempt` is the number of the newest attempt, `ended` the time at which a failed one ended."""
+    """`attempt` is the number of the newest attempt, `ended` the time at which a failed attempt ended."""
 
     kind: str
     about: str
@@ -103,7 +103,7 @@ class State:
 
 
 def state(runs: RunList, entry: Entry) -> State:
-    """Read the attempt first: then whoever creates the next attempt knows that no other process worked meanwhile."""
+    """Read the attempt first: then the creator of the next attempt knows that no other process worked meanwhile."""
     newest, path = attempts.newest(runs.out / "queue", entry.name), runs.path(entry)
     held = newest is not None and newest.is_held()
     number = newest.number if newest else 0

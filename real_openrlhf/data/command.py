@@ -155,7 +155,7 @@ def _gold_objection(problem: Problem) -> str | None:
 def _contamination(
     problems: list[Problem], benchmarks: Path | None, required: bool
 ) -> tuple[dict[int, cleaning.Match], dict]:
-    """The nearest benchmark problem of every contaminated one (by row), and a summary."""
+    """({row: nearest benchmark problem} of contaminated problems, a summary)."""
     try:
         texts = [
             (name, f"{name}-{problem.row}", problem.text)

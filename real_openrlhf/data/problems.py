@@ -31,7 +31,7 @@ class Problem:
 
     @property
     def label(self) -> str:
-        """One string whatever the number of golds, because a column of a data set has one type."""
+        """All golds as one JSON text, because a column of a data set has one type."""
         return json.dumps(self.golds, ensure_ascii=False)
 
     def record(self, datasource: str) -> dict:
@@ -99,7 +99,7 @@ def _text(value: object) -> str:
 
 
 def _golds(value: object) -> tuple[str, ...]:
-    """Every gold as text: `142.0` is 142, a list or its JSON is several golds, an empty one is none."""
+    """Every gold as text: `142.0` is 142, a list or its JSON is several golds, an empty text is no gold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ()
     if isinstance(value, bool):

@@ -55,7 +55,7 @@ def _task(benchmark: str, record: dict, tokenizer: "PreTrainedTokenizerBase") ->
 
 
 def _file_records(file: Path) -> list[dict]:
-    """Rows as OpenRLHF reads them: used as they stand, no template of ours around them."""
+    """The rows of a file for OpenRLHF; their prompts are used unchanged, without our template."""
     records = []
     for number, row in enumerate(read_local(file).rows):
         for column in ("prompt", "label"):

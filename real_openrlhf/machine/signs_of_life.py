@@ -30,7 +30,7 @@ def enter(run_dir: str | None, phase: str) -> None:
     _noted = f"{run_dir} {phase}", time.monotonic()
     note = {"phase": phase, "since": time.time(), "process": os.getpid(), "node": socket.gethostname()}
     draft = Path(run_dir) / f"{PHASE}.{os.getpid()}"
-    with contextlib.suppress(OSError):  # the code that needs the disk reports a full one
+    with contextlib.suppress(OSError):  # the code that needs the disk reports a full disk
         draft.write_text(json.dumps(note))
         draft.replace(draft.with_name(PHASE))
 

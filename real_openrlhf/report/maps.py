@@ -31,7 +31,7 @@ COLLAPSED = 0.5  # a run that ended below this share of its own best
 MISSING = "not set"
 FEWEST = 3  # seeds in common
 LEVEL = 0.05  # chance that a table of equal methods names a difference
-# More columns of the table of cells, if runs logged the key: title -> (key, function from a run's values to one).
+# More columns of the table of cells, if runs logged the key: title -> (key, function that reduces a run's values).
 COLUMNS: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "Clipped updates": ("update/clipped_share", lambda values: sum(values) / len(values)),
     "Entropy, last step": ("entropy_loss", lambda values: values[-1]),
@@ -120,7 +120,7 @@ def _in_order(values: set[str]) -> list[str]:
 
 
 def _laid_out(comparison: Comparison, across: Sequence[str]) -> tuple[dict[Setting, Grid], list[list[str]], list[str]]:
-    """All grids, the values of each flag in them, the flags' names; `UserError` where one flag does not vary."""
+    """All grids, the values of each flag in them, the flags' names; `UserError` if a flag does not vary."""
     found = grids(comparison, across)
     places = {place for grid in found.values() for place in grid}
     every = [_in_order(set(values)) for values in zip(*places, strict=True)]

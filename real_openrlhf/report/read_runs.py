@@ -1,4 +1,4 @@
-"""Run folders, campaigns and TensorBoard logs read into one type, with the reason wherever a folder cannot be read."""
+"""Read run folders, campaigns and TensorBoard logs as `Run`; a folder that cannot be read is listed with a reason."""
 
 import math
 import re

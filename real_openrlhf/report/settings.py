@@ -1,4 +1,4 @@
-"""Which runs are seeds of one setting, and which settings may be compared with each other."""
+"""Group runs that differ only in the seed into settings, and settings of one task into comparisons."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Means over seeds and what may be called a win: pure functions over numbers."""
+"""Means over seeds, and the rule for a clear winner: pure functions of numbers."""
 
 import functools
 import math

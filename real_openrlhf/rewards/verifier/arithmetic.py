@@ -8,7 +8,7 @@ from fractions import Fraction
 from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
-# How many significant digits a decimal needs to stand for a value that has no finite decimal.
+# Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
 ROUNDED_DIGITS = 6
 _PRIME = 2**127 - 1
 
@@ -197,7 +197,7 @@ def decimal_digits(expr: Expr) -> tuple[int, int] | None:
 
 
 def rounds_to(decimal: Expr, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
-    """Whether `decimal` is written with enough digits and is `value` cut or rounded at its last one."""
+    """Whether `decimal` is written with enough digits and is `value` cut or rounded at its last digit."""
     written = decimal_digits(decimal)
     if written is None or written[0] < enough:
         return False

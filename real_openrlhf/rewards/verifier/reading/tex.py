@@ -250,7 +250,7 @@ def depth_change(token: Token) -> int:
 
 
 def closing(parts: Tokens, at: int) -> int:
-    """The position of the bracket that closes the one at `at`; the end where none does."""
+    """The position of the bracket that closes the bracket at `at`; the end if none does."""
     depth = 0
     for index in range(at, len(parts)):
         depth += depth_change(parts[index])
