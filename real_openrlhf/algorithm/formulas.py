@@ -1,7 +1,7 @@
-"""The formulas over a prompt's scores, and what each of them needs: a new objective is one function and one row here.
+"""The objectives: formula, inputs and settings of each. A new objective is one function and one row of `OBJECTIVES`.
 
-Nobody derives a gradient by hand: `objective.score_weights` asks autograd. Flags, recipes, figures and the documents'
-tables are made of these rows, also where torch is not loaded. So nothing here imports it: formulas use the methods of
+`objective.score_weights` takes every gradient by autograd. Flags, recipes, figures and the tables in docs/ are made
+from these rows, also in processes without torch. So this file does not import torch: formulas call the methods of
 their tensors.
 """
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
     from real_openrlhf.algorithm.groups import Groups
 
-# The parts of a rollout's score, token by token; TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref, vLLM's own).
+# The score of one token, by kind: TOKEN_SCORES[kind](log pi, log pi_old, log pi_ref, log pi of vLLM).
 TOKEN_SCORES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "log_ratio_old": lambda new, old, ref, drawn: new - old,  # the paper's relative log-probability
-    "log_ratio_rollout": lambda new, old, ref, drawn: new - drawn,  # the policy that drew the answer is the old one
+    "log_ratio_rollout": lambda new, old, ref, drawn: new - drawn,  # vLLM's log-probabilities stand for pi_old
     "log_ratio_ref": lambda new, old, ref, drawn: new - ref,
     "log_prob": lambda new, old, ref, drawn: new,
     "ratio_old": lambda new, old, ref, drawn: (new - old).exp(),
 }
-# A score is the mean of these over a rollout's action tokens, or with this prefix the sum.
+# A rollout's score is the mean over its action tokens; for a kind with this prefix, the sum.
 SUM = "sum_"
 SCORES = (*TOKEN_SCORES, *(SUM + kind for kind in TOKEN_SCORES))
-# Scores that are known without a forward pass while the policy still is the old one.
+# Kinds of score whose value is known without a forward pass while the policy equals the old policy.
 KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0}
 
-# Settings that not every objective reads, each a flag --algo.real.NAME, and their defaults; tau's is the objective's.
+# Defaults of the flags --algo.real.NAME that only some objectives read; tau None: the objective's own default.
 SETTINGS: dict[str, Any] = {"tau": None, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
 
 
@@ -51,15 +51,15 @@ class Constants(Protocol):
 
 @dataclass(frozen=True)
 class Constant:
-    """A setting of an objective's own, which its formula reads as settings["NAME"]."""
+    """A setting that one objective defines; its formula reads the value as settings["NAME"]."""
 
     default: float | str
     help: str
-    choices: tuple[str, ...] = ()  # of a word
-    above: float = -math.inf  # what a number must be
+    choices: tuple[str, ...] = ()  # the allowed words, if the setting is a word
+    above: float = -math.inf  # a number must be larger than this
 
     def read(self, name: str, value: float | str) -> float | str:
-        """The value, or a ValueError that says which ones there are."""
+        """Check and convert the value; the ValueError names the allowed values."""
         if self.choices:
             if value not in self.choices:
                 raise ValueError(f"{name} is {value!r}: choose {' or '.join(self.choices)}")
@@ -76,21 +76,21 @@ class Constant:
 
 @dataclass(frozen=True)
 class Objective:
-    """A formula, what it needs, and what people are told about it."""
+    """A formula, its inputs and settings, and its description for figures and tables."""
 
     loss: Callable[[Tensor, Groups, Constants], Tensor]  # (scores, groups, settings) -> loss per group
     label: str = ""  # its name in figures and tables
-    about: str = ""  # what it is, in one line
-    source: str = ""  # where it is from
-    family: str = "REAL"  # whose recipe its other settings are
+    about: str = ""  # a description in one line
+    source: str = ""  # the paper or code that it comes from
+    family: str = "REAL"  # the method whose KL settings it trains with (recipes/algorithms.py)
     score: str = "log_ratio_old"
     tau: float = 0.5
     reads: tuple[str, ...] = ("tau",)
-    levels: bool = False  # tells UNPARSABLE from NEGATIVE
-    graded: bool = False  # reads groups.values, the rewards as they are; a group is uniform where these are equal
-    two_sides: bool = True  # nothing to learn from a group of one label, or of one value
-    # Its own settings. Two names have a meaning to us: `score` is the kind of score, with `reduction` mean the loss is
-    # a mean over valid rollouts in place of prompts.
+    levels: bool = False  # treats UNPARSABLE and NEGATIVE rollouts differently
+    graded: bool = False  # reads groups.values, the rewards themselves; a group with equal rewards is uniform
+    two_sides: bool = True  # a group with equal labels, or equal graded rewards, teaches nothing
+    # Settings that this objective defines. `ObjectiveSettings` reads two of them: `score` is the kind of score;
+    # `reduction` mean makes the loss a mean over valid rollouts in place of prompts.
     settings: Mapping[str, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,21 +104,21 @@ class Objective:
 
     @property
     def needs_reference(self) -> bool:
-        """Its score is measured against a reference model."""
+        """Whether its score compares the policy with a reference model."""
         return self.score.endswith("log_ratio_ref")
 
     @property
     def needs_step_kl(self) -> bool:
-        """It comes with DisCO's constraint, whose coefficient is made of the whole optimizer step's KL."""
+        """Whether the loss has DisCO's constraint, whose coefficient depends on the KL of the whole optimizer step."""
         return "disco_kl_coef" in self.reads
 
     @property
     def spelled_out(self) -> dict[str, float | str]:
-        """The defaults that every run's flags say; the paper's score goes without saying."""
+        """Defaults that `recipes` writes into the flags of every run; the default score of the paper is left out."""
         return {name: one.default for name, one in self.settings.items() if one.default != "log_ratio_old"}
 
     def constants(self, given: Mapping[str, float | str]) -> dict[str, float | str]:
-        """The values of its own settings, or a ValueError for one that it has not."""
+        """All settings that it defines, with the given values or defaults; a ValueError for an unknown name."""
         for name in given:
             if name not in self.settings:
                 known = ", ".join(self.settings) or "none"
@@ -127,14 +127,14 @@ class Objective:
 
 
 def log_ratios(default: str = "log_ratio_old") -> dict[str, Constant]:
-    """The setting of an objective that takes any log-ratio to the policy that drew the answers."""
+    """The setting `score` of an objective that works with any log-ratio to the old policy or to vLLM."""
     kinds = ("log_ratio_old", "sum_log_ratio_old", "log_ratio_rollout", "sum_log_ratio_rollout")
     about = "mean or sum of log-ratios, to the recomputed old policy or to vLLM's log-probabilities of the rollout"
     return {"score": Constant(default, about, kinds)}
 
 
 def assignments(words: Iterable[str] | None) -> dict[str, str]:
-    """NAME=VALUE words, as in --algo.real.set, by name."""
+    """Parse NAME=VALUE words, as of --algo.real.set, into {name: value}."""
     pairs = {}
     for word in words or ():
         name, equals, value = word.partition("=")
@@ -145,7 +145,7 @@ def assignments(words: Iterable[str] | None) -> dict[str, str]:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)) at any x; the 1 is what the paper calls the anchor logit 0."""
+    """log(1 + exp(x)) without overflow; the 1 is the paper's anchor logit 0."""
     return x.logaddexp(x.new_zeros(()))
 
 
@@ -186,7 +186,7 @@ def _real_weights(scores: Tensor, groups: Groups, settings: Constants) -> Tensor
 
 
 def _with_weights(weights: Tensor, scores: Tensor, groups: Groups, settings: Constants) -> Tensor:
-    """REAL's loss with the gradient of these constants in place of its own."""
+    """The value of REAL's loss, with these constant weights as its gradient in the scores."""
     surrogate = groups.sum(weights * scores, groups.valid)
     return real(scores, groups, settings).detach() + (surrogate - surrogate.detach())
 

@@ -20,7 +20,7 @@ class Groups:
     count: int
     values: Tensor  # (K,) the rewards as they came, 0 for ignored rollouts
     lengths: Tensor  # (K,) action tokens
-    lots: Tensor  # (K,) a random number of each rollout, the same in any layout: by seed, step and update
+    lots: Tensor  # (K,) a random number per rollout, from seed, step and update: the same on any number of ranks
 
     @property
     def positive(self) -> Tensor:
@@ -87,18 +87,18 @@ class Groups:
         return first[ranked], second[ranked]
 
     def exchanged(self, values: Tensor) -> Tensor:
-        """(K,) the values of each class of a group, exchanged within it by lot; 0 for ignored rollouts."""
+        """(K,) the values, permuted inside each class of each group by `lots`; 0 for ignored rollouts."""
         classes = 3 * self.index + 2 * self.positive.long() + self.negative.long()
         giving = self.lots.argsort()
         giving, taking = giving[classes[giving].argsort(stable=True)], classes.argsort(stable=True)
         return values.new_zeros(len(values)).index_copy(0, taking, values[giving]).where(self.valid, 0.0)
 
     def ignoring(self, where: Tensor) -> "Groups":
-        """The same groups with the chosen rollouts on neither side."""
+        """The same groups with the chosen rollouts labelled IGNORED."""
         return replace(self, labels=self.labels.masked_fill(where, IGNORED))
 
     def uniform(self, values: Tensor) -> Tensor:
-        """(K,): these (labels, rewards) are equal among the valid rollouts of the rollout's group."""
+        """(K,) whether all valid rollouts of the rollout's group have the same value (label or reward)."""
         values, ends = values.double(), values.new_full((self.count,), torch.inf, dtype=torch.float64)
         low = ends.scatter_reduce(0, self.index, values.masked_fill(~self.valid, torch.inf), "amin")
         high = (-ends).scatter_reduce(0, self.index, values.masked_fill(~self.valid, -torch.inf), "amax")

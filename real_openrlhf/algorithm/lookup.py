@@ -1,4 +1,4 @@
-"""Objectives by name: one of ours, or the user's own as FILE.py:NAME, as their other functions are named too.
+"""Find an objective by name: a key of `OBJECTIVES`, or FILE.py:NAME, the form of all functions in a user's file.
 
 Standard library only until a file is loaded.
 """
@@ -33,13 +33,13 @@ def find(name: str | Objective) -> Objective:
 
 
 def file_of(name: str) -> Path | None:
-    """The user's file by its absolute path; none for an objective of ours."""
+    """The absolute path of the file in FILE.py:NAME; None for a name without a file."""
     file, colon, _ = name.rpartition(":")
     return Path(file).expanduser().resolve() if colon else None
 
 
 def absolute(name: str) -> str:
-    """The same name for Ray's actors, which run in other directories."""
+    """The name with the absolute path of its file, because Ray's actors run in other directories."""
     path = file_of(name)
     return name if path is None else f"{path}:{name.rpartition(':')[2]}"
 
@@ -58,7 +58,7 @@ def load(name: str) -> object:
 
 @cache
 def _module(path: Path, source: bytes) -> ModuleType:
-    """The file as a module: loaded again when it has changed."""
+    """Load the file as a module; once for each content."""
     module = ModuleType(f"real_users_file_{hashlib.sha256(source).hexdigest()[:12]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses in it look themselves up there

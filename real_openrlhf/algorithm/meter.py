@@ -1,4 +1,4 @@
-"""Numbers for the log, added up over micro-batches and ranks: the same for REAL's trainer and OpenRLHF's own loop."""
+"""Numbers for the log, summed over micro-batches and ranks, for REAL's trainer and for OpenRLHF's own loop."""
 
 import math
 
@@ -16,14 +16,14 @@ from real_openrlhf.algorithm.metrics import (
     ratio_metrics,
 )
 
-TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens that REAL's loss is made of too
+TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over tokens, for log and loss
 
 
 class Meter:
-    """Sums and maxima over the tokens that this rank trains; `gather` makes them those of all ranks."""
+    """Sums and maxima over the tokens that this rank trains; `gather` merges them over all ranks."""
 
     def __init__(self, device: torch.device | str, *, scored: bool, sampled: bool) -> None:
-        self.scored, self.sampled = scored, sampled  # rollouts have a label or a score; vLLM's log-probabilities
+        self.scored, self.sampled = scored, sampled  # have a label or score; have vLLM's log-probabilities
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64, device=device)
@@ -51,7 +51,7 @@ class Meter:
             self.raise_to(gaps=maxima)
 
     def gather(self, group: dist.ProcessGroup | None = None) -> None:
-        """All ranks' numbers, on the host: one SUM, one MAX, one fetch."""
+        """Merge the numbers of all ranks and copy them to the host: one SUM, one MAX, one copy."""
         sums, maxima = (torch.cat([one.flatten() for one in own.values()]) for own in (self.sums, self.maxima))
         dist.all_reduce(maxima, op=dist.ReduceOp.MAX, group=group)
         fetched = fetch(torch.cat([sum_over_ranks(sums, group), maxima]))
@@ -62,7 +62,7 @@ class Meter:
     def metrics(self) -> dict[str, float]:
         """The logged numbers, after `gather`."""
         return {
-            "update/ratio_max": math.exp(min(float(self.maxima["log_ratio"]), 700.0)),  # of more there is no float
+            "update/ratio_max": math.exp(min(float(self.maxima["log_ratio"]), 700.0)),  # exp stays finite
             **(ratio_metrics(self.sums["ratios"]) if self.scored else {}),
             **(mismatch_metrics(self.sums["gaps"], self.maxima["gaps"]) if self.sampled else {}),
         }
@@ -72,7 +72,7 @@ class Meter:
 
 
 def sum_over_ranks(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Totals of numbers that each rank has a part of."""
+    """Each number summed over all ranks, in a new tensor."""
     values = values.detach().clone()
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(values, op=dist.ReduceOp.SUM, group=group)

@@ -66,9 +66,9 @@ def group_metrics(
     trained: Tensor | None = None,
     score_drift: float = 0.0,
 ) -> dict[str, float]:
-    """`GROUP_METRICS` of one optimizer step, from its whole score table and what `score_weights` said of it.
+    """`GROUP_METRICS` of one optimizer step, from its whole score table and the result of `score_weights`.
 
-    Only rollouts in the mask `trained`, without one all, have a score; shares and weights are of all.
+    Score metrics cover the rollouts in the mask `trained` (None: all); shares and weights cover all rollouts.
     """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
     truncated = torch.zeros_like(labels) if truncated is None else truncated.to(labels)
@@ -116,7 +116,7 @@ def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
 
 
 def _weight_cv(weights: Tensor, table: Groups) -> float:
-    """How adaptive the step was: std/mean of |W| inside a class and group, where that has a spread to speak of."""
+    """std/mean of |W| inside a class of a group, mean over those with two rollouts or more and a mean above 0."""
     spreads = []
     for side in (table.positive, table.negative):
         mean = table.mean(weights, side)
@@ -141,10 +141,10 @@ def token_gradients(
     labels: Tensor,
     clip: tuple[float, float] = (0.2, 0.2),
 ) -> Tensor:
-    """(B, T) |W| of each token, where a baseline's gradient is sum_t W_t grad log pi(o_t) over a rollout's mean.
+    """(B, T) |W| of each token of a baseline, whose gradient is the token mean of W_t grad log pi(o_t).
 
-    The advantage is taken as 1, as in the paper's Table 1. `grpo` and `gspo` are 0 where clipping is active: by token,
-    or by the sequence's mean log-ratio; `cispo` and `reinforce` have the token's weight.
+    The advantage is taken as 1, as in the paper's Table 1. Clipped tokens have |W| 0: `grpo` clips each token, `gspo`
+    whole rollouts by their mean log-ratio. `cispo` and `reinforce` use `token_weights`.
     """
     log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
     if family in TOKEN_WEIGHTS:
@@ -161,7 +161,7 @@ def token_gradients(
 def rollout_gradients(
     score: str, log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, weights: Tensor
 ) -> Tensor:
-    """The same of REAL and whatever else has one weight a rollout: `rollout_weights`, by the kind of score."""
+    """The same for objectives with one weight a rollout, such as REAL: |weight * d score / d log pi| * its tokens."""
     mask = action_mask.bool()
     new, old = (torch.where(mask, part.detach(), 0.0) for part in (log_probs, old_log_probs))
     with torch.enable_grad():
@@ -174,10 +174,10 @@ def rollout_gradients(
 def ratio_table(
     log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, labels: Tensor, gradients: Tensor
 ) -> Tensor:
-    """`RATIO_TABLE_SHAPE` of a micro-batch, in float64 and on its device.
+    """A micro-batch's table of shape `RATIO_TABLE_SHAPE`, in float64 on the device of the micro-batch.
 
-    Add the tables of micro-batches and ranks, then `ratio_metrics`. `gradients` come from one of the two functions
-    above. Ignored rollouts are in neither class.
+    Sum the tables over micro-batches and ranks, then call `ratio_metrics`. `gradients` come from `token_gradients` or
+    `rollout_gradients`. Ignored rollouts are in neither class.
     """
     mask = action_mask.bool()
     ratio = _log_ratio(log_probs, old_log_probs, mask).exp()
@@ -194,7 +194,7 @@ def ratio_table(
 
 
 def labels_of_scores(scores: Tensor, threshold: float) -> Tensor:
-    """The classes of a loss without labels, by (B,) scores: right above the threshold, ignored where it is nan."""
+    """Labels for a loss without labels, from (B,) scores: positive above the threshold, ignored where nan."""
     return torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
 
 
@@ -210,8 +210,8 @@ def ratio_metrics(table: Tensor) -> dict[str, float]:
     return metrics
 
 
-# How far the policy is from the sampler that drew its rollouts, on the sampled tokens. Both should be one model; two
-# programs round it differently. More than rounding is a fault: the gradient is then that of other rollouts.
+# Distance of the trainer's log-probabilities from vLLM's, on the sampled tokens. Both programs run the same model and
+# should differ by rounding only. A larger distance is a fault: the rollouts then come from another policy.
 MISMATCH_METRICS = {
     "mismatch/mean": "mean over sampled tokens of |log pi - log pi of vLLM|, before the policy moves",
     "mismatch/max": "the largest of these",
@@ -221,11 +221,11 @@ MISMATCH_METRICS = {
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
 # token's logit by 1/16 at most, and on average over tokens, most of which are nearly certain, by far less. So a mean
-# above 1/16 is more than the number format says. Eight times that makes a typical token 1.6 times likelier on one side
-# than on the other, beyond every clip range: no rounding does it. Logits are divided by the temperature after that.
+# above 1/16 is more than bf16 can explain. At 1/2 a typical token is 1.6 times likelier on one side than on the other,
+# beyond every clip range: rounding cannot cause it. The division by the temperature comes after this rounding.
 WARN_ABOVE, STOP_ABOVE = 1 / 16, 1 / 2
 
-GAP_SUMS, GAP_MAXIMA = 3, 2  # entries of what `gaps` returns
+GAP_SUMS, GAP_MAXIMA = 3, 2  # lengths of the two tensors that `gaps` returns
 
 
 def token_gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def gaps(policy: Tensor, sampler: Tensor, action_mask: Tensor) -> tuple[Tensor, 
 
 
 def mismatch_metrics(sums: Tensor, largest: Tensor) -> dict[str, float]:
-    """`MISMATCH_METRICS` of what all ranks' tokens gave; 0 without tokens."""
+    """`MISMATCH_METRICS` from the results of `gaps`, merged over all ranks; 0 without tokens."""
     tokens, absolute, signed = sums.tolist()
     count = max(tokens, 1)
     values = (absolute / count, float(largest[0]), signed / count, float(largest[1]))
@@ -263,7 +263,7 @@ UPDATE_METRICS = {
 
 
 def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
-    """Of the gradient norms of a step's updates; one with nothing to train has norm 0. A bound of 0 clips none."""
+    """Metrics of the updates' gradient norms. An update with nothing to train has norm 0; max_norm 0 clips nothing."""
     trained = [norm for norm in norms if norm]
     return {
         "actor_grad_norm": sum(trained) / max(len(trained), 1),
@@ -273,25 +273,25 @@ def norm_metrics(norms: Sequence[float], max_norm: float) -> dict[str, float]:
 
 
 def largest_log_ratio(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor) -> Tensor:
-    """() of a micro-batch, 0 where nothing is visible; `update/ratio_max` is its exponential."""
+    """() largest log(pi/pi_old) of a micro-batch, at least 0 with masked tokens; `update/ratio_max` is its exp."""
     return _log_ratio(log_probs, old_log_probs, action_mask).max().double()
 
 
-# How a key is merged over the optimizer steps of a rollout batch; all others by their mean.
+# How metrics are merged over the optimizer steps of a rollout batch: all that no set names, by their mean.
 _LAST = {"actor_lr"}
 _LARGEST = {
     name for name in (*GROUP_METRICS, *UPDATE_METRICS, *MISMATCH_METRICS) if name.endswith(("max", "_bound", "_drift"))
 }
 _SMALLEST = {name for name in GROUP_METRICS if name.endswith("_min")}
-# Of an update itself or of all its rollouts: each update counts alike. All others are of what it trained.
+# Metrics of an update or of all its rollouts: each update has weight 1. All others are of trained rollouts or tokens.
 _OF_ALL = {"policy_loss", *UPDATE_METRICS, *(name for name in GROUP_METRICS if "score" not in name)}
 
 
 def over_steps(statuses: list[dict[str, float]], weights: Sequence[float] | None = None) -> dict[str, float]:
-    """One line for a rollout batch: extremes stay extremes, the rate is the last step's, the rest are means.
+    """Merge the updates of a rollout batch: extremes of extremes, the last learning rate, means of the rest.
 
-    `weights` say how much an update counts in what is of trained rollouts and tokens: with 0 it adds none, and where
-    all are 0 the values are those of empty sets.
+    `weights` are the updates' weights in metrics of trained rollouts and tokens. An update with weight 0 is left out;
+    if all are 0, all count alike, and each value is that of an empty set.
     """
     weights = [1.0] * len(statuses) if weights is None or not any(weights) else weights
 

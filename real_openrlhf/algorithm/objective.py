@@ -1,7 +1,7 @@
-"""From scores to the weight that each rollout gets: an objective's formula on a step's table of scores.
+"""Compute the weight of each rollout: an objective's formula, applied to a step's table of scores.
 
 A step's rollouts are one flat table: `scores (K,)`, `labels (K,)`, `groups (K,)`. A group is a prompt; its id is any
-integer, its rollouts may stand in any order and number. Scores are the only thing that the formulas know about the
+integer, its rollouts come in any order and number. Scores are the only thing that the formulas know about the
 model, so a group may be torn over micro-batches and ranks: exchange the scores, weigh them here, and train on
 `sum_k weight_k * score_k`.
 """
@@ -35,7 +35,7 @@ def rollout_scores(
     mask = action_mask.bool()
 
     def visible(found: Tensor | None) -> Tensor:
-        # Select before any arithmetic: 0 * nan is nan, also in a gradient. What is not there is nan to who reads it.
+        # Select before any arithmetic: 0 * nan is nan, also in a gradient. A missing input reads as nan.
         return torch.where(mask, torch.full_like(old_log_probs, torch.nan) if found is None else found, 0.0)
 
     of_token = TOKEN_SCORES[kind.removeprefix(SUM)]
@@ -46,15 +46,15 @@ def rollout_scores(
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """Which formula, with which constants.
+    """An objective and its constants.
 
-    `name` is one of `OBJECTIVES`, the user's own as FILE.py:NAME, or an `Objective`.
+    `name` is a key of `OBJECTIVES`, FILE.py:NAME for a function in the user's file, or an `Objective`.
     """
 
     name: str | Objective = "real"
-    tau: Any = None  # a number; without one, the objective's own
+    tau: Any = None  # a number; None takes the objective's default
     uniform_groups: str = "drop"
-    own: Mapping[str, Any] = field(default_factory=dict)  # the objective's own; those left out have defaults
+    own: Mapping[str, Any] = field(default_factory=dict)  # of this objective; missing ones take defaults
 
     def __post_init__(self) -> None:
         if self.uniform_groups not in ("drop", "keep"):
@@ -70,7 +70,7 @@ class ObjectiveSettings:
         return find(self.name)
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a setting of the objective's own."""
+        """The value of a setting that the objective defines."""
         return self.own[name]
 
     @property
@@ -108,11 +108,11 @@ def make_groups(
     lengths: Tensor | None = None,
     lots: Tensor | None = None,
 ) -> Groups:
-    """The table's groups as the objective sees them: levels merged, uniform groups ignored if they are dropped.
+    """The groups for the objective: UNPARSABLE made NEGATIVE unless it has levels, uniform groups ignored if dropped.
 
-    Without `values` a positive has 1 and the others 0, which is wrong for an objective of graded rewards: it asks for
-    them. Rewards are rounded to float32, as OpenRLHF keeps them: 0.1 + 0.2 is 0.3, and a group of both is uniform.
-    Without `lots` they follow from the place in the table.
+    Without `values` a positive has reward 1 and other rollouts 0; an objective of graded rewards then raises. Rewards
+    are rounded to float32, as OpenRLHF keeps them, so a group of 0.1 + 0.2 and 0.3 is uniform. Without `lots` they are
+    drawn with seed 0 in the order of the table.
     """
     objective = settings.objective
     ids, index = torch.unique(groups, return_inverse=True)
@@ -150,10 +150,10 @@ def score_weights(
 ) -> WeighedLoss:
     """The objective's loss on the table, and d loss / d scores by autograd.
 
-    `num_groups` is the denominator: the prompt groups of the whole optimizer step, with uniform, dropped and fully
-    ignored ones. Left out, it is the number of groups in the table. Where the table is only a part of the step (whole
-    groups inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the step's rollouts that count.
-    `values` are the rewards, `lengths` the action tokens and `lots` random numbers of each, as in `make_groups`.
+    `num_groups` is the denominator: the prompt groups of the whole optimizer step, also uniform, dropped and fully
+    ignored groups. None takes the number of groups in the table. If the table is only a part of the step (whole groups
+    inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the valid rollouts of the step.
+    `values`, `lengths` and `lots` are rewards, action tokens and random numbers per rollout, as in `make_groups`.
     """
     table = make_groups(settings, labels, groups, values, lengths, lots)
     if settings.mean_over_rollouts:

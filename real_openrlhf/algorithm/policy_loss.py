@@ -1,4 +1,4 @@
-"""The functions for a trainer: the loss with the paper's gradient, the KL terms, and one function with all of it."""
+"""Functions for any trainer: the loss with the paper's gradient, the KL terms, and `real_policy_loss` for a batch."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,21 +17,21 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores,
 class RealPolicyLoss(nn.Module):
     """sum_k weight_k * score_k over the rollouts of one micro-batch.
 
-    Given the weights of `score_weights`, the sum of these over all micro-batches and ranks has exactly the gradient of
-    the paper's mean loss. Their value means nothing: log `WeighedLoss.loss`. Frameworks that average gradients over
-    ranks or scale them by accumulation must be compensated by the caller.
+    With the weights of `score_weights`, the sum of this loss over all micro-batches and ranks has exactly the gradient
+    of the paper's mean loss. Its value means nothing: log `WeighedLoss.loss`. If a framework averages gradients over
+    ranks or divides them by accumulation steps, the caller must compensate.
     """
 
     def forward(self, scores: Tensor, weights: Tensor) -> Tensor:
-        """A score that is not finite is not hidden by a zero weight."""
+        """A nan or infinite score makes the loss non-finite, also with weight 0."""
         return (weights.detach().to(scores) * scores).sum()
 
 
 def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
-    """KL to the old policy, the k3 estimator, token mean: a micro-batch's part of it.
+    """A micro-batch's part of the KL to the old policy: token mean of the k3 estimator.
 
-    `num_tokens` counts the action tokens of the whole optimizer step, so that the parts add up to the mean. Bounds as
-    in OpenRLHF's KL loss, which keeps the gradient finite.
+    `num_tokens` counts the action tokens of the whole optimizer step, so that the parts add up to the mean. The clamps
+    are those of OpenRLHF's KL loss; they keep the gradient finite.
     """
     mask = action_mask.bool()
     log_ratio = (torch.where(mask, log_probs, 0.0) - torch.where(mask, old_log_probs, 0.0)).clamp(min=-10)
@@ -40,16 +40,16 @@ def kl_old(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_to
 
 
 def kl_k1(log_probs: Tensor, old_log_probs: Tensor, action_mask: Tensor, num_tokens: int | Tensor) -> Tensor:
-    """DisCO's KL, the token mean of (old - new): a micro-batch's part of it, as in `kl_old`."""
+    """A micro-batch's part of DisCO's KL, the token mean of log pi_old - log pi; `num_tokens` as in `kl_old`."""
     mask = action_mask.bool()
     gap = torch.where(mask, old_log_probs, 0.0) - torch.where(mask, log_probs, 0.0)
     return gap.sum() / num_tokens
 
 
 def kl_hinge_coef(kl: float, coef: float = 1000.0, delta: float = 1e-4) -> float:
-    """DisCO's squared-hinge constraint is this coefficient times `kl_k1`; `kl` is the step's, over all ranks.
+    """The coefficient of `kl_k1` in the loss, for DisCO's squared-hinge constraint; `kl` is the step's, of all ranks.
 
-    Like the weights it is a constant of the optimizer step: 0 in the first one after a rollout, where the KL is 0.
+    Like the weights, it is constant inside an optimizer step. In the first step after a rollout it is 0, as the KL.
     """
     return max(coef * (kl - delta), 0.0)
 
@@ -70,16 +70,16 @@ def real_policy_loss(
     own: Mapping[str, float | str] | None = None,
     over_ranks: bool = False,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The paper's loss for any trainer that holds whole groups, mean over prompts, and the `real/*` metrics.
+    """(the paper's loss, mean over prompts; the `real/*` metrics), for any trainer that holds whole groups.
 
     `log_probs`, `old_log_probs`, `action_mask` are (B, T). Rewards are 1 (positive), 0 (negative) or nan (ignored);
     an objective of graded rewards takes any finite ones. A rollout without action tokens is ignored too.
-    `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name, your own as
-    FILE.py:NAME, or an `Objective`; without a `tau` its own is taken. `ref_log_probs` is for those with a reference,
-    `rollout_log_probs` for scores against the sampler's log-probabilities.
-    `own` are settings of the objective's own, such as {"eta": 0.5}; `bce_reduction` is a short name for one of them.
-    With `over_ranks` a group may be spread over the ranks of torch.distributed, which all call: loss and metrics are
-    those of all ranks, and gradients averaged over ranks are the loss's.
+    `group_ids` name each rollout's prompt, in any order and of any size per group. `objective` is a name,
+    FILE.py:NAME or an `Objective`; `tau` None takes its default. Objectives with a reference model need
+    `ref_log_probs`, scores against the sampler's log-probabilities need `rollout_log_probs`.
+    `own` are settings of this objective, such as {"eta": 0.5}; `bce_reduction` is short for bce's `reduction`.
+    With `over_ranks` a group may be spread over the ranks of torch.distributed, and all ranks must call. Loss and
+    metrics then cover all ranks, and the mean of the gradients over ranks is the gradient of the loss.
     """
     own = {**({"reduction": bce_reduction} if bce_reduction != "sum" else {}), **(own or {})}
     settings = ObjectiveSettings(objective, tau, uniform_groups, own)
@@ -118,11 +118,11 @@ def group_weights(
     uniform_groups: str = "drop",
     own: Mapping[str, float | str] | None = None,
 ) -> Tensor:
-    """(rollouts,) what a trainer that takes advantages needs: each rollout's weight while the policy is the old one.
+    """(rollouts,) advantages for a trainer: each rollout's weight while the policy equals the old policy.
 
-    Above 0 the answer is made likelier. The loss's gradient is minus the mean over groups of the sum of weight times
-    the gradient of the score. Exact for one update a batch; later updates would need the scores. Arguments as of
-    `real_policy_loss`, which is asked for its gradient at equal policies.
+    A weight above 0 makes the answer likelier. The loss's gradient is minus the mean over groups of the sum of weight
+    times the gradient of the score. The weights are exact for one update a batch; later updates would need the scores.
+    Arguments are those of `real_policy_loss`, whose gradient is taken here at equal policies.
     """
     equal = torch.zeros(len(rewards), 1, dtype=torch.float64, requires_grad=True)
     settings = ObjectiveSettings(objective, tau, uniform_groups, own or {})
@@ -140,10 +140,10 @@ def group_weights(
 def check_whole_groups(
     group_ids: Tensor | Sequence[int | str], size: int | None = None, over_ranks: bool = False
 ) -> None:
-    """A ValueError where `real_policy_loss` would see parts of groups: call it beside the loss, on every rank.
+    """Raise a ValueError if `real_policy_loss` would see a part of a group: call this beside the loss, on every rank.
 
-    With torch.distributed it asks all ranks whether they hold a group that another one holds too, and raises on all of
-    them. With a `size` each group must have that many rollouts here, which also finds groups torn over micro-batches.
+    With torch.distributed the ranks exchange their group ids, and all ranks raise if two of them hold the same group.
+    With a `size` each group must have that many rollouts here, which also finds groups torn over micro-batches.
     With `over_ranks`, as in `real_policy_loss`, a group may be spread over ranks, which together must have that many.
     """
     ranks = [Counter(ids) for ids in _from_ranks(_listed(group_ids))]
@@ -165,7 +165,7 @@ def check_whole_groups(
 
 
 def _from_ranks(own: Any) -> list[Any]:
-    """What each rank brings, by rank; without torch.distributed there is one."""
+    """The objects of all ranks, in a list by rank; without torch.distributed a list of this rank's object."""
     if not (dist.is_available() and dist.is_initialized()):
         return [own]
     ranks = [None] * dist.get_world_size()
@@ -176,7 +176,7 @@ def _from_ranks(own: Any) -> list[Any]:
 def _of_all_ranks(
     columns: list[Tensor], group_ids: Tensor | Sequence[int | str]
 ) -> tuple[list[Tensor], list[int | str], int, int]:
-    """(columns of all ranks one below the other, their group ids, how many ranks there are, rows above our own)."""
+    """(columns joined over ranks, group ids of all ranks, number of ranks, number of rows before this rank's)."""
     parts = _from_ranks((torch.stack([column.double().cpu() for column in columns]), _listed(group_ids)))
     table, ids = torch.cat([rows for rows, _ in parts], dim=1), [own for _, own in parts]
     before = sum(map(len, ids[: dist.get_rank()])) if len(parts) > 1 else 0
@@ -185,9 +185,9 @@ def _of_all_ranks(
 
 
 def labels_from_rewards(rewards: Tensor | Sequence[float], graded: bool = False) -> Tensor:
-    """1 -> POSITIVE, 0 -> NEGATIVE, nan -> IGNORED; anything else is refused with the sample named.
+    """1 -> POSITIVE, 0 -> NEGATIVE, nan -> IGNORED; for another reward a ValueError names the sample.
 
-    Of graded rewards only what is not finite; they are positive above 0.5, for the metrics.
+    Graded rewards may be any finite number or nan; for the metrics those above 0.5 are positive.
     """
     rewards = torch.as_tensor(rewards, dtype=torch.float64).detach().cpu()
     known = rewards.isfinite() if graded else (rewards == 0) | (rewards == 1)

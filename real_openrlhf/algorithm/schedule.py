@@ -1,8 +1,8 @@
-"""Which rollout trains in which optimizer step, in which wave, on which rank, in which micro-batch.
+"""Assign each rollout to an optimizer step, a wave, a rank and a micro-batch.
 
-A *wave* is what the ranks run side by side between two exchanges of scores: some micro-batches a rank that together
-hold whole groups, because a group's weights need the scores of all its rollouts and of no other. Its graphs are kept
-until the weights are known, so a wave is as shallow as it can be. Standard library only.
+A *wave* is the set of micro-batches that all ranks run between two exchanges of scores. It holds whole groups, because
+a group's weights need the scores of all its rollouts and of no other. Ranks keep the graphs of a wave until they know
+its weights, so its depth (micro-batches a rank) is as small as possible. Standard library only.
 """
 
 import bisect
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 Positions = list[int]  # of rollouts in the rollout batch
 
-SPARE = 1.02  # more micro-batches than packing without waves needs, up to which a wave is not made deeper
-SPARE_ZERO_3 = 1.10  # there a deeper wave gathers weights without prefetch in backward: 3 to 4 % of an update
-BEST_FIT = 2048  # rollouts of a step up to which it is tried: beyond, waves are large and even ones pack as well
+SPARE = 1.02  # waves get no deeper once they need at most this times the micro-batches of packing without waves
+SPARE_ZERO_3 = 1.10  # under ZeRO-3 a deeper wave gathers weights without prefetch in backward: 3 to 4 % of an update
+BEST_FIT = 2048  # rollouts; larger steps do not try best fit, because large waves of even load pack as well
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Limit:
             raise ValueError(f"a micro-batch of {most} holds nothing: use 1 or more")
 
     def bins(self, items: Sequence[int], lengths: Sequence[int]) -> int:
-        """Fewer bins than this cannot hold the items."""
+        """A lower bound for the number of bins that hold the items."""
         if self.max_tokens is None:
             return -(-len(items) // (self.size or 1))
         large = sum(2 * lengths[item] > self.max_tokens for item in items)  # no two of them share a bin
         return max(-(-sum(lengths[item] for item in items) // self.max_tokens), large)
 
     def fill(self, items: Sequence[int], lengths: Sequence[int], bins: int) -> list[Positions] | None:
-        """The items in at most so many bins, lightest loads first tried; None where they do not fit.
+        """Pack the items into at most `bins` bins, with balanced loads if they fit; None if they do not fit at all.
 
         An item that alone is over the token budget has a bin of its own.
         """
@@ -56,7 +56,7 @@ class Wave:
     """`ranks[r]` are the micro-batches of rank r, the same number on every rank; an empty one is a dummy forward."""
 
     ranks: list[list[Positions]]
-    score_first: bool = False  # scores come from a forward without gradient before, not from the kept graphs
+    score_first: bool = False  # a forward without gradient computes the scores first, and no graphs are kept
 
     @property
     def depth(self) -> int:
@@ -70,7 +70,7 @@ class Wave:
 def steps_of_groups(
     groups: Sequence[Hashable], groups_per_step: int, seed: int, *, rollout_step: int = 0, epoch: int = 0
 ) -> list[list[Positions]]:
-    """Optimizer steps of whole groups: every rollout once, full steps but the last, which keeps what is left.
+    """Optimizer steps of whole groups: every rollout once, steps of equal size, the last one maybe smaller.
 
     The order is a function of seed, rollout step and epoch alone, so every method trains on the same updates.
     """
@@ -104,7 +104,7 @@ class Layout:
         """
         common, waves = [], []
         for group in step:
-            fits = self.owner is None and len(group) <= self.num_ranks * depth  # at once
+            fits = self.owner is None and len(group) <= self.num_ranks * depth  # one rollout a micro-batch
             if fits or self.pack(group, depth):
                 common.append(group)
             else:
@@ -112,7 +112,7 @@ class Layout:
         return [*waves, *self._fewest(common, depth)] or [self.one_wave([])]
 
     def one_wave(self, step: Sequence[Positions]) -> Wave:
-        """The step as one wave, however deep: all scores before any gradient."""
+        """The step as one wave of any depth, so that all scores are known before any gradient."""
         items = _joined(step)
         depth = self._least_depth(items)
         while (wave := self.pack(items, depth, least=depth)) is None:
@@ -120,7 +120,7 @@ class Layout:
         return wave
 
     def waves_of_torn_groups(self, step: Sequence[Positions]) -> list[Wave]:
-        """Micro-batches that need not hold whole groups, one a wave: for scores that are known before any forward."""
+        """Waves of one micro-batch a rank that may split groups, for scores that are known before any forward."""
         wave = self.one_wave(step)
         return [Wave([[rank[number]] for rank in wave.ranks]) for number in range(wave.depth)]
 
@@ -136,7 +136,7 @@ class Layout:
         return held
 
     def pack(self, items: Positions, depth: int, least: int | None = None) -> Wave | None:
-        """The items as one wave, as shallow as they fit; None where they are deeper than allowed."""
+        """Pack the items into one wave of the smallest depth; None if they need more than `depth`."""
         for tried in range(self._least_depth(items) if least is None else least, depth + 1):
             if self.owner is None:
                 bins = self.limit.fill(items, self.lengths, self.num_ranks * tried)
@@ -150,7 +150,7 @@ class Layout:
         return None
 
     def _fewest(self, groups: list[Positions], depth: int) -> list[Wave]:
-        """As few micro-batches as we find: waves of even load where the groups fit, else best fit."""
+        """Waves with few micro-batches in total: of even load if the groups fit, else by best fit."""
         items = _joined(groups)
         count = self._least_depth(items) if items else 0
         while count < len(groups) * depth:
@@ -165,7 +165,7 @@ class Layout:
         return [self.one_wave([group]) for group in groups]
 
     def _dealt(self, groups: list[Positions], depths: Sequence[int]) -> list[list[Positions]]:
-        """Heaviest group first to the wave that is emptiest for its depth."""
+        """Give each group, heaviest first, to the wave with the smallest load for its depth."""
         parts: list[list[Positions]] = [[] for _ in depths]
         emptiest = [(0.0, 0.0, number) for number in range(len(depths))]
         for group in self._heaviest_first(groups):
@@ -205,7 +205,7 @@ def shallowest(
 ) -> tuple[int, list[list[Wave]]]:
     """(depth, steps): the smallest depth up to `most` that needs about as few micro-batches as packing without waves.
 
-    `plain` counts these. Where none does, the depth that needs fewest.
+    `plain` is that number without waves. If no depth comes close, take the depth with the fewest micro-batches.
     """
     found: list[tuple[int, int, list[list[Wave]]]] = []
     depth = 1
@@ -223,7 +223,7 @@ def shallowest(
 
 
 def _balanced(items: Positions, lengths: Sequence[int], bins: int, limit: Limit) -> list[Positions] | None:
-    """Each item to the lightest bin that may take one more."""
+    """Put each item into the lightest bin; None if it does not fit there."""
     held: list[Positions] = [[] for _ in range(bins)]
     lightest = [(0, number) for number in range(bins)]
     for item in items:
@@ -259,7 +259,7 @@ def _best_fit(items: Positions, lengths: Sequence[int], bins: int, max_tokens: i
 
 
 def spread(bins: Sequence[Positions], lengths: Sequence[int], hands: int) -> list[list[Positions]]:
-    """Bins dealt to hands, as many to each, similar loads in each place; their number is a multiple of the hands."""
+    """Distribute bins over `hands`, equally many each, with balanced loads, heaviest bin first in each hand."""
     each = len(bins) // hands
     loads = {number: sum(lengths[item] for item in held) for number, held in enumerate(bins)}
     dealt = Limit(size=each).fill(range(len(bins)), [loads[number] for number in range(len(bins))], hands) or []

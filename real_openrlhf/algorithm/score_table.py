@@ -1,4 +1,4 @@
-"""The table of an update: score and weight of each rollout, the same on every rank; its exchange, loss and numbers."""
+"""An update's table of scores and weights, identical on every rank: exchange of scores, loss, logged numbers."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,12 +16,12 @@ from real_openrlhf.algorithm.step_plan import RankStep, RankWave
 
 
 class NonFiniteError(RuntimeError):
-    """A loss, score or gradient was nan or infinite; the weights are those of the step before."""
+    """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Of the loss's terms beside the paper's."""
+    """Coefficients of the terms that are added to the paper's loss."""
 
     kl_old: float = 0.0  # KL to the old policy
     kl: float = 0.0  # KL to the reference model
@@ -32,16 +32,16 @@ class Coefficients:
 
 @dataclass
 class Forward:
-    """A micro-batch after a forward pass, in columns (rollouts, tokens). A dummy has no rows and nothing visible."""
+    """The result of a micro-batch's forward pass, (rollouts, tokens) each. A dummy has no rows and an empty mask."""
 
     score: str  # the kind of score
-    rows: Tensor  # the rollouts' places in the update's table
+    rows: Tensor  # the rollouts' rows in the update's table
     mask: Tensor
     log_probs: Tensor  # differentiable unless it was a scoring pass
     old: Tensor
     reference: Tensor | None = None
     sampler: Tensor | None = None
-    kl: Tensor | None = None  # to the reference, if the loss has it
+    kl: Tensor | None = None  # KL to the reference model, if the loss has this term
     entropy: Tensor | None = None
     aux_loss: Tensor | None = None  # of a mixture of experts
 
@@ -51,7 +51,7 @@ class Forward:
 
 
 class StepTable:
-    """Filled wave by wave, or from the beginning if scores are known before any forward."""
+    """Scores and weights of an update, filled wave by wave, or at once if scores are known before any forward."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class StepTable:
         self.weights[whole] = self.step.weigh(self.settings, self.scores, whole).weights
 
     def loss(self, now: Forward) -> Tensor:
-        """A micro-batch's part of the update's loss. The parts of all ranks add up to it; the meter sees each."""
+        """A micro-batch's part of the update's loss. The parts of all ranks add up to it. Feeds the meter."""
         # a dummy has one rollout, of weight 0
         weights = self.weights[now.rows] if len(now.rows) else self.weights.new_zeros(1)
         terms, coefficients = self.token_terms(now), self.coefficients
@@ -114,7 +114,7 @@ class StepTable:
         return loss + per_token / self.step.action_tokens
 
     def token_terms(self, now: Forward) -> dict[str, Tensor]:
-        """Sums over tokens that are logged, and that the loss may have beside the scores; 0 if nothing asks for it."""
+        """Sums over tokens, for the log and for loss terms beside the scores; 0 for a term that is switched off."""
         terms = dict.fromkeys(TERMS, torch.zeros((), dtype=torch.float64, device=self.device))
         terms["ppo_kl"] = kl_k1(now.log_probs, now.old, now.mask, 1)
         if self.coefficients.kl_old:
@@ -129,7 +129,7 @@ class StepTable:
 
     @torch.no_grad()
     def measure(self, now: Forward, terms: dict[str, Tensor]) -> None:
-        """The loss's terms, the paper's Table 1, and the distance of scores from those behind the weights."""
+        """Feed the meter: loss terms, the paper's Table 1, and the drift of scores since the weights were computed."""
         self.meter.add(**terms)
         if not len(now.rows):
             return
@@ -142,7 +142,7 @@ class StepTable:
 
     @property
     def trained(self) -> Tensor:
-        """(K,) rollouts that have a score: the others have weight 0 whatever it would be."""
+        """(K,) whether a wave trains the rollout; the others have weight 0 at any score."""
         trained = torch.zeros_like(self.step.labels, dtype=torch.bool)
         for wave in self.step.waves:
             trained[wave.rows] = True
@@ -170,10 +170,10 @@ class StepTable:
 def shared_scores(
     scores: Tensor, places: Tensor, count: int, total: Tensor, group: dist.ProcessGroup | None = None
 ) -> Tensor:
-    """(count + 1,) scores of all ranks in float64, then `total` added up: the same on every rank, by one collective.
+    """(count + 1,) scores of all ranks in float64, then the sum of `total`: one collective, equal on every rank.
 
-    Each rank puts its own scores at `places`, no two ranks at the same one. A score that is nan or infinite on one
-    rank is so on all of them: they stop together. Without torch.distributed it is the local table.
+    Each rank puts its own scores at `places`; two ranks never share a place. A nan or infinite score of one rank
+    reaches all ranks, so they stop together. Without torch.distributed the result is the local table.
     """
     table = torch.zeros(count + 1, dtype=torch.float64, device=scores.device)
     table[places.to(scores.device)] = scores.detach().double()

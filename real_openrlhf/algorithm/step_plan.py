@@ -1,7 +1,7 @@
 """The plan of a rollout batch for every rank: the schedule, and all numbers known before any forward pass.
 
-Labels, groups, denominators and the place of every score in the step's table come with the plan, so ranks tell each
-other nothing but scores. `plan_rollouts` decides, `rank_plans` encodes each rank's part, which is read as it is.
+Labels, groups, denominators and the place of every score in the step's table come with the plan, so ranks exchange
+nothing but scores. `plan_rollouts` makes the plan; `rank_plans` writes out the part that each rank executes.
 """
 
 import random
@@ -27,8 +27,8 @@ class Rollouts:
     truncated: Tensor  # the response hit the length limit; for the metrics only
     lengths: list[int]  # tokens of prompt and response
     actions: list[int]  # tokens of the response
-    values: Tensor | None = None  # rewards, for objectives of graded ones; None: those that the labels say
-    left_out: frozenset[int] = frozenset()  # positions without a gradient: they are counted, and not trained
+    values: Tensor | None = None  # rewards, for objectives of graded rewards; None: 1 for a positive, else 0
+    left_out: frozenset[int] = frozenset()  # rollouts with gradient 0: in the denominators, but not trained
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class PlanSettings:
     limit: Limit
     seed: int
     epochs: int = 1
-    depth: int | None = None  # None: as shallow as costs hardly more micro-batches than packing without waves
-    kept_tokens: float = float("inf")  # of a rank, whose graphs fit in its memory
+    depth: int | None = None  # None: the smallest depth that needs about as few micro-batches as packing without waves
+    kept_tokens: float = float("inf")  # tokens whose graphs fit in a rank's memory
     score_first: bool = False  # always score without gradient, then train
     step_wide: bool = False  # a gradient needs the scores of the whole step, not of its groups alone
-    known_at_old: bool = True  # while the policy is the old one, scores are known without a forward
-    spare: float = SPARE  # of micro-batches, before a wave is made deeper
+    known_at_old: bool = True  # scores are known without a forward while the policy equals the old policy
+    spare: float = SPARE  # as `schedule.SPARE`
     whole_groups: bool = True  # False: a rollout's gradient needs no other rollout, as in upstream's losses
 
 
@@ -53,11 +53,11 @@ class PlanSettings:
 class PlannedStep:
     """One optimizer step over all ranks."""
 
-    dealt: Positions  # its rollouts, with those that are left out
+    dealt: Positions  # its rollouts, including those that are left out
     waves: list[Wave]
-    on_policy: bool  # the policy is still the old one
-    scores_known: bool  # before any forward, because it is
-    lots: Tensor  # a random number of each dealt rollout, by seed, rollout step and update
+    on_policy: bool  # the policy still equals the old policy
+    scores_known: bool  # no exchange of scores: known before any forward, or not used
+    lots: Tensor  # a random number for each of `dealt`, from seed, rollout step, epoch and update
 
     @property
     def trained(self) -> Positions:
@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def first_update(self) -> Positions:
-        """Rollouts whose old log-probabilities the training forward itself makes: the policy is the old one."""
+        """Rollouts whose old log-probabilities the training forward computes: the policy equals the old policy."""
         return self.steps[0].trained if self.steps else []
 
     @property
@@ -83,9 +83,9 @@ class Plan:
 
 
 def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> Plan:
-    """Groups to steps, steps to waves, waves to ranks and micro-batches: a function of the arguments alone.
+    """Split groups into steps, steps into waves, waves into ranks and micro-batches, from the arguments alone.
 
-    Steps are dealt from all rollouts, so they are the same whatever is left out; waves hold the others.
+    Steps are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
     """
     groups = rollouts.groups.tolist()
     layout = Layout(rollouts.lengths, settings.num_ranks, settings.limit)
@@ -113,13 +113,13 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
 def _epoch_in_waves(
     members: list[list[Positions]], layout: Layout, settings: PlanSettings, first: bool
 ) -> list[list[Wave]]:
-    """The steps of an epoch in waves; in the first step of the first epoch the policy is the old one."""
+    """The steps of an epoch in waves; in the first step of the first epoch policy and old policy are equal."""
     if not settings.whole_groups:
         return [layout.waves_of_torn_groups(step) for step in members]
     known = first and settings.known_at_old
     head = [layout.waves_of_torn_groups(members[0])] if known else []
     rest = members[1:] if known else members
-    if settings.step_wide:  # while the policy is the old one the constraint is silent
+    if settings.step_wide:  # the constraint is 0 in the first step
         start = 1 if first and not known else 0
         waves = [layout.waves(step, 1) for step in rest[:start]] + [[layout.one_wave(step)] for step in rest[start:]]
     else:
@@ -145,7 +145,7 @@ def _in_waves(steps: list[list[Positions]], layout: Layout, settings: PlanSettin
 
 
 def _tokens(held: Positions, layout: Layout) -> int:
-    """Tokens that a micro-batch's graph is made of: a static one is padded to its longest rollout."""
+    """Tokens in a micro-batch's graph; a micro-batch of a fixed number of rollouts is padded to the longest."""
     lengths = [layout.lengths[position] for position in held]
     if layout.limit.size is not None:
         return len(lengths) * max(lengths, default=0)
@@ -173,10 +173,10 @@ def _owners(steps: list[PlannedStep], count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rollouts of one forward pass; none where the others have one more and ZeRO-3 gathers in every forward."""
+    """Rollouts of one forward pass; none for a dummy, because ZeRO-3 needs equally many forwards on all ranks."""
 
-    items: list[int]  # where they stand among the rank's rollouts
-    rows: Tensor  # where they stand in the step's table
+    items: list[int]  # their positions among the rank's rollouts
+    rows: Tensor  # their rows in the step's table
 
 
 @dataclass(frozen=True)
@@ -199,14 +199,14 @@ class RankStep:
     lots: Tensor  # random numbers, for objectives that exchange weights
     truncated: Tensor
     num_groups: int
-    num_rollouts: int  # that count, for objectives that average over rollouts
+    num_rollouts: int  # valid rollouts, for objectives that average over them
     action_tokens: int  # of all ranks
-    trained_tokens: int  # of these
-    log_weight: float  # of its token means among the batch's updates
+    trained_tokens: int  # of trained rollouts, on all ranks
+    log_weight: float  # weight of its token means when the batch's steps are merged
     rollouts_with_tokens: int  # of all ranks
-    scores_known: bool  # before any forward
-    makes_old_log_probs: bool  # the policy is the old one and its forward here is the rollouts' first
-    step_wide: bool  # the gradient needs a number of the whole step
+    scores_known: bool  # as in `PlannedStep`
+    makes_old_log_probs: bool  # its training forward gives the old log-probabilities: policy and old policy are equal
+    step_wide: bool  # the gradient needs the KL of the whole step
     waves: list[RankWave]
 
     def weigh(self, settings: ObjectiveSettings, scores: Tensor, rows: Tensor) -> WeighedLoss:
@@ -235,8 +235,8 @@ def rank_plans(
 ) -> tuple[list[Positions], list[RankPlan]]:
     """(each rank's rollouts, each rank's plan). `forwarded` rollouts had a forward for their old log-probabilities.
 
-    A rank without rollouts holds the shortest one as the shape of its dummies. With `leaves_out` an update counts in
-    the batch's token means by its trained tokens; otherwise all updates count alike.
+    A rank without rollouts gets the batch's shortest rollout for its dummy forwards. With `leaves_out` the token means
+    of the batch weigh each update by its trained tokens; otherwise all updates count alike.
     """
     held: list[Positions] = [[] for _ in range(num_ranks)]
     for position in plan.trained:
@@ -247,7 +247,7 @@ def rank_plans(
     unknown = len(forwarded) < len(plan.trained)
     steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items, leaves_out) for step in plan.steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
-    crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # a float32 of some logger holds it
+    crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # 24 bits: exact in a float32 log
     metrics = {
         "real/old_forward_share": len(forwarded) / max(len(plan.owner), 1),
         "real/wave_depth": float(max(depths, default=0)),

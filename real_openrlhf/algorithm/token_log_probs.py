@@ -1,10 +1,10 @@
 """Log-probabilities and entropies of tokens from hidden states and the head's weight, without a table of logits.
 
-An own pass over blocks of words, because the libraries' ways were slower on CPU, and none was measured on a GPU here.
-Of 2,048 tokens x 30,000 words in fp32 on two cores (benchmarks/head_memory.py), extra memory and time there and back:
+One pass over blocks of words, written here because library functions were slower on CPU; none was measured on a GPU.
+Extra memory and time, forward and backward, 2,048 tokens x 30,000 words, fp32, two cores (benchmarks/head_memory.py):
 
     a table of logits                                   737 MB   1.6 s
-    this one                                            208 MB   0.9 s
+    this file                                           208 MB   0.9 s
     torch 2.13's linear_cross_entropy, no entropy         9 MB   3.4 s
     Liger-Kernel 0.8.5's fused function                 400 MB   2.7 s
 """
@@ -35,8 +35,8 @@ def token_log_probs(
 
     `hidden` is (tokens, width), `weight` (vocabulary, width), `labels` (tokens,). Both results are (tokens,), in fp32
     whatever the inputs are, and differentiable once, with respect to hidden, weight and bias. A negative label is
-    ignored: both results are 0 there, nothing is computed for it, and it has no gradient. No more logits exist at a
-    time than `chunk_tokens` tokens have, by default 2**24, and 2**26 on a GPU.
+    ignored: both results are 0 there, nothing is computed for it, and it has no gradient. At most the
+    logits of `chunk_tokens` tokens exist at a time; by default 2**24 logits, on a GPU 2**26.
     """
     if (
         hidden.dim() != 2
@@ -54,7 +54,7 @@ def token_log_probs(
 
 
 def head_factors(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-    """A linear layer's products: a bias is a column that every hidden state has 1 for."""
+    """The products that make a linear layer; the bias is one more column of the weight, for a hidden entry of 1."""
     return [(hidden, weight)] if bias is None else [(hidden, weight), (hidden.new_ones(len(hidden), 1), bias[:, None])]
 
 
@@ -69,12 +69,12 @@ def factored_log_probs(
 ) -> tuple[Tensor, Tensor | None]:
     """`token_log_probs` of logits that are a sum of products, as those of a layer with adapters are.
 
-    `rounded` makes the products in the weights' own format, as the layer itself does, and only what follows in fp32.
+    `rounded` computes the products in the dtype of the weights, as the layer does, and the rest in fp32.
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}")
     vocabulary = len(factors[0][1])
-    found = labels.cpu()  # the one wait for a GPU
+    found = labels.cpu()  # the only point where the host waits for a GPU
     if len(labels) and int(found.max()) >= vocabulary:
         raise ValueError(f"label {int(found.max())} is outside a vocabulary of {vocabulary}")
     asked = (found >= 0).nonzero().squeeze(1).to(labels.device)
@@ -91,7 +91,7 @@ def factored_log_probs(
 
 
 class _Head(NamedTuple):
-    """How logits are made: for `words` of the vocabulary at a time."""
+    """Computes logits for blocks of `words` words of the vocabulary."""
 
     temperature: float
     entropy: bool
@@ -99,7 +99,7 @@ class _Head(NamedTuple):
     words: int
 
     def blocks(self, labels: Tensor, factors: Factors) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """(words, their logits, each label's column in these, whether it is one of these words at all)."""
+        """For each block: (words, their logits, the column of each label, whether the label is in this block)."""
         for start in range(0, len(factors[0][1]), self.words):
             words = slice(start, start + self.words)
             logits = self.logits(words, factors)
@@ -117,7 +117,7 @@ class _Head(NamedTuple):
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """One pass over blocks of words in forward; one in backward, which makes their logits again.
+    """One pass over blocks of words in forward; one in backward, which computes their logits again.
 
     Blocks of words and not of tokens, because a block's rows of the weight's gradient are then one product over all
     tokens: summed in fp32 and rounded once, without an fp32 copy of the whole gradient.
@@ -165,7 +165,7 @@ class _TokenLogProbs(torch.autograd.Function):
 
 
 class _GradientSum:
-    """The sum over blocks of d/d logits for one product, if its gradient is needed."""
+    """Gradients of one product's hidden states and weight, summed over blocks; only those that autograd needs."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, wants_hidden: bool, wants_weight: bool) -> None:
         self.hidden, self.weight = hidden, weight

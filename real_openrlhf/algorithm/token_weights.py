@@ -1,8 +1,8 @@
 """Losses that put a constant weight on each token's log-probability, beside OpenRLHF's own clipped surrogates.
 
-Where GRPO's surrogate stops the gradient of a token whose ratio has gone far, CISPO (MiniMax-M1, arXiv 2506.13585,
-Eq. 4 and 5) clips the ratio and lets the token train with that; `reinforce` is the objective that it starts from, with
-a ratio that is not clipped at all. No torch at the top: flags are made of these names too.
+GRPO's surrogate gives no gradient to a token whose ratio has left the clip range. CISPO (MiniMax-M1, arXiv 2506.13585,
+Eq. 4 and 5) clips the ratio and trains the token with the clipped ratio. `reinforce`, from which CISPO starts, does
+not clip it. No torch import at the top, because flags are made from these names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def weighted_loss(name: str, log_probs: Tensor, old_log_probs: Tensor, advantage
 
 
 def clipped(name: str, log_ratio: Tensor, clip: Clip) -> Tensor:
-    """Which tokens have another weight than their ratio."""
+    """Mask of the tokens whose weight differs from their ratio."""
     return token_weights(name, log_ratio, clip) != _ratio(log_ratio)
 
 

@@ -1,4 +1,4 @@
-"""A small table on which an objective is tried before anything is trained with it."""
+"""Try an objective on a small table of scores before a run trains with it."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, ro
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 LABELS = (POSITIVE, NEGATIVE, IGNORED, UNPARSABLE, POSITIVE, POSITIVE, NEGATIVE, NEGATIVE, IGNORED, POSITIVE, NEGATIVE)
 GROUPS = (0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4)
-REWARDS = (1.0, 0.25, 0.0, 0.0, 0.75, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0)  # of objectives of graded rewards
+REWARDS = (1.0, 0.25, 0.0, 0.0, 0.75, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0)  # for objectives of graded rewards
 LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
 
@@ -20,10 +20,10 @@ def problem(settings: ObjectiveSettings) -> str | None:
     """The defect of the objective's loss, in one line with the fix; None if it can train."""
     labels, groups = torch.tensor(LABELS), torch.tensor(GROUPS)
     values = torch.tensor(REWARDS) if settings.objective.graded else None
-    # Kept uniform groups show the formula an empty side, as the metrics of each side do in every run.
+    # With uniform groups kept, the formula meets empty sides, as it does in every run for the metrics of each side.
     table = make_groups(replace(settings, uniform_groups="keep"), labels, groups, values, torch.tensor(LENGTHS))
     drift = torch.tensor(DRIFT, dtype=torch.float64)
-    for moved in (0.0, 1.0):  # the first update after a rollout has every score alike
+    for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
         scores = _on_policy(settings.score) + moved * drift
         found = _problem(settings, scores.requires_grad_(), table)
         if found:

@@ -1,1 +1,1 @@
-"""What a run's model wrote: groups that were kept of each step, in a terminal and on the report's page."""
+"""The kept answers of a run (rollouts.jsonl), shown in a terminal and on the report's page."""

@@ -10,7 +10,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.base.parsing import whole
 
-BAR = 12  # letters of the largest weight
+BAR = 12  # characters of the bar for the largest weight
 KINDS = {"train": "groups", "eval": "held-out answers (--eval)"}
 
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _has(groups: list[Group]) -> str:
-    """Which steps there are to ask for."""
+    """The steps that the file has, in words."""
     found = [f"{name} of steps {', '.join(map(str, steps(groups, phase)))}" for phase, name in KINDS.items()]
     return f"Kept: {'; '.join(found)}."
 

@@ -1,6 +1,6 @@
-"""rollouts.jsonl, read and put on the report's page: groups of a step with their weights, and held-out answers.
+"""Read rollouts.jsonl and write the report's section on it: groups of a step with weights, and held-out answers.
 
-Others may have written the file, so its text is data: shown, never obeyed.
+The file may come from others, so its text is escaped wherever it is shown.
 """
 
 import html
@@ -13,7 +13,7 @@ from real_openrlhf.base.errors import plain
 from real_openrlhf.base.files import ROLLOUTS, parsed, read_bytes
 
 VERDICTS = {"positive": "right", "negative": "wrong"}
-LETTERS = 600  # that are shown of a text
+LETTERS = 600  # at most, of each text that is shown
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Group:
-    """Of a training step, or of an evaluation, of which one rollout is kept."""
+    """The rollouts of one prompt that a training step kept; an evaluation keeps one rollout."""
 
     phase: str  # train | eval
     step: int
@@ -53,7 +53,7 @@ class Group:
 
 
 def read(folder: Path) -> list[Group]:
-    """In the order of writing; a line that is torn, or not ours, is passed over."""
+    """The groups in the order of writing; lines that are cut off or in another format are skipped."""
     text = read_bytes(folder / ROLLOUTS) if (folder / ROLLOUTS).exists() else b""
     return [group for line in text.splitlines() if (group := _group(line)) is not None]
 
@@ -69,7 +69,7 @@ def moments(groups: Sequence[Group]) -> list[int]:
 
 
 def short(text: str) -> str:
-    """Beginning and end, with controls spelled out; line ends of any kind are line feeds."""
+    """The beginning and the end of a text, with control characters escaped and every line end a line feed."""
     half = LETTERS // 2
     text = text if len(text) <= LETTERS else f"{text[:half]} ... {text[-half:]}"
     return plain("\n".join(text.splitlines()))
@@ -106,7 +106,7 @@ ABOUT = (
 
 
 def section(runs: Iterable[tuple[str, Path]]) -> str:
-    """Of each setting its first run that kept answers; nothing where none did."""
+    """The section as HTML: the first run of each setting that kept answers; empty if no run did."""
     found: dict[str, tuple[str, list[Group]]] = {}
     for setting, folder in runs:
         if setting not in found and (groups := read(folder)):

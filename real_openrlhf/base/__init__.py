@@ -1,1 +1,1 @@
-"""What every room uses: printed text and errors, whole files and folders, numbers from a command line."""
+"""Helpers for all other folders: printed text and errors, whole files and folders, types of options."""

@@ -1,4 +1,4 @@
-"""What a subcommand prints: its errors, one line each with what to do, and text of others without control characters.
+"""The output of subcommands: errors, one line each with the next step, and foreign text without control characters.
 
 Printed text may come from a model, a file or a run. A terminal must show its control characters, not obey them.
 """
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
-LONGEST = 2000  # letters of one problem, the cluster's list of nodes included
+LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
 
 
 class UserError(Exception):
@@ -24,7 +24,7 @@ class UserError(Exception):
         return "\n".join(self.problems)
 
 
-# Controls but tab, line feed and carriage return (of progress bars), what turns the direction of text, half letters.
+# Controls but tab, line feed and carriage return (of progress bars); marks of text direction; lone surrogates.
 OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -56,7 +56,7 @@ PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, er
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
-    """The exit code of a subcommand, which prints plain text only. Errors that the user can mend are printed."""
+    """Run a subcommand and return its exit code. Output becomes plain; errors that the user can fix are printed."""
     with contextlib.redirect_stdout(Plain(sys.stdout)), contextlib.redirect_stderr(Plain(sys.stderr)):
         try:
             return run()
@@ -78,7 +78,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
 
 
 def on_one_line(problem: str) -> str:
-    """Names of files may hold line ends, and a line of a file millions of letters."""
+    """Escape line ends, which file names may contain, and shorten a problem that quotes a very long line."""
     line = problem.replace("\r", "\\r").replace("\n", "\\n")
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
@@ -89,7 +89,7 @@ def first_line(error: BaseException) -> str:
 
 
 def last_line(error: BaseException) -> str:
-    """The same, where the cause comes last: behind another machine's traceback."""
+    """The last line of a foreign error, for errors that name the cause after another machine's traceback."""
     return _lines(error)[-1]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
-# There too: some groups of each step, with the weight that each answer got.
+# Also in a run's folder: some groups of each step, with the weight of each answer.
 ROLLOUTS = "rollouts.jsonl"
 
 

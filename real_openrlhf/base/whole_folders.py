@@ -19,7 +19,7 @@ def names(folder: Path) -> list[str]:
 
 
 def read(folder: Path, chosen: Iterable[str]) -> Files:
-    """Size and hash of the chosen files, which are on the disk after this and not only on their way to it."""
+    """Flush the chosen files to the disk; return their sizes and hashes."""
     files: Files = {}
     for name in chosen:
         with (folder / name).open("rb") as file:
@@ -44,7 +44,7 @@ def move(draft: Path, place: Path) -> None:
 
 
 def manifest(folder: Path) -> dict | None:
-    """None where there is no readable one."""
+    """The folder's manifest; None if it is missing or not readable."""
     try:
         content = json.loads((folder / MANIFEST).read_text())
         content["files"] = {str(name): (int(size), str(digest)) for name, (size, digest) in content["files"].items()}
@@ -54,7 +54,7 @@ def manifest(folder: Path) -> dict | None:
 
 
 def damage(folder: Path, share: slice = slice(None)) -> str | None:
-    """The first file of this share that is not what the manifest says, in words; None if all are."""
+    """The first file of this share that differs from the manifest, in words; None if no file does."""
     content = manifest(folder)
     if content is None:
         return f"{MANIFEST} is missing or cannot be read"
@@ -70,7 +70,7 @@ def damage(folder: Path, share: slice = slice(None)) -> str | None:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Finished folders by the step in their manifest; one that was published last comes first among equals."""
+    """Finished folders, the largest step in their manifests first; of equal steps, the newest folder first."""
 
     def age(path: Path) -> tuple[int, float]:
         return (manifest(path) or {"global_step": -1})["global_step"], path.stat().st_mtime
@@ -83,7 +83,7 @@ def size_of(folders: Sequence[Path]) -> int:
 
 
 def _sync(folder: Path) -> None:
-    """A rename is safe from a power cut when the folder that lists it is."""
+    """Flush a folder to the disk, so that a rename in it survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,1 +1,1 @@
-"""Many runs in one Ray with one engine, then the report."""
+"""Train and evaluate many runs of one recipe, then write the report."""

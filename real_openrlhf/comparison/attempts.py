@@ -1,8 +1,8 @@
-"""Which process works on which run. The processes share nothing but a file system.
+"""Decide which process works on which run. The processes share nothing but a file system.
 
-Attempt 1, 2, ... of a run are files that only one process can make. An attempt is held until its record has an end,
-or its process is dead: on this machine its lock is free, on another one the file is no longer touched. Then the
-process that makes the next file takes the run over.
+Each attempt 1, 2, ... of a run is a file, which only one process can create. The process holds the attempt until it
+writes the end into the file, or dies: then it no longer locks the file (on this machine) or touches it (on another
+machine). The process that creates the next file takes the run over.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.runs.run_folder import now
 
 INTERRUPTED = 130
-BEAT, DEAD = 20.0, 300.0  # seconds between two touches, and without one until a process on another machine is dead
+BEAT, DEAD = 20.0, 300.0  # seconds between two touches; seconds without a touch until a remote process is dead
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Attempt:
         except BlockingIOError:
             return True
         if self.record.get("host") == platform.node() or (job := _job()) and self.record.get("job") == job:
-            return False  # it died here, or it is this very task of SLURM, requeued
+            return False  # the process died here, or SLURM requeued its task, which is this task
         return _clock(self.path.parent) - self.path.stat().st_mtime < DEAD
 
 
@@ -55,14 +55,14 @@ def newest(folder: Path, name: str) -> Attempt | None:
     path = _path(folder, name, max(numbers))
     try:
         record = parsed(path.read_bytes())
-    except (ValueError, OSError):  # it is being written
+    except (ValueError, OSError):  # another process is writing it
         record = {}
     return Attempt(path, max(numbers), record if isinstance(record, dict) else {})
 
 
 @contextlib.contextmanager
 def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str | None], None] | None]:
-    """A function that records how this attempt ended; None if another process has made it."""
+    """Create the attempt and yield a function that records its end; yield None if another process was faster."""
     path = _path(folder, name, number)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -92,7 +92,7 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
 
 
 def _beat(path: Path, ended: threading.Event) -> None:
-    """Touch the file. If another process took the run over because this one seemed dead, end."""
+    """Touch the file until the attempt ends. Terminate this process if another one has taken the run over."""
     stem, number = path.stem.rsplit(".", 1)
     while not ended.wait(BEAT):
         with contextlib.suppress(OSError):
@@ -110,7 +110,7 @@ def _path(folder: Path, name: str, number: int) -> Path:
 
 
 def _job() -> str | None:
-    """A task of SLURM; requeued, it has the same name."""
+    """The name of this SLURM task, which a requeued task keeps; None outside SLURM."""
     job = os.environ.get("SLURM_JOB_ID")
     return f"{job}.{os.environ.get('SLURM_PROCID', '0')}" if job else None
 

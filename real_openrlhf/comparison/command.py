@@ -58,7 +58,7 @@ def find_campaign(name: str) -> Path:
 
 
 def campaign_words(path: Path) -> list[str]:
-    """The file as a command line."""
+    """The keys of a campaign file as words of a command line."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -83,7 +83,7 @@ def _option(path: Path, key: str, value: Any) -> Iterator[str]:
 
 
 class WithCampaign(PassThrough):
-    """Puts a campaign's words before the typed ones, so that the typed ones win."""
+    """Puts a campaign's words before the typed words, so that typed options win."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
@@ -136,7 +136,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_work(parser: argparse.ArgumentParser) -> None:
-    """Options that say how the runs are made, not which."""
+    """Options for training, evaluation and output, which add no runs."""
     parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
     parser.add_argument(
         "--skill",
@@ -212,13 +212,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
-    """{flag: its words}; the last words of a flag win, so typed ones win over a campaign's."""
+    """{flag: [flag, *values]}; the last --grid of a flag wins, so a typed --grid wins over the campaign's."""
     return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
 
 
 def run_list(args: argparse.Namespace) -> RunList:
     recipe = RECIPES[args.recipe or recipe_of(args.task or "reverse")]
-    # A method that breaks down is a result here, and comparable with others only to its end.
+    # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
     common += ["--recipe", recipe.name]
     if args.skill is not None:
@@ -243,7 +243,7 @@ def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
 
 
 def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[str, ...]:
-    """The words of `eval`, which must know the flags, with files by absolute path."""
+    """The words of `eval`, checked by its parser, with absolute paths of files."""
     from real_openrlhf.data.benchmarks import chosen
 
     prepared = eval_args(flags).data_dir
@@ -258,7 +258,7 @@ def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[
 
 
 def _record(out: Path, campaign: str | None) -> None:
-    """The campaign's file beside its runs, once."""
+    """Copy the campaign's file into the folder of its runs, unless there is one."""
     out.mkdir(parents=True, exist_ok=True)
     if campaign and not (out / "campaign.toml").exists():
         shutil.copyfile(find_campaign(campaign), out / "campaign.toml")
@@ -270,14 +270,14 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
 
 
 def refuse_other_flags(path: Path, request: Request) -> None:
-    """A run that was made with other flags must not stand in a comparison under this name."""
+    """Raise if the run of this name was made with other flags."""
     if other := changed_flags(run_folder.read(path), request.plan(path)):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")
 
 
 def _work(runs: RunList, todo: Sequence[Entry]) -> int:
-    """Train and evaluate all runs that no other process has; the exit code of the last one that failed."""
+    """Train and evaluate all runs that no other process holds. Returns the exit code of the last run that failed."""
     began, last, waiting = time.time(), 0, False
     seconds: list[float] = []
     with Trainer(runs, todo) as trainer:
@@ -286,7 +286,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
             held = [entry for entry, one in now.items() if one.kind == HELD]
             free = [entry for entry, one in now.items() if one.kind == WAITING or 0 < one.ended < began]
             if not free and (not held or "SLURM_JOB_ID" in os.environ):
-                return last  # a node that only waits for others costs as much as one that works
+                return last  # a waiting node costs as much as a working node
             if not free:
                 if not waiting:
                     print(f"\nothers have what is left: {', '.join(entry.name for entry in held)}", flush=True)
@@ -314,7 +314,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
 
     with open(runs.out / ".report.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found, skipped = read_runs(sorted(runs.folder.glob("*")))  # earlier comparisons in this place too
+        found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return
         map_of = across if across and varied([run.meta for run in found], across) else None

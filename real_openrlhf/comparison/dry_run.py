@@ -1,4 +1,4 @@
-"""A comparison before it starts: its runs and what is left of them, what is wrong with any, what all of it costs."""
+"""The dry run of a comparison: list its runs, check those that are left, and estimate their cost."""
 
 import contextlib
 import math
@@ -15,11 +15,11 @@ from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.checks.memory_estimate import Shape, rollouts
 from real_openrlhf.training.launch.place import Place
 
-# The hours are sums under these assumptions. Nobody has compared them with a GPU yet.
-BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: the shares of its peaks that vLLM and a policy reach
+# Assumptions behind the estimated hours. Nobody has compared the estimates with runs on GPUs yet.
+BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: its peaks times the shares that vLLM and training reach
 LENGTH = 0.5  # mean length of an answer, as a share of the longest allowed
-LEAST_SECONDS = 0.008  # of a decoding step
-AT_ONCE = 256  # answers that an engine draws together
+LEAST_SECONDS = 0.008  # of a decoding step, at least
+AT_ONCE = 256  # answers that an engine decodes in one batch, at most
 ASSUMED = (
     f"H100s at half of their memory's bandwidth in generation and 35 % of their bf16 peak in training; answers of "
     f"{LENGTH:.0%} of the most tokens; {AT_ONCE} answers an engine at once, {1000 * LEAST_SECONDS:g} ms a decoding "
@@ -28,7 +28,7 @@ ASSUMED = (
 
 
 def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> tuple[list[str], list[str]]:
-    """(problems, notes) of all methods at once, each with the runs that have it."""
+    """(problems, notes) of all methods; a line that only some runs have begins with their names."""
     alike = {(entry.algo, entry.flags): entry for entry in reversed(entries)}
     said: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for entry in reversed(alike.values()):
@@ -68,7 +68,7 @@ def show(runs: RunList) -> int:
 
 
 def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
-    """GPU hours, disk and download of what is left."""
+    """Lines with GPU hours, disk space and downloads of the runs that are left."""
     hours, disk, downloads = [0.0, 0.0], 0.0, {}
     for entry in todo:
         with contextlib.suppress(UserError, ValueError, KeyError):  # `problems` reports these
@@ -104,14 +104,14 @@ def decoding(shape: Shape, at_once: float, length: float) -> float:
 
 
 def drawing(shape: Shape, plan: Plan, answers: float, longest: int, engines: int) -> float:
-    """Seconds until these answers are drawn; the longest one ends last."""
+    """Seconds until the engines have drawn these answers, at least the time of the longest answer."""
     at_once = min(answers / engines, AT_ONCE)
     steps = max(longest, answers / engines / at_once * LENGTH * longest)
     return steps * decoding(shape, at_once, LENGTH * longest)
 
 
 def training_seconds(shape: Shape, plan: Plan) -> float:
-    """Of the whole run: generation, log-probabilities, updates, validation."""
+    """Seconds of the whole run: generation, log-probabilities, updates, validation."""
     gpus, longest = math.prod(plan.layout), plan.number("--rollout.max_new_tokens")
     engines = plan.number("--vllm.num_engines")
     tokens = rollouts(plan) * LENGTH * longest

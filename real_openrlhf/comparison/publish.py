@@ -1,4 +1,4 @@
-"""A campaign of runs that is small enough to commit, says nothing of the machine, and whose code anybody can get."""
+"""Publish runs as a campaign: small enough to commit, without paths of this machine, of committed code only."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from real_openrlhf.report import campaign
 from real_openrlhf.runs.provenance import code, irreproducible
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
-# Numbers that results and maps read, by the beginning of their names.
+# Beginnings of the names of all metrics that results and maps read.
 COMPACT = (
     *("phase", "step", "eval_", "entropy_loss", "ppo_kl", "ppo_clip_ratio", "actor_grad_norm"),
     *("update/clipped_share", "update/ratio_max"),
@@ -41,7 +41,7 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
 
 
 def refuse_now(out: Path, runs: Path) -> None:
-    """Before hours of training, and not after them: `runs` is the folder that run folders will be in."""
+    """Raise before the training if `publish` would raise after it; `runs` is the folder of the run folders."""
     _refuse_loss(out, {f"{path.parent.name}/{path.name}": sha256(path) for path in runs.glob("*/*.json*")})
     if why := irreproducible(code()):
         raise UserError(
@@ -71,7 +71,7 @@ def _logged(path: Path) -> Iterable[dict]:
         try:
             yield json.loads(line)
         except ValueError:
-            return  # a kill tore the last line
+            return  # a kill cut off the last line
 
 
 def _kept(line: dict, compact: bool) -> dict:

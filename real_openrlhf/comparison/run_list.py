@@ -22,7 +22,7 @@ FINISHED, HELD, FAILED, WAITING = "finished", "running", "failed", "waiting"
 SIGNALS = (129, attempts.INTERRUPTED, 143)  # exit codes of a run that was asked to end
 RECENT = 10  # steps whose mean time predicts the time left
 ASKED = "asked.json"  # in eval/, written by an evaluation that reached its end
-BAR = re.compile(r"sampling: .*?(\d+)/(\d+) \[[^<\]]*(?:<([\d:]+))?")  # of evaluation/command.py, in eval.log
+BAR = re.compile(r"sampling: .*?(\d+)/(\d+) \[[^<\]]*(?:<([\d:]+))?")  # the bar of evaluation/command.py in eval.log
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Entry:
 
 
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
-    """Seed by seed, so that a comparison that ends early has every algorithm in every cell of the grid."""
+    """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(shlex.split(text)) for text in algos]
     for flag, *values in grid:
         if not values:
@@ -63,7 +63,7 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
 
 @dataclass(frozen=True)
 class RunList:
-    """What a comparison consists of; `evaluation` are the words of `real-openrlhf eval`, None for none."""
+    """The runs of a comparison and their common words; `evaluation` are words of `real-openrlhf eval` or None."""
 
     entries: list[Entry]
     common: tuple[str, ...]
@@ -89,12 +89,12 @@ class RunList:
         return (path / "run.json").exists() and run_folder.read(path)["status"] == "finished"
 
 
-# How far each run is, from the files that it leaves; nothing is started
+# The progress of each run, read from its files
 
 
 @dataclass(frozen=True)
 class State:
-    """`attempt` is the number of the newest attempt, `ended` the time at which a failed one ended."""
+    """`attempt` is the number of the newest attempt, `ended` the time at which a failed attempt ended."""
 
     kind: str
     about: str
@@ -103,7 +103,7 @@ class State:
 
 
 def state(runs: RunList, entry: Entry) -> State:
-    """The attempt is read first: a process that then makes the next attempt knows that no other worked in between."""
+    """Read the attempt first: then the creator of the next attempt knows that no other process worked meanwhile."""
     newest, path = attempts.newest(runs.out / "queue", entry.name), runs.path(entry)
     held = newest is not None and newest.is_held()
     number = newest.number if newest else 0

@@ -24,7 +24,7 @@ from real_openrlhf.training.launch.progress import end_unwatched
 
 
 class Trainer(contextlib.ExitStack):
-    """A failed training ends the session, and the next one opens another."""
+    """Trains and evaluates run after run. A failed training ends the session; the next training opens a new one."""
 
     def __init__(self, runs: RunList, todo: Iterable[Entry]) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class Trainer(contextlib.ExitStack):
             if code:
                 self.close()  # a failed training ends its session, which takes a moment
                 self.server = None
-                told = run_folder.read(path)["reason"] if (path / "run.json").exists() else None
-                return code, told or "it did not start: its own output says why"
+                reason = run_folder.read(path)["reason"] if (path / "run.json").exists() else None
+                return code, reason or "it did not start: its own output says why"
         return evaluate(path, self.runs.evaluation) if self.runs.evaluation is not None else (0, None)
 
     def _session(self) -> Path | None:
@@ -64,7 +64,7 @@ class Trainer(contextlib.ExitStack):
 
 
 def environment_of(*runs: Sequence[str]) -> dict[str, str]:
-    """The environment of a session in which each run can train: a reference model may need its own GPUs."""
+    """The environment of a session with GPUs enough for each run, also for a reference model on its own GPUs."""
     requests = [train_command.request_of(words) for words in runs]
     place = Place.of(requests[0].recipe, None)
     if place.job_address:
@@ -95,7 +95,7 @@ def make_benchmarks(words: Sequence[str]) -> None:
     with run_inputs.made_once():
         for name in args.benchmarks.split(","):
             file = args.data_dir / f"{name}.jsonl"
-            # the folder of the paper's baselines has them under other names
+            # the folder of the paper's baselines has other names for the files
             if name in BENCHMARKS and not (file.exists() or any(args.data_dir.glob(f"{BENCHMARKS[name].stem}.*"))):
                 prepare_benchmark(name, None, file)
 
@@ -119,7 +119,7 @@ class Sampling:
 
 
 def evaluate(path: Path, words: Sequence[str]) -> tuple[int, str | None]:
-    """(exit code, why it failed). An interrupted evaluation keeps its samples."""
+    """Evaluate one run: (exit code, why it failed). An interrupted evaluation keeps its samples."""
     command = [sys.executable, "-m", "real_openrlhf.cli", "eval", "--name", path.name]
     command += ["--model", str(path / "model"), "--out", str(path / "eval"), *words]
     print(f"evaluation; its output goes to {path / 'eval.log'}", flush=True)

@@ -1,4 +1,4 @@
-"""The six benchmarks of the paper's tables: where they are, how many rows they have, how they are called."""
+"""The six benchmarks of the paper's tables: titles, numbers of rows, and sources."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ BENCHMARKS = {
         Benchmark("aime24", "AIME24", 30, HubDataset("HuggingFaceH4/aime_2024", "train"), "aime"),
         Benchmark("aime25", "AIME25", 30, HubDataset("math-ai/aime25", "test"), "aime25"),
         Benchmark("math500", "MATH500", 500, HubDataset("HuggingFaceH4/MATH-500", "test"), "math"),
-        # AMC12 of 2022 and 2023, in the tables called AMC 2023
+        # AMC12 of 2022 and 2023, which the paper's tables call AMC 2023
         Benchmark("amc23", "AMC23", 83, HubDataset("AI-MO/aimo-validation-amc", "train"), "amc"),
         Benchmark("minerva", "Minerva", 272, HubDataset("math-ai/minervamath", "test"), "minerva"),
         Benchmark("olympiadbench", "O-Bench", 675, HubDataset("math-ai/olympiadbench", "test"), "olympiad_bench"),
@@ -33,7 +33,7 @@ BENCHMARKS = {
 
 
 def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem], dict]:
-    """Its problems and their origin, from the hub, a file, or a folder of prepared or original files."""
+    """A benchmark's problems and their origin, from the hub, a file, or a folder of prepared or original files."""
     benchmark = BENCHMARKS[name]
     rows = read_hub(benchmark.hub) if source is None else _read_from(benchmark, source)
     problems = list(read_problems(rows.rows))
@@ -65,7 +65,7 @@ def _read_from(benchmark: Benchmark, source: Path) -> Rows:
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """`all` or names, in the order of the paper's tables."""
+    """The benchmarks of these names, or of `all`, in the order of the paper's tables."""
     names = list(names)
     unknown = [name for name in names if name not in BENCHMARKS and name != "all"]
     if unknown:

@@ -1,4 +1,4 @@
-"""Which problems can be trained on: one text once, a gold that verifies, a prompt that fits, no benchmark problem."""
+"""Select problems to train on: each text once, with a gold that verifies, a short prompt, no benchmark problem."""
 
 import re
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 @dataclass
 class Selection:
-    """Problems kept so far, and the rest with its reason; duplicates are counted, not listed."""
+    """The kept problems, and the dropped problems with reasons; duplicates are counted, not listed."""
 
     kept: list[Problem]
     counts: Counter = field(default_factory=Counter)  # reason -> rows
@@ -49,7 +49,7 @@ class Selection:
 
 
 def distinct(problems: Iterable[Problem], agree: Callable[[Problem, Problem], bool]) -> Selection:
-    """One problem a text; a text with golds that disagree is dropped whole. Memory grows with texts, not rows."""
+    """Keep one problem per text, and none if the golds of a text disagree. Memory grows with texts, not rows."""
     seen: dict[str, tuple[Problem, Counter]] = {}  # text -> its first row, how often each spelling of the golds
     selection = Selection(kept=[])
     for problem in problems:

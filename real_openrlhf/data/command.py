@@ -18,7 +18,7 @@ from real_openrlhf.rewards.verifier.verdict import verify
 
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
-    "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # every row about 100 times
+    "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
 }
 
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
-    """Every row is kept, whatever it is: a benchmark is not ours to change."""
+    """Write a benchmark with all its rows: nothing is dropped or changed."""
     problems, origin = read_benchmark(name, source)
     write_jsonl(out, (problem.record(name) for problem in problems))
     _write_manifest(out, {"datasource": name, "source": origin, "rows": {"written": len(problems)}}, [out])
@@ -144,7 +144,7 @@ def _agree(one: Problem, other: Problem) -> bool:
 
 
 def _gold_objection(problem: Problem) -> str | None:
-    """A gold that is not accepted as an answer would make every rollout wrong."""
+    """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout wrong."""
     for gold in problem.golds:
         verdict = verify(f"\\boxed{{{gold}}}", gold)
         if verdict.score != 1.0:
@@ -155,7 +155,7 @@ def _gold_objection(problem: Problem) -> str | None:
 def _contamination(
     problems: list[Problem], benchmarks: Path | None, required: bool
 ) -> tuple[dict[int, cleaning.Match], dict]:
-    """The nearest benchmark problem of every contaminated one (by row), and a summary."""
+    """({row: nearest benchmark problem} of contaminated problems, a summary)."""
     try:
         texts = [
             (name, f"{name}-{problem.row}", problem.text)
@@ -180,7 +180,7 @@ def _contamination(
 
 
 def _write_manifest(out: Path, summary: dict, files: list[Path]) -> None:
-    """Written last: where it stands, the files that it names are whole."""
+    """Write the manifest after the files: if it exists, the files that it names are complete."""
     hashes = {file.name: sha256(file) for file in files}
     write_json(out.with_suffix(".manifest.json"), {"real_openrlhf": __version__, **summary, "sha256": hashes})
 

@@ -1,7 +1,7 @@
 """`real-openrlhf data gym`: questions of reasoning-gym to train on and to test with, no question in both.
 
 reasoning-gym draws its question number i with the seed plus i, so sets with two seeds share most of their questions.
-Here one stream is drawn, a question that was there before is left out, and the rest is divided.
+This module draws one stream, leaves out repeated questions, and divides the rest into train and test.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from real_openrlhf.rewards.verifier.verdict import verify
 PROMPT = "{}\n\nGive the final answer in \\boxed{{}}."
 JUNK = ("xyzzy plugh", "?", "[]", "{}")
 REPEATED, ACCEPTS_JUNK, REFUSES_GOLD = "repeated", "whose scorer accepts any text", "whose own answer is refused"
-_HOPELESS = 50  # questions, none of which could be used
+_HOPELESS = 50  # give up after this many questions if none can be used
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Part:
     task: str
     settings: dict[str, Any]
     weight: float = 1.0
-    place: int = 1  # among the mixture's parts of this task
+    place: int = 1  # its number among the mixture's parts of this task
     drawn: int = 0
     left_out: Counter = field(default_factory=Counter)
 
@@ -143,22 +143,22 @@ def _mixture(path: Path, words: list[str]) -> list[Part]:
 
 
 def _shares(parts: list[Part], questions: int) -> list[int]:
-    """Whole numbers in the proportion of the weights that add up."""
+    """Split `questions` into whole numbers in the proportion of the parts' weights."""
     weights = [part.weight for part in parts]
     ends = [round(questions * sum(weights[:count]) / sum(weights)) for count in range(len(parts) + 1)]
     return [end - start for start, end in pairwise(ends)]
 
 
 def _draw(part: Part, wanted: int, seed: int, seen: set[str]) -> Iterator[dict]:
-    """Questions that were not seen, whose scorer takes their own answer and no junk."""
+    """Draw new questions whose scorer accepts their own answer and no junk text."""
     limit = 20 * wanted + 1000
     questions = gym_tasks.dataset(part.task, part.settings, seed, limit)
     found = 0
     while found < wanted and part.drawn < limit and (found or part.drawn - part.left_out[REPEATED] < _HOPELESS):
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # bf prints dots
+            with contextlib.redirect_stdout(io.StringIO()):  # the task bf prints dots
                 entry = questions[part.drawn]
-        except Exception as error:  # of settings that the library did not check
+        except Exception as error:  # the library does not check all settings beforehand
             raise UserError(f"{part.task} cannot draw a question with these settings ({first_line(error)})") from error
         row = part.row(part.drawn, entry)
         part.drawn += 1
@@ -175,7 +175,7 @@ def _draw(part: Part, wanted: int, seed: int, seen: set[str]) -> Iterator[dict]:
 def _objection(label: str, gold: str | None) -> str | None:
     for junk in JUNK:
         with contextlib.suppress(gym_tasks.ScorerRaised):
-            if junk != gold and gym_tasks.right(label, junk):  # in this process: it is our own text
+            if junk != gold and gym_tasks.right(label, junk):  # safe in this process, because the text is ours
                 return ACCEPTS_JUNK
     if gold is not None and verify(f"\\boxed{{{gold}}}", label, grader="gym").score != 1.0:
         return REFUSES_GOLD

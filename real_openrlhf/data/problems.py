@@ -1,4 +1,4 @@
-"""Rows of any known data set, understood as a problem and its gold answers; and problems as prompts and token ids."""
+"""Read rows of known data sets as problems with gold answers; turn problems into prompts and token ids."""
 
 import json
 import math
@@ -20,7 +20,7 @@ GOLD_COLUMNS = ("reward_model.ground_truth", "answer", "label", "final_answer", 
 
 @dataclass(frozen=True)
 class Problem:
-    row: int  # where it stands in its source, from 0
+    row: int  # its row number in the source, from 0
     text: str
     golds: tuple[str, ...]
 
@@ -31,7 +31,7 @@ class Problem:
 
     @property
     def label(self) -> str:
-        """One string whatever the number of golds, because a column of a data set has one type."""
+        """All golds as one JSON text, because a column of a data set has one type."""
         return json.dumps(self.golds, ensure_ascii=False)
 
     def record(self, datasource: str) -> dict:
@@ -47,7 +47,7 @@ class Problem:
 def read_problems(
     rows: Iterable[dict], problem_column: str | None = None, gold_column: str | None = None
 ) -> Iterator[Problem]:
-    """The columns are chosen on the first row and hold for all."""
+    """A problem for each row. The first row decides the columns for all rows."""
     columns = None
     for number, row in enumerate(rows):
         if columns is None:
@@ -99,7 +99,7 @@ def _text(value: object) -> str:
 
 
 def _golds(value: object) -> tuple[str, ...]:
-    """Every gold as text: `142.0` is 142, a list or its JSON is several golds, an empty one is none."""
+    """Every gold as text: `142.0` is 142, a list or its JSON is several golds, an empty text is no gold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ()
     if isinstance(value, bool):
@@ -124,7 +124,7 @@ _PREFIX = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
     "Answer: $Answer (without quotes) where $Answer is the answer to the problem."
 )
-_SUFFIXES = (  # the first one also stands on a paragraph of its own in some sets
+_SUFFIXES = (  # in some data sets the first suffix is a paragraph of its own
     "Let's think step by step and output the final answer within \\boxed{}.",
     "Please reason step by step, and put your final answer within \\boxed{}.",
     'Remember to put your answer on its own line after "Answer:".',
@@ -132,7 +132,7 @@ _SUFFIXES = (  # the first one also stands on a paragraph of its own in some set
 
 
 def bare_problem(text: str) -> str:
-    """The problem without the instructions around it; not a space of it is changed otherwise."""
+    """The problem without the instructions around it; the rest keeps every space."""
     if text.endswith(BOXED.format("")):
         return text.removesuffix(BOXED.format(""))
     if text.startswith(_PREFIX):
@@ -159,7 +159,7 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
 
 
 def token_ids(tokenizer: "PreTrainedTokenizerBase", prompt: str | list[dict]) -> list[int]:
-    """A chat goes through the model's template, which brings its own BOS; a text goes as it is."""
+    """Token ids of a prompt: of a chat by the model's template, which adds BOS; of a text by the tokenizer."""
     if isinstance(prompt, str):
         return tokenizer(prompt)["input_ids"]
     if tokenizer.chat_template is None:

@@ -25,7 +25,7 @@ class Rows:
 
 
 def read_hub(dataset: HubDataset) -> Rows:
-    """Download (or take from the hub's own cache), pinned to the commit that the hub names today."""
+    """Load a data set at the hub's current commit: from the local cache, else by download."""
     import datasets
 
     revision = _current_revision(dataset.repo)
@@ -40,7 +40,7 @@ def read_hub(dataset: HubDataset) -> Rows:
 
 
 def _current_revision(repo: str) -> str | None:
-    """Without an answer the cache may still hold the data set: then its revision stays unknown."""
+    """The hub's current commit; None if the hub does not answer, because the cache may still hold the data set."""
     from huggingface_hub import HfApi
 
     try:

@@ -115,12 +115,12 @@ def run(args: argparse.Namespace) -> int:
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
     if (model.parent / "run.json").exists():
-        write_card(model.parent)  # of a run's final weights
+        write_card(model.parent)  # the model is a run's final weights
     return 0
 
 
 def draw(tasks: list[Task], k: int, engine: EngineSettings, engines: int | None, store: SampleStore) -> None:
-    """Fill the store with what it lacks."""
+    """Draw the samples that the store lacks."""
     done = {(sample.id, sample.sample) for sample in store}
     missing = [(task, number) for task in tasks for number in range(k) if (task.identity, number) not in done]
     if missing:

@@ -43,7 +43,7 @@ class EngineSettings:
 
 
 def sample_seed(seed: int, identity: str, sample: int) -> int:
-    """Each sample has a seed of its own, so it does not matter when, where and beside what it is drawn."""
+    """The seed of one sample, the same whichever engine draws it, in any order and any batch."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{identity}/{sample}".encode()).digest()[:8], "big") >> 1
 
 
@@ -59,7 +59,7 @@ def visible_devices() -> list[str]:
 
 
 def engine_count(asked: int | None, gpus: int, width: int) -> int:
-    """As many as asked for, else as all visible GPUs carry; one on a machine without a GPU."""
+    """The number of engines: as asked for, else as many as fit on the visible GPUs; one without a GPU."""
     engines = asked or max(gpus // width, 1)
     if 0 < gpus < engines * width:
         raise UserError(
@@ -95,7 +95,7 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
     try:
         for _ in pairs:
             yield _next(results, workers)
-    except BaseException:  # a failure, Ctrl-C, or nobody wants more samples
+    except BaseException:  # a failure, Ctrl-C, or the caller closed the generator
         for worker in workers:
             worker.terminate()
         raise
@@ -105,8 +105,8 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
 
 
 def quieten_tracker() -> None:
-    """Python's tracker of semaphores outlives the command. It clears up after engines that were stopped, and warns of
-    what it finds; the last word on the terminal is the command's."""
+    """Silence the warnings of Python's semaphore tracker. It outlives the command to clean up after stopped engines,
+    and would print behind the last line of the command."""
     quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
 
@@ -122,7 +122,7 @@ def _next(results: "Queue", workers: list["SpawnProcess"]) -> Sample:
                 why = next(killed, f"ended with exit codes {codes}")
                 raise UserError(f"a vLLM engine {why}. {_CONTINUE}") from None
             continue
-        if isinstance(item, str):  # an engine's last word
+        if isinstance(item, str):  # the reason of an engine that failed
             raise UserError(f"vLLM failed: {item}. {_CONTINUE}")
         return item
 
@@ -131,25 +131,25 @@ _CONTINUE = "Finished samples are kept: the same command continues"
 
 
 class _Stopped(BaseException):
-    """The parent said so."""
+    """The parent process sent SIGTERM to this engine process."""
 
 
 def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devices: list[str], engines: int) -> None:
-    """The whole life of one engine process. It ends in order, whatever happens, so that vLLM's processes end too."""
+    """The main function of an engine process. It catches every ending, so that vLLM's own processes end too."""
 
     def stop(*_: object) -> None:
-        results.cancel_join_thread()  # nobody empties the pipe any more
+        results.cancel_join_thread()  # the parent no longer reads the pipe
         raise _Stopped
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the parent decides
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     if devices:
-        os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"  # it compiles itself, with nvcc
+        os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"  # FlashInfer would compile its sampler with nvcc
     else:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling takes longer than a small evaluation
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # nor a process within this one
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # no engine process inside this process
         os.environ.setdefault("REAL_REPEATABLE_ENGINE", "1")  # samples are a function of their seeds
         os.environ.setdefault(THREADS, str(threads_each(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -162,7 +162,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         except _Stopped:
             return
         except Exception as error:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself, and leaves nothing behind
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
             results.put(reason.read_text() if reason.exists() else first_line(error))
 
@@ -176,7 +176,7 @@ def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, o
         max_model_len=settings.max_model_len,
         dtype=settings.dtype,
         enforce_eager=on_cpu,
-        enable_prefix_caching=not on_cpu,  # there a sample would depend on what was read before
+        enable_prefix_caching=not on_cpu,  # on CPU cached prefixes would change samples
         seed=0,
     )
     parent = multiprocessing.parent_process()
@@ -191,7 +191,7 @@ def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, o
 
 
 def _samples(llm: "LLM", pairs: list[Pair], settings: EngineSettings, wanted: Callable[[], bool]) -> Iterator[Sample]:
-    """Until all are drawn, or the parent was killed and nobody is left to write them down."""
+    """Yield finished samples until all are drawn, or until `wanted` is false because the parent was killed."""
     from vllm import SamplingParams, TokensPrompt
 
     prompts = [TokensPrompt(prompt_token_ids=list(task.tokens)) for task, _ in pairs]

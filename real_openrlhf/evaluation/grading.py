@@ -60,7 +60,7 @@ def per_problem(task: Task, graded: list[Graded]) -> dict:
 
 
 def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]:
-    """The reward contract: one query, 0 or 1; a score of nan says that there is no verdict."""
+    """Call the reward function with one query. Its score must be 0, 1, or nan for no verdict."""
     score = float(reward([task.prompt + sample.response], [task.prompt], [task.label])["scores"])
     if not (math.isnan(score) or score in (0.0, 1.0)):
         raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for no verdict")
@@ -88,7 +88,7 @@ def summarise(problems: Iterable[dict], seed: int) -> tuple[dict, dict]:
     for problem in problems:
         groups.setdefault(problem["benchmark"], []).append(problem)
     resampled = {
-        # a generator of its own: a benchmark's error does not depend on its neighbours
+        # a random generator for each benchmark: its error does not depend on the other benchmarks
         name: bootstrap(np.array([row["pass@1"] for row in rows]), np.random.default_rng([seed, *name.encode()]))
         for name, rows in groups.items()
     }
@@ -118,7 +118,7 @@ def _summary(name: str, rows: list[dict], resampled: np.ndarray) -> dict:
 
 
 def table(results: dict) -> Table:
-    """The paper's row, with everything without which the numbers cannot be compared."""
+    """A row as in the paper's table, with the settings that comparable numbers must share."""
     settings, sets = results["settings"], [*results["benchmarks"].values()]
     columns = [*sets, {"title": "Avg.", **results["average"]}] if len(sets) > 1 else sets
     numbers = [Cell(number=Estimate(one["pass@1"], one["standard_error"], 1)) for one in columns]

@@ -32,9 +32,9 @@ class SampleStore:
     def opened(
         self, settings: dict, prompts: dict[str, str], problems: dict[str, set[str]] | None = None
     ) -> Iterator["SampleStore"]:
-        """`settings` decide what a sample is, `prompts` (benchmark -> digest) what it answers.
+        """Lock the store; refuse it if its samples have other settings or prompts (benchmark -> digest).
 
-        `problems` are the ids of each benchmark: samples are kept by them, so no two benchmarks may share one.
+        Samples are kept by the ids of `problems` (benchmark -> ids), so two benchmarks may not share an id.
         """
         try:
             self._samples.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class SampleStore:
                 raise UserError(
                     f"another evaluation is writing to {self._samples.parent}: give another --out"
                 ) from None
-            file.seek(0)  # a kill in the middle of a write leaves a last line without its end
+            file.seek(0)  # a kill in the middle of a write leaves a last line without line end: remove it
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
             self._agree(settings, prompts, problems or {})
             self._file = file

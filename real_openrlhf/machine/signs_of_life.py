@@ -1,7 +1,7 @@
 """A run's processes note their phase, and write their stacks on request, for the command that watches them.
 
-The phase is a file in the run's folder. Stacks are written by faulthandler, which needs no lock of the interpreter's:
-also a process that hangs in C has some.
+The phase is a file in the run's folder. faulthandler writes the stacks without the GIL, so a process that hangs in C
+code answers too.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ def enter(run_dir: str | None, phase: str) -> None:
     _noted = f"{run_dir} {phase}", time.monotonic()
     note = {"phase": phase, "since": time.time(), "process": os.getpid(), "node": socket.gethostname()}
     draft = Path(run_dir) / f"{PHASE}.{os.getpid()}"
-    with contextlib.suppress(OSError):  # the code that needs the disk reports a full one
+    with contextlib.suppress(OSError):  # the code that needs the disk reports a full disk
         draft.write_text(json.dumps(note))
         draft.replace(draft.with_name(PHASE))
 
 
 def offer_stacks() -> None:
-    """From now on this process writes its threads' stacks when it is asked."""
+    """From now on this process writes the stacks of its threads when it gets the signal ASK."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         _place().mkdir(mode=0o700, exist_ok=True)
         if _place().is_symlink() or _place().stat().st_uid != os.getuid():
@@ -46,7 +46,7 @@ def offer_stacks() -> None:
 
 
 def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
-    """Ask all processes below one for stacks: a file for each answer, a list of all. Returns the number of answers."""
+    """Ask all descendants of process `above` for stacks; write all answers and a list. Returns their number."""
     import psutil
 
     processes = {process.pid: _about(process) for process in psutil.Process(above).children(recursive=True)}
@@ -61,7 +61,7 @@ def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(_size(written) == before for written, before in asked.values()):
         time.sleep(0.05)
-    time.sleep(0.2)  # for the end of what has begun
+    time.sleep(0.2)  # answers that have begun can end
     answered = 0
     for pid, (written, before) in asked.items():
         with contextlib.suppress(OSError):

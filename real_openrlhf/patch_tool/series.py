@@ -1,4 +1,4 @@
-"""The patches for one release, and the SHA-256 of each touched file before and after: no state file could drift."""
+"""The patches for one release, and the SHA-256 of each touched file before and after. No other state is kept."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ class Series:
 
     @property
     def sha256(self) -> str:
-        """One number that says which patched OpenRLHF a run used."""
+        """A hash that identifies the patched OpenRLHF of a run."""
         return hashlib.sha256(json.dumps(self.fingerprints, sort_keys=True).encode()).hexdigest()
 
     def diffs(self) -> list[FileDiff]:
@@ -55,7 +55,7 @@ def load_series() -> Series:
 
 
 def sha256_of(path: Path) -> str | None:
-    """None for a file that does not exist."""
+    """The file's SHA-256; None for a file that does not exist."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
@@ -78,7 +78,7 @@ def patched(root: Path, paths: Iterable[str], diffs: list[FileDiff]) -> dict[str
 
 
 def proven(root: Path, paths: set[str], diffs: list[FileDiff], series: Series, want: str) -> dict[str, bytes]:
-    """The same, proven against the recorded hashes."""
+    """As `patched`; raises if a result has another hash than files.json records."""
     try:
         contents = patched(root, paths, diffs)
     except DoesNotFit as error:

@@ -23,9 +23,9 @@ REINSTALL = f"`pip install --force-reinstall --no-deps openrlhf=={OPENRLHF_VERSI
 
 
 def find_target(root: Path | None, series: Series) -> tuple[Path, str | None]:
-    """The installed one, or the one in `root`; `UserError` for another version than the series is for.
+    """The folder of the installed OpenRLHF, or `root`; a `UserError` if its version is not that of the series.
 
-    With it, if this OpenRLHF is not ours to change, the reason and how its owner applies the series instead.
+    The second result is None, or the reason why this tool must not change it, and how its owner applies the patches.
     """
     if root is not None:
         root = root.expanduser().resolve()
@@ -73,10 +73,10 @@ def refuse_unknown(root: Path, states: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """One writer at a time; the lock is on the folder itself, so nothing is left behind."""
+    """One writer at a time; the lock is on the folder itself, so no lock file is left behind."""
     folder = os.open(root / "openrlhf", os.O_RDONLY)
     try:
-        # A network file system may not lock folders; there two writers would still only replace like by like.
+        # A network file system may not lock folders; two writers there would write equal files.
         with contextlib.suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
@@ -94,14 +94,14 @@ def _stage(path: Path, content: bytes) -> None:
 
 
 def _put(path: Path) -> None:
-    """Swap in the staged file; a new inode, so that a hard-linked package cache keeps its own."""
+    """Replace the file by the staged file, a new inode: a hard-linked package cache keeps its content."""
     os.replace(_staged(path), path)
     for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         stale.unlink(missing_ok=True)
 
 
 def write(root: Path, contents: dict[str, bytes]) -> None:
-    """All or nothing: staging takes the room and the permissions, and a failure puts the originals back."""
+    """Write all files or none: staging needs space and permission first; a later failure restores the originals."""
     originals = {path: (root / path).read_bytes() for path in contents}
     try:
         for path, content in contents.items():

@@ -26,7 +26,7 @@ class FileDiff:
 
 
 class DoesNotFit(Exception):
-    """A diff was held against a file that it was not made for, or is of a kind that the applier does not know."""
+    """A diff does not match the file, or is of a kind that this module does not support."""
 
 
 def _lines(content: bytes) -> list[bytes]:
@@ -71,7 +71,7 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
     new: list[bytes] = []
     last = b""
     at += 1
-    # Counting, not looking for an end, keeps the `-- ` of a mail signature out of the hunk.
+    # Count lines as the header says, so that the `-- ` of a mail signature stays out of the hunk.
     while len(old) < old_count or len(new) < new_count or b"".join(lines[at : at + 1]).startswith(b"\\ No newline"):
         if at == len(lines):
             raise DoesNotFit(f"{name}: ends inside a hunk")

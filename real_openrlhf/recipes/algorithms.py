@@ -1,6 +1,6 @@
-"""Every method that a recipe can be trained with: the objectives there are, and OpenRLHF's own losses as baselines.
+"""Every method that a recipe can train with: all objectives, and OpenRLHF's own losses as baselines.
 
-Standard library only. A new objective in `algorithm/formulas.py` is an algorithm here without a word.
+Standard library only. A new objective in `algorithm/formulas.py` becomes an algorithm here without further code.
 """
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
@@ -12,7 +12,7 @@ _NO_KL = {
     )
 }
 
-# Beside its objective, what each family trains with.
+# Flags that each family sets in addition to its objective.
 _FAMILIES = {
     "REAL": _NO_KL,
     "TRPA": {
@@ -27,7 +27,7 @@ _FAMILIES = {
 }
 _OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
 
-# Where the settings of an objective's own are from, if not from us.
+# Values of --algo.real.set that come from the paper or from other authors' code.
 _OWN = {
     "bce": paper("reduction=sum", "Eq. BCE sums, “L_BCE = L_+ + L_-”; the code takes the mean"),
     "trpa": Setting.of("TRPA's code", "beta=0.1", "scale of the preference logit"),
@@ -49,7 +49,7 @@ def _tau(objective: Objective) -> Setting:
 
 
 def _of_objective(name: str, objective: Objective) -> Algorithm:
-    """REAL's own variants are called real_NAME, the objectives of others as they are."""
+    """The algorithm that trains an objective. A variant of REAL is called real_NAME, any other objective NAME."""
     constants = {"tau": _tau(objective), **_CONSTANTS}
     defaults = " ".join(f"{setting}={value}" for setting, value in objective.spelled_out.items())
     settings = {

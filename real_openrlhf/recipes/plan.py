@@ -14,12 +14,12 @@ from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.runs import run_folder
 
-SET = "--algo.real.set"  # settings of an objective's own, NAME=VALUE words
+SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
 AGENT, REWARD = "--train.agent_func_path", "--reward.remote_url"
 
-# OpenRLHF's own, where something here reads a flag that a recipe need not set; a test asks its parser for each.
+# OpenRLHF's defaults for flags that this package reads and a recipe may leave out; a test compares its parser.
 OPENRLHF_DEFAULTS = {
     "--actor.num_nodes": "1",
     "--actor.num_gpus_per_node": "8",
@@ -43,7 +43,7 @@ OPENRLHF_DEFAULTS = {
     "--ckpt.max_num": "3",
 }
 SECRET, HIDDEN = "--logger.wandb.key", "***"
-# Where a run is and how it was continued; these may differ between runs of one setting.
+# Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
 
@@ -88,8 +88,8 @@ class Recipe:
     settings: Mapping[str, Setting]
     reward: str = "math_reward"  # a file in rewards/
     gpus: int = 8
-    gpu_gb: float = 80.0  # of each GPU, where a dry run cannot ask it
-    on_cpu: bool = False  # runs on a machine without a GPU, where Ray is given logical ones
+    gpu_gb: float = 80.0  # memory of each GPU, for a dry run on a machine without it
+    on_cpu: bool = False  # runs on a machine without a GPU, where Ray gets logical GPUs
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Algorithm:
     name: str
     label: str  # in figures and tables
     about: str
-    source: str  # where it is from
+    source: str  # the paper or code that it comes from
     settings: Mapping[str, Setting]
-    family: str = ""  # whose objective it trains; none for OpenRLHF's own losses
+    family: str = ""  # the family of its objective; empty for OpenRLHF's own losses
 
 
 Change = tuple[str, Setting | None, Setting | None]  # a flag, before and after; None stands for OpenRLHF's default
@@ -115,7 +115,7 @@ class Plan:
     changes: list[Change]
 
     def text(self, flag: str) -> str:
-        """A flag's words, OpenRLHF's default where the plan has none, or nothing."""
+        """A flag's words; OpenRLHF's default if the plan lacks the flag; else an empty text."""
         return self.flags[flag].text if flag in self.flags else OPENRLHF_DEFAULTS.get(flag, "")
 
     def argv(self) -> list[str]:
@@ -137,7 +137,7 @@ class Plan:
 
     @property
     def needs_reference(self) -> bool:
-        """OpenRLHF starts a reference model for a KL to it; some objectives measure their scores against one."""
+        """Whether OpenRLHF starts a reference model: for a KL penalty, or because the objective's score needs it."""
         if float(self.text("--algo.kl.init_coef") or 0.01) > 0:
             return True
         return self.objective is not None and self.objective.needs_reference
@@ -150,12 +150,12 @@ class Plan:
 
     @property
     def colocated(self) -> bool:
-        """Whether vLLM's engines are on the policy's GPUs; those that draw while the policy trains have their own."""
+        """Whether vLLM's engines are on the policy's GPUs; with --train.async_enable they have other GPUs."""
         return "--train.colocate_all" in self.flags and "--train.async_enable" not in self.flags
 
     @property
     def engine_gpus(self) -> int:
-        """GPUs that only vLLM has."""
+        """The number of GPUs that only vLLM uses."""
         engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
         return 0 if self.colocated else engines
 
@@ -175,7 +175,7 @@ def compose(
     launcher: Mapping[str, Setting] | None = None,
     rows: int | None = None,
 ) -> Plan:
-    """The run's flags; `launcher` has those of the run folder and data, `rows` is the size of the training set."""
+    """The run's flags; `launcher` has the flags of run folder and data, `rows` is the size of the training set."""
     flags = {
         "--actor.model_name_or_path": own(recipe.model),
         "--actor.num_nodes": own("1"),
@@ -202,7 +202,7 @@ def compose(
 
 
 def _method(algorithm: Algorithm, user: Mapping[str, tuple[str, ...]]) -> dict[str, Setting]:
-    """The algorithm's flags; an objective that the user puts in its place comes with constants of its own."""
+    """The algorithm's flags, without the constants of its objective if the user names another objective."""
     method = dict(algorithm.settings)
     if OBJECTIVE in user and OBJECTIVE in method and user[OBJECTIVE] != method[OBJECTIVE].words:
         for flag in (SET, *(f"--algo.real.{name}" for name in SETTINGS)):
@@ -211,7 +211,7 @@ def _method(algorithm: Algorithm, user: Mapping[str, tuple[str, ...]]) -> dict[s
 
 
 def _own_settings(plan: Plan) -> dict[str, Setting]:
-    """Every setting of the objective's own with its value, also those that the user has not typed."""
+    """The flag --algo.real.set with all settings of the objective: the user's values, else the defaults."""
     with contextlib.suppress(ValueError):
         if plan.objective and plan.objective.settings:
             typed = assignments(plan.flags[SET].words) if SET in plan.flags else {}
@@ -257,20 +257,20 @@ def flags_of(record: dict) -> dict:
 
 
 def changed_flags(record: dict, plan: Plan) -> dict[str, tuple]:
-    """{flag: (value in the record, value now)} of those that differ, but for places."""
+    """{flag: (value in the record, value now)} for flags that differ, without PLACES."""
     before, now = flags_of(record), recorded_flags(plan)
     both = {flag: (before.get(flag), now.get(flag)) for flag in sorted({*before, *now} - PLACES)}
     return {flag: (old, new) for flag, (old, new) in both.items() if old != new}
 
 
 def is_finished(path: Path, plan: Plan) -> bool:
-    """Finished, with these flags."""
+    """Whether the run in this folder finished with the flags of this plan."""
     record = run_folder.read(path)
     return record["status"] == "finished" and not changed_flags(record, plan)
 
 
 def typed() -> list[str]:
-    """The command line as it was typed, without its secret."""
+    """The command line as it was typed, with the secret key masked."""
     words = ["real-openrlhf", *sys.argv[1:]]
     return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
 

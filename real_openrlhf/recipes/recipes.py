@@ -1,4 +1,4 @@
-"""Every row of the paper's tables as OpenRLHF flags: a recipe says where to train, an algorithm says with which loss.
+"""Every row of the paper's tables as OpenRLHF flags: a recipe sets model, data and machine, an algorithm the loss.
 
 Standard library only. Each value carries its origin and a note; text in “curly quotes” is the paper's own.
 """

@@ -1,7 +1,7 @@
-"""A campaign: many runs in three files that say all that their run folders said.
+"""A campaign: the records and logged numbers of many runs in three files.
 
-`campaign.json` has what the records of all runs share, and the SHA-256 of every file that was read; `runs.csv` a row a
-run, with what differs; `metrics.parquet` a row a logged line, with a column a number.
+`campaign.json` has the entries that all records share, and the SHA-256 of every file that was read. `runs.csv` has one
+row per run with the other entries. `metrics.parquet` has one row per logged line, one column per metric.
 """
 
 import csv
@@ -15,7 +15,7 @@ from real_openrlhf.base.files import parsed, read_bytes, write_json, write_text
 
 ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
 FORMAT = 1
-PLACE = ("run", "phase", "step")  # of a logged line; the other columns are numbers
+PLACE = ("run", "phase", "step")  # of a logged line; the other columns are metrics
 
 
 def is_campaign(folder: Path) -> bool:
@@ -67,7 +67,7 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """Each logged line with its run; None where it lacks a number that others have."""
+    """All logged lines, each with its run; None for a metric that the line lacks."""
     import pyarrow
     import pyarrow.parquet
 
@@ -92,7 +92,7 @@ def _write_lines(path: Path, lines: Mapping[str, Sequence[dict]]) -> None:
 
 
 def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"flags": {"--x": 1}}` -> `{"flags/--x": 1}`, one level deep; deeper ones stay values."""
+    """`{"flags": {"--x": 1}}` -> `{"flags/--x": 1}`, one level deep; deeper dictionaries stay values."""
     flat: dict[str, Any] = {}
     for key, value in record.items():
         inner = value if isinstance(value, dict) else {}
@@ -116,7 +116,7 @@ def _text(value: object) -> str:
 
 
 def _cell(value: object) -> str:
-    """JSON; a word that no JSON reader would take for something else stands as it is."""
+    """The value as JSON; a text that JSON readers cannot parse is written without quotes."""
     return value if isinstance(value, str) and _value(value) == value and value else _text(value)
 
 

@@ -13,7 +13,7 @@ from real_openrlhf.report.statistics import TAIL, Band, Estimate, Series, band, 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number worth a panel, under the keys that OpenRLHF logs it with, best first."""
+    """A number with a panel of its own, and the keys under which runs log it; the first key found counts."""
 
     name: str
     title: str
@@ -37,12 +37,12 @@ BY_VERDICT = tuple(
     for what, title in (("response_length", "Length"), ("truncated", "Cut"))
     for side in ("right", "wrong")
 )
-ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # where a run ended
+ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # the metrics of the table of final values
 DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
 
 
 def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The evaluation sets that every run with an evaluation has: the only ones whose mean can be compared."""
+    """The evaluation sets that all runs with an evaluation share; only means over these sets are comparable."""
     sets_of_runs = [
         {match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))} for run in runs
     ]
@@ -61,7 +61,7 @@ def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """A setting's curve: the mean over its finished runs, and every run that broke off by itself."""
+    """A setting's curve: the mean over its finished runs, and a single curve of each run that broke off."""
 
     setting: Setting
     band: Band | None
@@ -75,7 +75,7 @@ class Curve:
 def curve(setting: Setting, metric: Metric, sets: Sequence[str] = (), window: int = 1) -> Curve:
     """Training metrics are averaged over windows of steps, the same for all settings of a figure.
 
-    A run without this metric makes the setting's mean rest on the others, which `Band.n` then says.
+    Runs that did not log the metric are left out of the setting's mean; `Band.n` counts the others.
     """
     window = window if metric.phase == "train" else 1
 
@@ -94,7 +94,7 @@ class Final:
 
 
 def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final | None:
-    """At the last step that all finished runs logged, so that no run is given more training than another."""
+    """The metric at the last step that all finished runs logged, so that all have trained for as many steps."""
     curves = [values for run in setting.counted if (values := series(run, metric, sets)) is not None]
     shared = band(curves)
     if shared is None:
@@ -113,19 +113,19 @@ def near_end(setting: Setting, metric: Metric, step: int) -> Estimate | None:
 
 
 def over_training(curve: Series) -> float:
-    """The mean of the evaluations after step 0; of a curve that has no other, that one."""
+    """The mean of the evaluations after step 0; if there are none, the evaluation at step 0."""
     later = curve.values[curve.steps > 0]
     return float((later if len(later) else curve.values).mean())
 
 
 def steps_to(curves: Sequence[Series], threshold: float) -> float:
-    """The first evaluation at or above the threshold, infinite where there is none; median over runs."""
+    """The step of the first evaluation at or above the threshold, or infinity; median over runs."""
     there = (curve.steps[curve.values >= threshold].tolist() for curve in curves)
     return statistics.median([steps[0] if steps else math.inf for steps in there])
 
 
 def spread_over_tau(run: Run) -> float | None:
-    """z: the scores' spread over tau, mean over a run's steps. Logged numbers say what tau was: bound / largest."""
+    """z: the scores' standard deviation / tau, mean over a run's steps. tau is weight_bound / weight_abs_max."""
     logged = run.logged.get("train", {})
     names = ("real/score_std", "real/weight_bound", "real/weight_abs_max")
     if not all(name in logged for name in names):
@@ -135,6 +135,6 @@ def spread_over_tau(run: Run) -> float | None:
 
 
 def over_all_steps(setting: Setting, metric: Metric) -> Estimate | None:
-    """The mean over a run's steps, of its finished runs that logged it."""
+    """The metric's mean over all steps of a run, estimated over the finished runs that logged it."""
     logged = [values for run in setting.counted if (values := series(run, metric)) is not None]
     return estimate([float(one.values.mean()) for one in logged]) if logged else None

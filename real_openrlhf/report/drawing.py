@@ -1,6 +1,6 @@
-"""How a picture is drawn: whole (PNG, PDF), or panel by panel for the HTML page; and the strokes that panels share.
+"""Draw a picture: whole (PNG, PDF), or panel by panel for the HTML page; and the strokes that panels share.
 
-The canvases are called by name: `Figure.savefig` draws everything a second time, for nobody to see.
+The functions call matplotlib's canvases directly, because `Figure.savefig` draws every figure twice.
 """
 
 import io
@@ -28,7 +28,7 @@ from real_openrlhf.report.statistics import Series, gaps
 
 PANEL = (3.3, 2.5)  # inches
 INK = "#0a0b0c"  # everything that is not data; the page replaces it by its own text colour
-STYLE: dict[Any, Any] = {  # matplotlib has a type for each of its 300 keys
+STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by one
     "font.size": 9,
     "font.family": "sans-serif",
     "axes.titlesize": 10,
@@ -54,7 +54,7 @@ COLOURS = 128  # of a PNG
 
 @dataclass(frozen=True)
 class Entry:
-    """A legend entry; without a look it names what is missing."""
+    """A legend entry; without a look it is a text alone, such as `GRPO: no run`."""
 
     label: str
     look: Look | None
@@ -83,12 +83,12 @@ def save(picture: Picture, folder: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = _whole(picture)
         _save_png(figure, folder / f"{picture.name}.png")
-        figure.set_layout_engine("none")  # it is found
+        figure.set_layout_engine("none")  # the PNG has fixed the layout
         FigureCanvasPdf(figure).print_pdf(folder / f"{picture.name}.pdf", metadata={"CreationDate": None})
 
 
 def save_as(picture: Picture, path: Path) -> Path:
-    """As PNG only."""
+    """Save the whole figure as PNG only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         _save_png(_whole(picture), path)
@@ -124,7 +124,7 @@ def _whole(picture: Picture) -> Figure:
 def _handle(look: Look | None) -> Line2D:
     if look is None:
         return Line2D([], [], linestyle="none")
-    line: Any = look.line  # matplotlib lists all names of line styles
+    line: Any = look.line  # Any, because matplotlib types line styles as literals
     return Line2D([], [], color=look.colour, linestyle=line, marker=look.marker)
 
 
@@ -156,7 +156,7 @@ def _svg(figure: Figure) -> str:
     element = text.getvalue()
     element = element[element.index("<svg") :].replace(INK, "currentColor")
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
-    for side in ("width", "height"):  # the page decides
+    for side in ("width", "height"):  # the page sets the size
         element = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", element, count=1)
     return element
 
@@ -170,7 +170,7 @@ def over_steps(axes: Axes) -> None:
 
 
 def _broken(curve: Series, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The points with a hole wherever steps are missing, so that nothing is drawn across it."""
+    """The points, with nan wherever steps are missing, so that no line crosses the gap."""
     places = gaps(curve.steps) + 1
     columns = (curve.steps, curve.values, *columns)
     return tuple(np.insert(np.asarray(column, dtype=float), places, np.nan) for column in columns)

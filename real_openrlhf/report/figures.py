@@ -43,7 +43,7 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
 
 
 def dynamics(comparison: Comparison) -> Picture:
-    """The paper's training dynamics: its four methods, and every other one that was run with its own knobs."""
+    """The paper's training dynamics: its four methods, and every other method with unchanged flags."""
     plain = [setting for setting in comparison.settings if not setting.deviation]
     settings = [setting for setting in plain if setting.algo not in ("real_bce", "real_no_anchor")]
     return _curves("dynamics", "Training dynamics", comparison, settings, PAPER_DYNAMICS)
@@ -56,7 +56,7 @@ def ablation(comparison: Comparison) -> Picture:
 
 
 def knobs(comparison: Comparison) -> Picture | None:
-    """Settings that leave their method's own knobs (tau, KL, uniform groups), beside the method itself."""
+    """Settings that change a flag of their method (tau, KL, uniform groups), beside the unchanged method."""
     algos = {setting.algo for setting in comparison.settings if setting.deviation}
     settings = [setting for setting in comparison.settings if setting.algo in algos]
     return _curves("knobs", "Effect of the knobs", comparison, settings, ()) if settings else None
@@ -94,7 +94,7 @@ def _curves(
 
 
 def _rows(label: str, metric: str, mean: Band) -> list[tuple]:
-    """The numbers that are drawn."""
+    """The drawn numbers, as rows of the figure's CSV."""
     return [(label, metric, int(s), mean.n, m, e) for s, m, e in zip(mean.steps, mean.values, mean.se, strict=True)]
 
 
@@ -117,7 +117,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
 
 
 def distributions(comparison: Comparison) -> Picture | None:
-    """How far scores move and how far weights leave their constants, for every setting that logs them."""
+    """How far scores move and how far weights differ from constant ones, for every setting that logs them."""
     window = window_length(max(run.last_step for run in comparison.runs))
     look = looks(comparison)
     panels = []

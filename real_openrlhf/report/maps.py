@@ -1,6 +1,6 @@
 """Where methods work and where they break: heat maps over two flags, their table, and differences by seed.
 
-Runs of one seed saw the same prompts and updates, so their pairs say more than their means.
+Runs of one seed saw the same prompts and updates, so differences by seed have less noise than those of means.
 """
 
 import functools
@@ -30,8 +30,8 @@ from real_openrlhf.report.tables import SE_NOTE
 COLLAPSED = 0.5  # a run that ended below this share of its own best
 MISSING = "not set"
 FEWEST = 3  # seeds in common
-LEVEL = 0.05  # chance of calling any difference of a table one where there is none
-# Beside each cell, where the runs logged it: a column's title, its key, and which of a run's values.
+LEVEL = 0.05  # chance that a table of equal methods names a difference
+# More columns of the table of cells, if runs logged the key: title -> (key, function that reduces a run's values).
 COLUMNS: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "Clipped updates": ("update/clipped_share", lambda values: sum(values) / len(values)),
     "Entropy, last step": ("entropy_loss", lambda values: values[-1]),
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class MapCell:
-    """The finished runs at one choice of both flags."""
+    """The finished runs with one value of each flag, and the number of other runs."""
 
     outcomes: tuple[Outcome, ...]
     unfinished: int
@@ -120,7 +120,7 @@ def _in_order(values: set[str]) -> list[str]:
 
 
 def _laid_out(comparison: Comparison, across: Sequence[str]) -> tuple[dict[Setting, Grid], list[list[str]], list[str]]:
-    """All grids, the values of each flag in them, the flags' names; `UserError` where one flag does not vary."""
+    """All grids, the values of each flag in them, the flags' names; `UserError` if a flag does not vary."""
     found = grids(comparison, across)
     places = {place for grid in found.values() for place in grid}
     every = [_in_order(set(values)) for values in zip(*places, strict=True)]
@@ -167,7 +167,7 @@ def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: l
     for (column, line), cell in _by_place(grid, columns, lines):
         x, y = columns.index(column), lines.index(line)
         share = cell.final.mean / top if cell.outcomes else 0.0
-        # from a tint to a dark blue, so that ink of either kind can be read
+        # from a tint to a dark blue, so that black or white text stays readable
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shades(0.04 + 0.8 * share), edgecolor="white"))
         ink = "white" if share > 0.6 else "#0a0a0a"
         axes.text(x, y, cell.words, ha="center", va="center", fontsize=size, color=ink)
@@ -183,7 +183,7 @@ def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: l
 
 
 def cells(comparison: Comparison, across: Sequence[str]) -> Table:
-    """The numbers of the maps, and what the runs of each cell logged."""
+    """The numbers of the maps, and other metrics of the runs of each cell."""
     found, (columns, lines), names = _laid_out(comparison, across)
     logged = {run_key for setting in comparison.settings for run in setting.runs for run_key in run.logged["train"]}
     extra = {title: pick for title, pick in COLUMNS.items() if pick[0] in logged}
@@ -212,14 +212,14 @@ def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> 
     return estimate([pick(values.tolist()) for values in logged]) if logged else None
 
 
-Ends = dict[Setting, dict[int, float]]  # an endpoint by seed
+Ends = dict[Setting, dict[int, float]]  # setting -> {seed: value of one endpoint}
 ENDPOINTS = {"At the end": "final", "Mean over training": "mean"}
 
 
 def pairs(comparison: Comparison, across: Sequence[str] = ()) -> Table | None:
-    """Every setting against the first one, with what a difference must exceed, by both endpoints.
+    """Paired differences of every setting from the first one, with their bounds, by both endpoints.
 
-    Of a map its end in each cell. None where no seeds are shared.
+    For a map: by the last evaluation, in each cell. None if the settings share too few seeds.
     """
     found, values, names = _laid_out(comparison, across)
 
@@ -275,7 +275,7 @@ def difference(one: dict[int, float], other: dict[int, float]) -> Estimate | Non
 
 @functools.cache
 def student_quantile(share: float, freedom: int) -> float:
-    """Below which a Student's t with this many degrees of freedom lies with probability `share`, above a half."""
+    """The quantile of Student's t with `freedom` degrees of freedom at probability `share`, above 0.5."""
     tails = 2 * (1 - share)  # how likely a larger |t| is: a regularized beta function of freedom / (freedom + t^2)
     place = findroot(lambda x: betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails, (0, 1), solver="bisect")
     return math.sqrt(freedom * (1 / place - 1))

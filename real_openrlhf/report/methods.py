@@ -1,4 +1,4 @@
-"""How every method looks and is called, the same in each figure, table and page."""
+"""Colour, line style, marker and label of every method, the same in each figure, table and page."""
 
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,8 @@ class Look:
     label: str = ""  # the name of a method
 
 
-# Colours told apart by colour-blind readers (Okabe and Ito's palette, darkened where weak on white, and a few more);
-# line style and marker say the same without colour.
+# Colours that colour-blind readers can distinguish (Okabe and Ito's palette, darkened where weak on white, and a few
+# more); line style and marker distinguish the methods without colour.
 LOOKS = {
     "real": Look("#0072B2", "-", "o"),
     "real_bce": Look("#56B4E9", "--", "s"),
@@ -41,5 +41,5 @@ REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.
 
 
 def method(algo: str) -> Look:
-    """The look of an algorithm; one that we do not know keeps its own name in dark grey."""
+    """The look of an algorithm; an unknown algorithm is dark grey, with its name as label."""
     return METHODS.get(algo) or replace(UNKNOWN, label=algo)

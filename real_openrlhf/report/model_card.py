@@ -1,4 +1,4 @@
-"""`model/README.md` of a run: what the final weights are, for whoever meets them on a model hub."""
+"""`model/README.md` of a run: describes the final weights for readers on a model hub."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from real_openrlhf.report.read_runs import Run, read_run
 
 HUB_ID = re.compile(r"[\w-]+/[\w.-]+")
 MODEL, VALIDATION = "--actor.model_name_or_path", "--eval.dataset"
-# What decides a result; a flag that a run has not is left out.
+# Flags that the card lists; a flag that the run lacks is left out.
 SETTINGS = {
     "--algo.real.objective": "objective",
     "--algo.real.tau": "tau",
@@ -39,7 +39,7 @@ CITATION = """```bibtex
 
 
 def write_card(folder: Path) -> Path | None:
-    """Of a finished run; nothing where it has no final weights."""
+    """Write the card of a finished run; None if the run has no final weights."""
     if not (folder / "model").is_dir():
         return None
     write_text(folder / "model" / "README.md", [card(read_run(folder))])
@@ -79,7 +79,7 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _validation(run: Run, path: str) -> list[str]:
-    """pass@1 before and after; its error by the number of problems, where their file is still there."""
+    """pass@1 of the first and the last evaluation; with standard errors if the file of problems still exists."""
     file, logged = Path(path), run.logged.get("eval", {})
     counted = file.suffix == ".jsonl" and file.is_file()
     count = sum(1 for line in file.read_bytes().splitlines() if line.strip()) if counted else 0

@@ -28,7 +28,7 @@ Parts = list[Picture | Table]  # of one comparison, in reading order
 def write(
     runs: Sequence[Run], skipped: Sequence[tuple[Path, str]], out: Path, across: Sequence[str] | None = None
 ) -> Path:
-    """The report under `out`; `across` are the two flags of a map."""
+    """Write the report under `out`; `across` are the two flags of a map. Returns the page."""
     try:
         for folder in ("figures", "tables"):
             (out / folder).mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def write(
 
 
 def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
-    """With flags a map of them."""
+    """The figures and tables of a comparison; with flags only a map over these."""
     if flags:
         made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs)]
         return [part for part in made if part is not None]

@@ -1,4 +1,4 @@
-"""Run folders, campaigns and TensorBoard logs read into one type, with the reason wherever a folder cannot be read."""
+"""Read run folders, campaigns and TensorBoard logs as `Run`; a folder that cannot be read is listed with a reason."""
 
 import math
 import re
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def counted(self) -> bool:
-        """A run that broke off is shown, but a mean over it would compare different lengths."""
+        """Whether the run counts in means. A run that broke off does not: it trained for fewer steps."""
         return self.status in ("finished", "unknown")
 
 
@@ -67,7 +67,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], list[tuple[Path, 
 
 
 def read_run(folder: str | Path) -> Run:
-    """One run; `UnreadableRun` says why where there is none to read."""
+    """Read one run; raise `UnreadableRun` with the reason if that is not possible."""
     folder = Path(folder)
     try:
         return _read(folder)
@@ -110,7 +110,7 @@ def _run(path: Path, meta: dict[str, Any], logged: Logged, evaluation: Any = Non
 
 
 def _read_campaign(folder: Path) -> list[Run]:
-    """Its runs; each has a path as if it had a folder of its own."""
+    """The campaign's runs; each gets a path as if it had a run folder."""
     try:
         records, _ = campaign.records(folder)
         lines = campaign.lines(folder)
@@ -126,14 +126,14 @@ def _read_campaign(folder: Path) -> list[Run]:
 
 
 def word(value: object, longest: int = LABEL) -> str:
-    """A run's own text, fit for a label or a page: short, on one line, without control characters."""
+    """A text from a run, made fit for a label or a page: short, on one line, without control characters."""
     text = (value if isinstance(value, str) else str(tame(value)))[: 2 * longest]
     text = plain(" ".join(text.split()))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def tame(value: Any, depth: int = 0) -> Any:
-    """The same JSON with such words, and numbers that a float can hold."""
+    """JSON from a run, with bounded size and depth, texts as of `word`, and no integers that a float rounds."""
     if isinstance(value, dict):
         return (
             {} if depth > DEEPEST else {word(key): tame(item, depth + 1) for key, item in list(value.items())[:MOST]}
@@ -189,14 +189,14 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
     text = read_bytes(path)
     if not text.strip():
         raise UnreadableRun("metrics.jsonl is empty")
-    text.decode()  # else it cannot be read
+    text.decode()  # raises if it is not UTF-8
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = parsed(line)
         except ValueError as problem:
             if number == len(lines) and unfinished:
-                break  # it is being written, or a kill tore it
+                break  # the run is writing this line, or a kill cut it off
             if number == len(lines):
                 raise UnreadableRun(
                     f"metrics.jsonl is half-written: line {number} is cut off; remove that line to report the rest"
@@ -208,7 +208,7 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
 
 
 def _add(points: Points, row: Any) -> bool:
-    """Whether a logged row is ours. A resumed run logs some steps again: the later row is what was trained on."""
+    """Add a logged row; False if it is not ours. If a resumed run logs a step again, the later row counts."""
     if not isinstance(row, dict) or row.get("phase") not in ("train", "eval"):
         return False
     phase, step = row["phase"], row.get("step")
@@ -240,7 +240,7 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
     cut = False
     for file in files:
         size = len(read_bytes(file))
-        records = list(RawEventFileLoader(str(file)).Load())  # it ends without a word where the file is damaged
+        records = list(RawEventFileLoader(str(file)).Load())  # stops silently where the file is damaged
         cut = sum(RECORD_FRAME + len(record) for record in records) < size
         try:
             events = [Event.FromString(record) for record in records]

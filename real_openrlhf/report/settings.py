@@ -1,4 +1,4 @@
-"""Which runs are seeds of one setting, and which settings may be compared with each other."""
+"""Group runs that differ only in the seed into settings, and settings of one task into comparisons."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from real_openrlhf.report.methods import METHODS, Look, method
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.runs.run_folder import json_value
 
-# How a knob of the paper's ablations is named where a run leaves its method's own value.
+# Label texts for flags of the paper's ablations, where a run's value differs from its method's value.
 WORDS = {
     "--algo.real.objective": "objective {}",
     "--algo.real.tau": "τ = {}",
@@ -36,8 +36,8 @@ class Setting:
     """One method with one choice of its knobs, and its runs, which differ in the seed only."""
 
     algo: str
-    deviation: tuple[str, ...]  # where it leaves the paper's knobs
-    distinction: tuple[str, ...]  # other flags that tell it from the method's other settings here
+    deviation: tuple[str, ...]  # flags that differ from the method's, in words
+    distinction: tuple[str, ...]  # other flags in which the method's settings here differ
     runs: tuple[Run, ...]
 
     @property
@@ -58,7 +58,7 @@ class Setting:
 
     @property
     def seeds(self) -> str:
-        """How many runs stand behind a curve, in words, with those that do not count."""
+        """The number of runs behind a curve, in words, and of those that are not averaged."""
         words = [f"{len(self.counted)} run{'s' * (len(self.counted) != 1)}"] if self.counted else []
         for status in sorted({run.status for run in self.broken_off}):
             words.append(f"{sum(run.status == status for run in self.broken_off)} {status}, not averaged")
@@ -80,7 +80,7 @@ class Comparison:
 def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]:
     """Runs by task (recipe and training data), then by method and knobs; a setting may vary `across` these flags.
 
-    A plain log does not say its task: it joins the others if they have one task in common, else it stands apart.
+    A plain log does not name its task: it joins the other runs if these share one task, else it is a task of its own.
     """
     tasks: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
@@ -105,7 +105,7 @@ def _task(run: Run) -> tuple:
 
 
 def _task_names(tasks: Sequence[tuple]) -> list[str]:
-    """The recipe, with the model and then a number only where that does not tell the tasks apart."""
+    """The recipe of each task; with the model, and then with a number, only if names would be equal."""
     names = [task[0] if task else "plain logs" for task in tasks]
     names = [f"{name}, {task[1]}" if names.count(name) > 1 else name for name, task in zip(names, tasks, strict=True)]
     return [
@@ -119,11 +119,11 @@ def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
     for run in runs:
         alike[run.algo, _deviation(run, across), bool(run.meta)].append(run)
     settings = []
-    for (algo, deviation, told), members in alike.items():
+    for (algo, deviation, has_record), members in alike.items():
         knobs = [_knobs(run) for run in members]
         flags = sorted({flag for knobs_of_run in knobs for flag in knobs_of_run} - {*across})
         varied = [flag for flag in flags if len({str(knobs_of_run.get(flag)) for knobs_of_run in knobs}) > 1]
-        plain = () if told or (algo, deviation, True) not in alike else ("plain log",)
+        plain = () if has_record or (algo, deviation, True) not in alike else ("plain log",)
         seeds: dict[tuple, list[Run]] = defaultdict(list)
         for run, knobs_of_run in zip(members, knobs, strict=True):
             distinction = tuple(f"{flag.removeprefix('--')} {knobs_of_run.get(flag, 'not set')}" for flag in varied)
@@ -136,7 +136,7 @@ def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
 
 
 def _knobs(run: Run) -> dict[str, Any]:
-    """The flags that can change what is learned, without seeds and places."""
+    """The flags that can change what is learned, without seeds and paths."""
     knobs = {}
     for flag, value in flags_of(run.meta).items():
         own_place = isinstance(value, str) and (run.name in value or run.path.name in value)
@@ -146,7 +146,7 @@ def _knobs(run: Run) -> dict[str, Any]:
 
 
 def _deviation(run: Run, across: Sequence[str]) -> tuple[str, ...]:
-    """Where a run leaves its method's own flags."""
+    """The flags whose values differ from the method's values, in words."""
     usual = ALGORITHMS[run.algo].settings if run.algo in ALGORITHMS else {}
     flags = {flag: value for flag, value in flags_of(run.meta).items() if flag not in across}
     changes = [flag for flag, setting in usual.items() if flag in flags and flags[flag] != json_value(setting.words)]
@@ -157,7 +157,7 @@ def _deviation(run: Run, across: Sequence[str]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> str:
-    """A number, a word or several; of a path its last part."""
+    """A flag's value as text; of a path only its last part."""
     if isinstance(value, list):
         return " ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else PurePath(str(value)).name

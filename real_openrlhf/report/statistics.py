@@ -1,4 +1,4 @@
-"""Means over seeds and what may be called a win: pure functions over numbers."""
+"""Means over seeds, and the rule for a clear winner: pure functions of numbers."""
 
 import functools
 import math
@@ -90,7 +90,7 @@ def final(series: Series, last: int, tail: bool) -> float:
 
 
 def gaps(steps: np.ndarray) -> np.ndarray:
-    """Positions after which a step is missing, so that no line is drawn across what was not measured."""
+    """Positions after which a step is missing, so that no line is drawn across missing steps."""
     if len(steps) < 3:
         return np.array([], dtype=int)
     jumps = np.diff(steps)
@@ -115,7 +115,7 @@ def clear_winner(rows: Sequence[Estimate | None]) -> int | None:
 
 
 def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The mean over each of many resampled sets of problems; a problem keeps its samples."""
+    """The mean score of each of many resampled sets of problems; the samples of a problem stay together."""
     n = len(problem_scores)
     # how often each problem is drawn: the same as drawing indices, in less memory
     counts = rng.multinomial(n, np.full(n, 1 / n), size=BOOTSTRAPS)

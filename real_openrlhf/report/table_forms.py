@@ -68,7 +68,7 @@ def _pipe(cells: Sequence[str]) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One column more for each column with errors; full precision, for further computation."""
+    """The table with all digits; a column with standard errors becomes two columns."""
     errors = {
         place
         for _, rows in table.blocks
@@ -111,10 +111,10 @@ def to_html(table: Table) -> str:
 
 
 def no_tags(markdown: str) -> str:
-    """A viewer may show Markdown as a page."""
+    """Escape HTML tags, because a viewer may show Markdown as a page."""
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", markdown)
 
 
 def no_formula(cell: str) -> str:
-    """A spreadsheet computes what begins with these."""
+    """Quote a text that a spreadsheet would compute as a formula."""
     return f"'{cell}" if cell[:1] in ("=", "+", "@") or (cell[:1] == "-" and cell[1:2].isalpha()) else cell

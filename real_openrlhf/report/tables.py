@@ -26,12 +26,12 @@ from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Series, clear_winner, estimate
 from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Row, Table, value, words
 
-REACHED = 0.9  # of the highest final validation: the threshold that methods are timed to
-UNLIKE = 0.2  # clipped shares
+REACHED = 0.9  # share of the highest final validation: the threshold of `Steps to`
+UNLIKE = 0.2  # difference of clipped shares that causes a warning
 
 
 def results(comparison: Comparison) -> Table:
-    """Where every setting ended, over its finished runs."""
+    """The final metrics of every setting, over its finished runs."""
     sets = sets_of(comparison.runs)
     ends = [[at_end(setting, metric, sets) for metric in ENDS] for setting in comparison.settings]
     highest = max((row[0].estimate.mean for row in ends if row[0]), default=0.0)
@@ -103,7 +103,7 @@ SIDES = {"pos": "Positives", "neg": "Negatives"}
 
 
 def ratios(comparison: Comparison) -> Table | None:
-    """The paper's Table 1, with a row for every method that logged it under its own knobs."""
+    """The paper's Table 1, with a row for every method that logged it, with unchanged flags."""
     plain = [s for s in comparison.settings if s.counted and not s.deviation]
     settings = [s for s in plain if all(_ratio_series(run) for run in s.counted)]
     if not settings:
@@ -139,7 +139,7 @@ def _ratio_series(run: Run) -> dict[str, Series]:
 
 
 def _over_steps(run: Run, side: str, name: str) -> tuple[float, float | None]:
-    """Mean share, and the mean magnitude of tokens in the range; None where the run had none there."""
+    """Mean share, and the mean magnitude of tokens in the range; None if the run had no tokens there."""
     logged = _ratio_series(run)
     shares, grads = logged.get(f"ratio/{side}/{name}/share"), logged.get(f"ratio/{side}/{name}/grad")
     if shares is None or grads is None:

@@ -15,7 +15,7 @@ from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.verifier.extract import Think, boxed_answer
 from real_openrlhf.rewards.verifier.verdict import Grader, Verdict, verify_many
 
-SHOWN, LONGEST_FORM = 20, 60  # forms, and their letters
+SHOWN, LONGEST_FORM = 20, 60  # forms that are printed, and the characters of each
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def _counts(verdicts: list[Verdict]) -> str:
 
 
 def _differences(rows: list[dict], verdicts: dict[str, list[Verdict]]) -> list[dict]:
-    """Rows on which the two graders differ, by how often their form occurs; the forms are printed."""
+    """Rows on which the two graders differ, the most frequent form first; the forms are printed."""
     found: list[tuple[str, dict]] = []
     for row, *both in zip(rows, *verdicts.values(), strict=True):
         scores = {grader: _said(verdict)["score"] for grader, verdict in zip(verdicts, both, strict=True)}

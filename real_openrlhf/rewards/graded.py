@@ -1,4 +1,4 @@
-"""What a reward file gives for a verdict: 1 for a right answer, 0 for a wrong one, nan for no verdict."""
+"""Turn verdicts into the scores of a reward file: 1 for right, 0 for wrong, nan for no verdict."""
 
 import math
 import os
@@ -7,11 +7,11 @@ from typing import cast
 
 from real_openrlhf.rewards.verifier.verdict import FAILED, FAILED_GYM, Grader, Think, Verdict, start_workers, verify
 
-_PROMPT_END = 64  # enough to find where a prompt ends that did not survive the tokenizer unchanged
+_PROMPT_END = 64  # characters: enough to find the end of a prompt that the tokenizer changed
 
 
 def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]], dict]:
-    """OpenRLHF calls it for one response at a time, in a thread of its rollout actor. Its workers start now."""
+    """Make a `reward_func`; OpenRLHF calls it per response, in a thread of a rollout actor. Starts its workers."""
     think = os.environ.get("REAL_THINK", "auto")
     if think not in ("auto", "required", "optional"):
         raise ValueError(f"REAL_THINK={think} must be auto, required or optional")

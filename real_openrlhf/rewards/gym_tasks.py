@@ -1,7 +1,7 @@
-"""The tasks of reasoning-gym, an optional package, and when an answer to one is right. As a program: the worker.
+"""The tasks of reasoning-gym, an optional package, and the check of answers. Run as a program it is the worker.
 
-A scorer is used as it is if all that it does with a model's text is to read it, and if full marks mean a right answer.
-The scorers were read in one release, and another one is refused. Nothing imports the package before it is asked for.
+A scorer is used unchanged if it only reads the model's text and never runs it, and if full marks mean a right answer.
+The scorers were reviewed in one release; other releases are refused. The package is imported when a task is used.
 """
 
 import ast
@@ -21,7 +21,7 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.rewards.verifier import process
 
 RELEASE = "0.1.25"
-# Packages that reasoning_gym imports at its top. Only sources of them are published, so set-up leaves them out.
+# Packages that reasoning_gym imports at its top. They have no wheels, so set-up leaves them out.
 ABSENT = ("cellpylib", "pycosat", "zss")
 BY_TARGET = ("countdown", "puzzle24")  # their scorers evaluate the answer: `_reaches_target` reads it instead
 RUNS_ANSWERS = (
@@ -55,13 +55,13 @@ _SIGNS = {"×": "*", r"\times": "*", r"\cdot": "*", "÷": "/", r"\div": "/", "�
 
 
 class ScorerRaised(process.Undecided):
-    """reasoning-gym's scorer failed on the answer: some do on any prose."""
+    """reasoning-gym's scorer raised on the answer; some scorers raise on any prose."""
 
     reason = "scorer_raised"
 
 
 def require() -> None:
-    """Without importing it, which takes seconds."""
+    """Raise unless the right release of reasoning-gym is installed; does not import it, which takes seconds."""
     if importlib.util.find_spec("reasoning_gym") is None:
         raise UserError(f"reasoning_gym is not installed. {INSTALL}")
     if (found := version("reasoning-gym")) != RELEASE:
@@ -70,7 +70,7 @@ def require() -> None:
 
 @lru_cache(maxsize=1)
 def library() -> ModuleType:
-    """What set-up leaves out is an empty module while reasoning_gym is imported."""
+    """Import reasoning_gym; packages of ABSENT that are not installed are empty modules during the import."""
     require()
     absent = [name for name in ABSENT if importlib.util.find_spec(name) is None]
     sys.modules.update({name: ModuleType(name) for name in absent})
@@ -95,7 +95,7 @@ def check(name: str) -> None:
 
 
 def dataset(name: str, settings: dict[str, Any], seed: int = 0, size: int = 1) -> Any:
-    """reasoning-gym's own, with settings as JSON has them, which knows no tuples."""
+    """reasoning-gym's data set of a task; lists in `settings`, from JSON, become tuples where the task has tuples."""
     defaults = vars(library().factory.DATASETS[name][1]())
     tuples = {key: tuple(value) for key, value in settings.items() if isinstance(defaults.get(key), tuple)}
     try:
@@ -106,7 +106,7 @@ def dataset(name: str, settings: dict[str, Any], seed: int = 0, size: int = 1) -
 
 
 def entry(label: Any) -> dict[str, Any]:
-    """Of a label: what its scorer reads. An answer of None says that the scorer alone knows what is right."""
+    """The parts of a label that its scorer reads. With the answer None, only the scorer can tell what is right."""
     content = parsed(label) if isinstance(label, str) else label
     return {key: content[key] for key in ("task", "settings", "answer", "metadata")}
 
@@ -130,13 +130,13 @@ def right(label: str, answer: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _scorer(name: str, settings: str) -> Any:
-    """Of an offered task: whoever wrote a label, no scorer of another one is called."""
+    """The scorer of an offered task; a label that names another task raises, whoever wrote it."""
     check(name)
     return dataset(name, json.loads(settings)).score_answer
 
 
 def _reaches_target(metadata: dict, answer: str) -> bool:
-    """With the numbers of the question, each as often as there."""
+    """Whether the answer reaches the target with the numbers of the question, each as often as given."""
     for sign, plain in _SIGNS.items():
         answer = answer.replace(sign, plain)
     tree = ast.parse(answer.strip(), mode="eval").body

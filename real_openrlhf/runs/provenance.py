@@ -29,7 +29,7 @@ CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `c
 
 
 def provenance(data: Iterable[Path], objective: Iterable[Path] = ()) -> dict:
-    """Versions, code, patches, and by hash the data and an objective of the user's own."""
+    """Versions, code, patches, and hashes of the data files and of the file with the user's objective."""
     series = load_series()
     return {
         "versions": versions(),

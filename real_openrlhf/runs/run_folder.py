@@ -19,7 +19,7 @@ from typing import IO
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import FINISHED, parsed, write_json
 
-# Keys of every run.json; its flags are those of its own version.
+# Keys of every run.json, with their types; its flags are those of the version that wrote it.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
 
 LONGEST_NAME = 200  # a file system takes 255 bytes, and files are written beside it
@@ -33,7 +33,7 @@ def now() -> str:
 
 
 def refuse_name(folder: Path, name: str | None) -> None:
-    """A name must be one, and new."""
+    """Raise if `name` is no plain file name, is too long, or exists already in `folder`."""
     if name is None:
         return
     if not re.fullmatch(r"[A-Za-z0-9][\w.+=-]*", name):
@@ -47,7 +47,7 @@ def refuse_name(folder: Path, name: str | None) -> None:
 
 
 def create(folder: Path, stem: str, name: str | None) -> Path:
-    """Make the run's folder: under the name asked for, else under one that nothing else has."""
+    """Make the run's folder, with the given name, else with a new name from `stem` and the time."""
     refuse_name(folder, name)
     base = name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     path, attempt = folder / base, 1
@@ -106,12 +106,12 @@ def read(path: Path) -> dict:
 
 
 def write(path: Path, record: dict) -> None:
-    """Replaces run.json as a whole: whoever reads it meanwhile sees the old one or the new one."""
+    """Replace run.json as a whole: a concurrent reader gets the old file or the new file."""
     write_json(path / "run.json", record)
 
 
 def as_it_is(path: Path, record: dict) -> dict:
-    """The record; where it says running though no process is left, with the ending that the files show."""
+    """The record. If its status is running but no process is left, the run's files give status and ending."""
     if record.get("status") != "running" or is_trained(path):
         return record
     log = path / "metrics.jsonl"
@@ -138,7 +138,7 @@ def record_ending(path: Path) -> str | None:
 
 
 def may_be_elsewhere(path: Path, record: dict) -> bool:
-    """Whether the run may live where its lock cannot be seen: on another machine, in a cluster. It would log."""
+    """Whether the run may live on another machine, whose locks are not visible here: it wrote a file recently."""
     if record.get("host", platform.node()) == platform.node() and not record.get("job"):
         return False
     files = [path / name for name in ("run.json", "metrics.jsonl", "train.log")]
@@ -146,7 +146,7 @@ def may_be_elsewhere(path: Path, record: dict) -> bool:
 
 
 def last_step(log: Path) -> int:
-    """The last training step in metrics.jsonl; a line that a kill tore is none."""
+    """The last training step in metrics.jsonl; a line that a kill cut off does not count."""
     steps = [0]
     for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
         with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -170,7 +170,7 @@ def is_trained(path: Path) -> bool:
 
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[int]:
-    """The lock's descriptor. Two trainings must never write into one folder; the kernel frees it however they end."""
+    """Lock the folder against a second training; yields the descriptor. The kernel frees the lock at any ending."""
     with open(path / LOCK, "a+") as lock:
         if not _locked(lock):
             lock.seek(0)

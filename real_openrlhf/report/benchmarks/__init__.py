@@ -1,1 +1,1 @@
-"""Scores on benchmarks: ours, the paper's beside them, and what one method gains over another."""
+"""Scores on benchmarks: ours beside the paper's, and differences between methods."""

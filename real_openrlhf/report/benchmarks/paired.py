@@ -1,4 +1,4 @@
-"""Two evaluations of the same problems under the same settings: what changed, problem by problem."""
+"""Compare two evaluations of the same problems with the same settings, problem by problem."""
 
 import json
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ BASELINE = "grpo"
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A folder that `real-openrlhf eval --out` left."""
+    """An evaluation, read from a folder that `real-openrlhf eval --out` wrote."""
 
     name: str
     settings: dict
-    problems: dict[tuple[str, str], dict]  # (benchmark, id) -> its line
+    problems: dict[tuple[str, str], dict]  # (benchmark, id) -> its line of per_problem.jsonl
 
     @classmethod
     def read(cls, folder: Path) -> "Evaluated":
@@ -43,7 +43,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Difference:
-    """B's pass@1 less A's, on average over problems, and how far it may be from that on other problems."""
+    """B's pass@1 minus A's, mean over problems, with a bootstrap interval over problems."""
 
     title: str
     problems: int
@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """The interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -88,7 +88,7 @@ def refuse_unlike(a: Evaluated, b: Evaluated) -> None:
 
 
 def differences(a: Evaluated, b: Evaluated) -> list[Difference]:
-    """Each benchmark, and their unweighted average where there are several."""
+    """The difference on each benchmark, and on their unweighted average if there are several."""
     refuse_unlike(a, b)
     found, resampled = [], []
     for benchmark in dict.fromkeys(benchmark for benchmark, _ in a.problems):
@@ -135,7 +135,7 @@ def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
 
 
 def compare(a: Path, b: Path, out: Path | None) -> str:
-    """The table; with `out`, also kept there with all digits."""
+    """The table as Markdown; with `out` also written there, and as JSON with all digits."""
     first, second = Evaluated.read(a), Evaluated.read(b)
     found = differences(first, second)
     said = to_markdown(table(first, second, found))
@@ -147,7 +147,7 @@ def compare(a: Path, b: Path, out: Path | None) -> str:
 
 
 def gains(comparison: Comparison) -> Table | None:
-    """Each evaluated setting less GRPO, on the same problems."""
+    """pass@1 of each evaluated setting minus that of GRPO, on the same problems."""
     every = {setting: evaluated for setting in comparison.settings if (evaluated := _evaluated(setting))}
     baseline = next((one for one in every if one.algo == BASELINE and not one.deviation), None)
     if baseline is None or len(every) < 2:
@@ -167,7 +167,7 @@ def gains(comparison: Comparison) -> Table | None:
         except UserError as error:
             notes.append(f"{setting.label} is not compared: {error}.")
             continue
-        titles = [one.title for one in found]  # the same for all: only like evaluations are compared
+        titles = [one.title for one in found]  # equal for all rows: `differences` refuses other benchmarks
         cells = [Cell(f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})", bold=one.clear) for one in found]
         rows.append(Row([words(setting.label), *cells]))
     if not rows:
@@ -176,7 +176,7 @@ def gains(comparison: Comparison) -> Table | None:
 
 
 def _evaluated(setting: Setting) -> Evaluated | None:
-    """The mean over its runs, problem by problem; None if no run has the files of an evaluation."""
+    """Its runs' evaluations, averaged problem by problem; None if there are none, or if they do not match."""
     runs = []
     for run in setting.counted:
         if run.evaluation is not None and (run.path / "eval" / "per_problem.jsonl").exists():

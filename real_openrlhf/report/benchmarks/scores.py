@@ -1,4 +1,4 @@
-"""Our scores as `real-openrlhf eval` left them, with their errors, and the published ones."""
+"""Tables of our scores, which `real-openrlhf eval` wrote, with standard errors, and of published scores."""
 
 import json
 import math
@@ -12,12 +12,12 @@ from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
 from real_openrlhf.report.table_forms import BOLD_NOTE, Cell, Row, Table, value, words
 
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
-# standard error, so none is ever set in bold as a win. Averages alone where a table has more.
+# standard error, so none is ever set in bold as a win. Of DisCO's own tables only the averages are here.
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published.json").read_text(encoding="utf-8"))
 
 
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
-    """pass@1 of each benchmark as `real-openrlhf eval` left it, with the standard error over problems."""
+    """pass@1 of each benchmark, which `real-openrlhf eval` wrote, with the standard error over problems."""
     scores = (run.evaluation or {}).get("benchmarks")
     estimates = {}
     for name, score in scores.items() if isinstance(scores, dict) else ():
@@ -42,7 +42,7 @@ def protocol(settings: object) -> str:
 def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
     """Mean over runs with the standard error over runs; a single run keeps its error over problems.
 
-    `average` is there only where every benchmark of the paper is.
+    `average` needs a run with every benchmark of the paper.
     """
     runs = [scores for run in setting.counted if (scores := benchmark_scores(run))]
     for scores in runs:
@@ -59,13 +59,13 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
 
 
 def _protocols(setting: Setting) -> str:
-    """Its scored runs' protocols, joined; mostly one."""
+    """The protocols of the setting's scored runs, joined; usually all runs have the same."""
     found = {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
     return " / ".join(sorted(found))
 
 
 def benchmarks(comparisons: Sequence[Comparison]) -> Table:
-    """Ours in blocks of their own, then the published ones."""
+    """Our scores, a block for each comparison, then blocks of published scores."""
     every = {setting: benchmark_estimates(setting) for task in comparisons for setting in task.settings}
     extra = sorted({name for found in every.values() for name in found} - {*BENCHMARKS, "average"})
     names = [*BENCHMARKS, "average", *extra]
@@ -103,10 +103,10 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
 
 
 def beside_paper(comparison: Comparison) -> Table | None:
-    """A row for each of our settings that the paper has too, each benchmark twice: ours, then the paper's."""
+    """A row for each of our settings, two columns for each benchmark: our score, then the paper's."""
     recipe = comparison.runs[0].meta.get("recipe")
     blocks = [block for block in PUBLISHED["benchmarks"] if recipe in block.get("recipes", ())]
-    # a row of the main table has all benchmarks, and wins over the same method's among the ablations
+    # a method's row in the main table has all benchmarks, so it replaces its row in the ablation table
     paper = {
         block.get("ours", {}).get(name, name.rstrip("*")): row
         for block in reversed(blocks)

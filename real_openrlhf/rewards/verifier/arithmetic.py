@@ -8,7 +8,7 @@ from fractions import Fraction
 from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
-# How many significant digits a decimal needs to stand for a value that has no finite decimal.
+# Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
 ROUNDED_DIGITS = 6
 _PRIME = 2**127 - 1
 
@@ -18,19 +18,19 @@ class NoFraction(Exception):
 
 
 class TooLarge(NoFraction):
-    """It is a number, but one with more digits than any answer has."""
+    """The value is a number with more digits than any answer has."""
 
 
 class NoValue(NoFraction):
-    """It divides by zero: it is equal to nothing but itself."""
+    """The expression divides by zero: it equals only the same expression."""
 
 
 class NotRational(NoFraction):
-    """Fractions do not suffice: a root, a letter or a function."""
+    """The expression has a root, a letter or a function, so its value is not a fraction."""
 
 
 class Undecided(Exception):
-    """Neither equal nor different by exact arithmetic: many digits have to decide, in a worker."""
+    """Exact arithmetic cannot compare the two: a worker has to compute many digits of both."""
 
 
 def exact(expr: Expr) -> Fraction:
@@ -131,7 +131,7 @@ _EXACT: dict[str, Callable[..., Fraction]] = {
 
 
 def modular(expr: Expr, point: dict[str, int]) -> int:
-    """The value of a rational function modulo a large prime: two that agree at a random point are equal."""
+    """The value of a rational function modulo a large prime: two functions that agree at a random point are equal."""
     if isinstance(expr, Number):
         return expr.value.numerator * _inverse(expr.value.denominator) % _PRIME
     if isinstance(expr, Symbol):
@@ -162,7 +162,7 @@ def _inverse(value: int) -> int:
 
 
 def same_rational_function(one: Expr, other: Expr) -> bool | None:
-    """Whether two expressions in letters are the same rational function; None where they are none."""
+    """Whether two expressions in letters are the same rational function; None if one is not rational."""
     generator = random.Random(2)
     try:
         for _ in range(2):
@@ -177,7 +177,7 @@ def same_rational_function(one: Expr, other: Expr) -> bool | None:
 
 
 def decimal_digits(expr: Expr) -> tuple[int, int] | None:
-    """Significant digits and places of a decimal, also with a sign or a power of ten; None for what is none."""
+    """Significant digits and places of a decimal, also with a sign or a power of ten; None for other expressions."""
     if isinstance(expr, Call) and expr.name == "-":
         return decimal_digits(expr.args[0])
     shift = 0
@@ -197,7 +197,7 @@ def decimal_digits(expr: Expr) -> tuple[int, int] | None:
 
 
 def rounds_to(decimal: Expr, value: Fraction, enough: int = ROUNDED_DIGITS) -> bool:
-    """Whether `decimal` is written with enough digits and is `value` cut or rounded at its last one."""
+    """Whether `decimal` is written with enough digits and is `value` cut or rounded at its last digit."""
     written = decimal_digits(decimal)
     if written is None or written[0] < enough:
         return False

@@ -1,4 +1,4 @@
-"""Whether two answers say the same: one function for each kind of answer, in the order of the kinds."""
+"""Whether two answers are equal: one method for each kind of answer, in the order in which kinds are tried."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ from real_openrlhf.rewards.verifier.reading.tree import Unreadable as NoExpressi
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
 
-_APPROXIMATE_DIGITS = 2  # that `\sqrt{2} \approx 1.4` must show to be taken for what it approximates
+_APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _PERCENT, _DEGREES = (("%", 1),), (("deg", 1),)
 
 
@@ -45,7 +45,7 @@ class Unreadable(process.Undecided):
 def same(gold: str, answer: str, digits: bool = False) -> bool:
     """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell."""
     if plain(tokens(clean(gold))) == plain(tokens(clean(answer))):
-        return True  # in other fonts
+        return True  # the same text in other fonts
     wanted = read(gold)
     try:
         return _Comparison(digits).equal(wanted, read(answer))
@@ -105,7 +105,7 @@ class _Comparison:
         return False
 
     def _forms(self, either: Answer) -> tuple[Answer, ...]:
-        """The exact form, and a rough one where it is a rounding of it."""
+        """The exact form, and the other forms that equal it or are a rounding of it."""
         if not isinstance(either, Either):
             return (either,)
         exact, *others = either.forms
@@ -201,7 +201,7 @@ class _Comparison:
         return len(gold) == len(answer) and all(map(self.equal, gold, answer))
 
     def _groups(self, gold: tuple[Answer, ...], answer: tuple[Answer, ...]) -> bool:
-        """In any order, each item as often as it occurs; named ones beside unnamed ones in the order of the gold."""
+        """In any order, each item as often as it occurs; if one side alone has several names, in the gold's order."""
         if len(gold) != len(answer):
             return False
         named = [all(isinstance(item, Named) for item in items) for items in (gold, answer)]
@@ -210,7 +210,7 @@ class _Comparison:
             return self._in_order(gold, answer)
         rest = list(answer)
         for wanted in gold:
-            # The same first: it spares comparisons, and a pair that is undecided when a twin is there.
+            # An identical item first: it saves comparisons, and another pair might raise Undecided.
             rest.sort(key=lambda item: item != wanted)
             found = next((item for item in rest if self.equal(wanted, item)), None)
             if found is None:
@@ -255,7 +255,7 @@ class _Comparison:
         if _DEGREES in (
             (one or Unit()).dimensions,
             (other or Unit()).dimensions,
-        ):  # 30^\circ + 45^\circ has its unit within
+        ):  # 30^\circ + 45^\circ has its unit in the expression
             given = [side.value if side.unit is None else Call("degrees", (side.value,)) for side in (gold, answer)]
             return any("degrees" in str(value.value) for value in (gold, answer)) and self._same(*given)
         if (one or Unit()).dimensions == _PERCENT:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
@@ -290,7 +290,7 @@ def _unsigned(expr: Expr) -> Expr:
 
 
 def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
-    """What a value in the answer's unit is multiplied with; None for another quantity. Counted things are ignored."""
+    """The factor from the answer's unit to the gold's; None for another quantity. Counted things are ignored."""
     if gold.words or answer.words:
         known = gold.dimensions or answer.dimensions
         return None if known else Fraction(1)
@@ -302,7 +302,7 @@ def _conversion(gold: Unit, answer: Unit) -> Fraction | None:
 
 
 def _clock(time: Ratio, beside: Ratio) -> tuple[int, ...]:
-    """On a clock of 24 hours where the other one must be; a half that is left out may be any."""
+    """The time on a 24-hour clock; as written if only `time` has a.m. or p.m., because `beside` may mean either."""
     hour, *rest = time.time
     if time.half and not beside.half and 1 <= beside.time[0] <= 12:
         return time.time
@@ -314,7 +314,7 @@ def _is_decimal(form: Answer) -> bool:
 
 
 def _as_equation(side: Answer) -> Expr | None:
-    """The difference of both sides."""
+    """The left side minus the right side of an equation; None for what cannot be subtracted."""
     if isinstance(side, Named):
         try:
             name: Expr | None = expression(side.name)

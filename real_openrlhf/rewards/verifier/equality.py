@@ -17,7 +17,7 @@ from real_openrlhf.rewards.verifier.arithmetic import (
 )
 from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
 
-_SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # of which z itself says nothing
+_SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex
 
 
 _MPMATH_NAMES = {"ln": "log", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh"}
@@ -59,7 +59,7 @@ class _Numeric:
         return self.apply(expr.name, values)
 
     def unknown(self, name: str, values: list):  # type: ignore[no-untyped-def]
-        """A function of which nothing is known but its name: some curve that no other name has."""
+        """The value of an unknown function: of an arbitrary curve, which depends on the name of the function."""
         slope = random.Random(name).randrange(100, 900)
         return sum(self.mp.cos(value * slope / 300 + at) for at, value in enumerate(values)) + self.mp.mpf(slope) / 7
 
@@ -71,7 +71,7 @@ class _Numeric:
             abs(mp.im(value)) > 0 for value in values
         ):
             raise NoValue
-        if name in ("gcd", "lcm", "det", "deg"):  # of what is no whole number: only its name is known
+        if name in ("gcd", "lcm", "det", "deg"):  # treated as unknown functions
             return self.unknown(name + "()", sorted(values, key=float))
         if name == "^":
             return self.power(first, second)
@@ -98,7 +98,7 @@ class _Numeric:
         return getattr(mp, _MPMATH_NAMES.get(name, name))(*values)
 
     def power(self, base, exponent):  # type: ignore[no-untyped-def]
-        """An odd root of a negative number is real in school."""
+        """base^exponent; an odd root of a negative number is real, as in school."""
         mp = self.mp
         if base == 0 and mp.re(exponent) <= 0:
             raise NoValue
@@ -113,14 +113,14 @@ class _Numeric:
 
 
 def _agree(one: Expr, other: Expr, point: dict[str, Fraction]) -> bool:
-    """With more digits the difference of equal values gets smaller, and any other one stays."""
+    """Whether the difference shrinks when it is computed with more digits, as only that of equal values does."""
     difference = Call("+", (one, Call("-", (other,))))
     rough, fine = (abs(numeric(difference, point, digits)) for digits in (60, 150))
     return bool(fine <= rough * 1e-60 if rough else fine < 1e-100)
 
 
 def same_function(one: Expr, other: Expr) -> bool:
-    """Equal at points: positive ones, since roots of a letter are of a positive one, for corners of both signs."""
+    """Whether both agree at random points: positive ones, because of roots; of both signs for abs, floor and such."""
     names = sorted(letters_of(one) | letters_of(other))
     corners = any(_has(expr, ("abs", "floor", "ceil", "mod", "max", "min")) for expr in (one, other))
     generator, agreed, needed = random.Random(7), 0, 12 if corners else 3
@@ -154,7 +154,7 @@ def _has(expr: Expr, names: tuple[str, ...]) -> bool:
 
 
 def proportional(one: Expr, other: Expr) -> Fraction | int | None:
-    """The sign of the factor between two expressions that differ by a constant one; None where they do not."""
+    """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
     names = sorted(letters_of(one) | letters_of(other))
     generator = random.Random(5)
     ratios = []

@@ -1,4 +1,4 @@
-"""From a label to its golds, from a response to the answer it commits to: what follows the thinking, the last box."""
+"""Extract the golds of a label, and the final answer of a response: the last box after the thinking."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def boxed_answer(text: str) -> str | None:
 
 
 def plain(answer: str | None) -> str | None:
-    r"""For answers that are words: `\text{Yes}` is Yes, and nothing in it is no answer."""
+    r"""An answer in words without its TeX: `\text{Yes}` is Yes; an empty text is None."""
     whole = _TEXT.fullmatch(answer or "")
     return (whole[1].strip() if whole else answer) or None
 

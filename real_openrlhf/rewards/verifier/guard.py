@@ -20,7 +20,7 @@ _LONG_DIGITS = re.compile(rf"\d{{{_MAX_DIGITS},}}")
 
 
 def too_deep(answer: str) -> bool:
-    """Nesting is bounded first of all: what parses the text recurses on it."""
+    """Whether brackets nest too deep. Callers ask this before parsing, because the parsers recurse into brackets."""
     depth = 0
     for bracket in _BRACKET.finditer(answer):
         depth += {"{": 1, "(": 1, "[": 1, "}": -1, ")": -1, "]": -1}.get(bracket[0], 0)
@@ -35,5 +35,5 @@ def hostile(answer: str) -> bool:
 
 
 def prose(gold: str) -> bool:
-    """Whether a gold is sentences with formulas in them, of which only the same text can be recognised."""
+    """Whether a gold is prose with formulas in it; only the same text can be recognised as equal."""
     return len(_WORD.findall(_TEXT.sub(" ", gold))) >= 3 and not gold[:1].isdigit()

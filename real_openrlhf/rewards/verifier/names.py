@@ -1,4 +1,4 @@
-"""Names of answers, functions and letters: which of them say the same."""
+"""Compare names of answers, functions and letters."""
 
 import re
 
@@ -9,7 +9,7 @@ _DECORATION = str.maketrans("", "", "|{}[]() '")
 
 
 def same_name(gold: Named, answer: Named) -> bool:
-    """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words may be any one symbol, and part of other words."""
+    """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words match any symbol, and words that contain them."""
     one, other = plain(gold.name), plain(answer.name)
     drop = (r"m\angle", r"\angle", r"\triangle", r"\overline")
     for word in drop:
@@ -32,7 +32,7 @@ def base_name(item: Answer) -> str:
 
 
 def in_argument_of(gold: Named, answer: Named) -> Named:
-    """`f(t) = t + 1` for `f(x) = x + 1`."""
+    """The answer in the gold's argument: `f(t) = t + 1` becomes `f(x) = x + 1`."""
     named = [re.fullmatch(r"([a-zA-Z])\(([a-zA-Z])\)", plain(side.name)) for side in (gold, answer)]
     if (
         named[0]
@@ -55,7 +55,7 @@ def chosen(value: Answer, named: Named) -> Answer:
 
 
 def in_letters_of(gold: Expr, answer: Expr) -> Expr:
-    """`Ce^{-x}` for `ce^{-x}`: a constant of integration in the other case."""
+    """The answer with constants of integration in the gold's case: `Ce^{-x}` becomes `ce^{-x}`."""
     wanted, given = letters_of(gold), letters_of(answer)
     changed = {name: name[0].swapcase() + name[1:] for name in wanted - given if name[0] in "cCkK"}
     if changed and set(changed.values()) == given - wanted and len(changed) == len(wanted - given):
@@ -71,7 +71,7 @@ def _renamed(expr: Expr, old: str, new: str) -> Expr:
 
 
 def condition(parts: Tokens) -> str:
-    """`k \\in \\mathbb{Z}` in words is the same condition."""
+    """A condition as text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
     said = plain(parts).lower().replace(" ", "")
     whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
     return whole if whole == said else whole + " whole"

@@ -1,7 +1,7 @@
-"""The client of the workers: every request is answered by its deadline, and no thread of ours ever computes.
+"""The client of the workers: every request is answered by its deadline; only workers compute.
 
 Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads), killed when they are late and
-replaced in the background, so that the next request finds one ready.
+replaced in the background, so that the next request finds a ready worker.
 """
 
 import json
@@ -21,7 +21,7 @@ ALGEBRA, GYM = "real_openrlhf.rewards.verifier.worker", "real_openrlhf.rewards.g
 
 
 class NoVerdict(Exception):
-    """It cannot be said whether the answer is right; `reason` is a short name for counting."""
+    """The verifier cannot tell whether the answer is right; `reason` is a short name for counting."""
 
     def __init__(self, reason: str, detail: str = ""):
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -30,7 +30,7 @@ class NoVerdict(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one worker: seconds a request may take, megabytes of address space."""
+    """Limits of one worker: seconds per request, megabytes of address space."""
 
     deadline: float = 2.0
     memory: int = 2048
@@ -58,7 +58,7 @@ class Worker:
         self.process.communicate()  # closes its pipes and waits for its end
 
     def ask(self, request: dict | None, seconds: float) -> dict:
-        """Its reply, or None to wait until it is ready. Blocks without the interpreter lock; a kill ends the wait."""
+        """The reply; None waits until the worker is ready. Blocks without the GIL; a timer kills a late worker."""
         assert self.process.stdin and self.process.stdout
         end = time.monotonic() + seconds
         timer = threading.Timer(seconds, self.process.kill)
@@ -77,7 +77,7 @@ class Worker:
 
 
 class WorkerPool:
-    """A few ready workers; one more than callers need, so that a killed one is not waited for."""
+    """A few ready workers, one more than callers need: nobody waits while a killed worker is replaced."""
 
     def __init__(self, size: int, limits: Limits, program: str = ALGEBRA):
         self.limits, self.program = limits, program
@@ -91,7 +91,7 @@ class WorkerPool:
         threading.Thread(target=self._start_workers, name="verifier-workers", daemon=True).start()
 
     def ask(self, request: dict) -> dict:
-        """A worker's reply, or NoVerdict. One that dies may have been killed from outside: another is asked."""
+        """A worker's reply; raises NoVerdict. If the worker died, the request goes once to another worker."""
         try:
             return self._ask_one(request)
         except NoVerdict as verdict:
@@ -100,7 +100,7 @@ class WorkerPool:
             return self._ask_one(request)
 
     def _ask_one(self, request: dict) -> dict:
-        """A worker that fails is replaced: its libraries may be half changed."""
+        """Ask one worker, and replace it if it fails, because its libraries may be in a broken state."""
         worker = self._next_worker()
         try:
             reply = worker.ask(request, self.limits.deadline)

@@ -20,13 +20,13 @@ Graders = dict[str, Callable[[str, str], bool]]  # name -> (gold, answer) -> is 
 
 
 class Undecided(Exception):
-    """A grader cannot say whether an answer is right, and the process is none the worse for it."""
+    """A grader cannot tell whether an answer is right; the process can take the next request."""
 
     reason: str  # a short name for counting
 
 
 def serve(graders: Graders, prepare: Callable[[], object]) -> None:
-    """Requests from standard input, replies to standard output."""
+    """Answer requests from standard input on standard output, until the input ends."""
     _die_with_parent()
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not look like a reply

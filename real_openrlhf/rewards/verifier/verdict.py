@@ -1,4 +1,4 @@
-"""Is the answer of a response the gold? The order of decisions, cheapest first, and the account of how they ended."""
+"""Decide whether the answer of a response equals the gold: cheapest checks first, a reason for each verdict."""
 
 import json
 import logging
@@ -59,7 +59,7 @@ def verify(response: str, label: object, think: Think = "optional", grader: Grad
 
 
 def _say(what: str, why: str, label: object, response: str) -> None:
-    """All of it may be a model's text: what a terminal would obey, or cannot be written, is spelled out."""
+    """Log a failure; all texts may come from a model, so control characters and surrogates are escaped."""
     logger.warning("%s (%r): label %.200r, response ends %.200r", what, why, label, str(response)[-200:])
 
 
@@ -122,7 +122,7 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
 
 
 def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
-    """What DisCO grades: the text between the first `</think>` and the next, there from the last box on."""
+    """DisCO's verdict, on the text between the first `</think>` and the next, from the last box on."""
     golds = golds_of(label)
     if not golds:
         raise NoVerdict("no_gold")
@@ -135,7 +135,7 @@ def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
 
 
 def _math_verify_verdict(response: str, label: object, think: Think) -> Verdict:
-    """math-verify reads the text around a box too, and an answer without one."""
+    """math-verify's verdict; it also reads the text around a box, and an answer without a box."""
     golds = golds_of(label)
     if not golds:
         raise NoVerdict("no_gold")
@@ -144,7 +144,7 @@ def _math_verify_verdict(response: str, label: object, think: Think) -> Verdict:
 
 
 def _gym_verdict(response: str, label: object, think: Think) -> Verdict:
-    """By the scorer of the task that the label names."""
+    """The verdict of reasoning-gym's scorer for the task that the label names."""
     try:
         entry = gym_tasks.entry(label)
     except (ValueError, TypeError, LookupError) as error:
@@ -174,7 +174,7 @@ def _normal_gold(gold: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
-    """A worker's verdict; the rollouts of one prompt often agree, so it is kept. Failures raise and are not kept."""
+    """A worker's verdict, cached because rollouts of a prompt often have one answer. Failures raise, uncached."""
     equal = _pool(grader).ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
     if grader != "robust":
         return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
@@ -195,7 +195,7 @@ def _pool(grader: Grader = "robust") -> WorkerPool:
 
 
 def _forget_workers() -> None:
-    """A forked child must not share its parent's pipes."""
+    """Drop the workers in a forked child, which must not share its parent's pipes."""
     global _workers, _pool_lock
     _workers, _pool_lock = {}, threading.Lock()
 

@@ -1,4 +1,4 @@
-"""The process that does algebra, the grader of the paper's baselines, and math-verify."""
+"""The worker process: it runs our algebra, the grader of the paper's baselines, and math-verify."""
 
 import importlib.util
 from functools import lru_cache, partial
@@ -7,7 +7,7 @@ from typing import Any
 
 from real_openrlhf.rewards.verifier import compare, process
 
-# The parser learns its grammar as it goes, which takes a second.
+# Compared once before the first request, which then finds compiled patterns and warm caches.
 _FIRST_FORMULA = (
     r"\lfloor\frac{2n-1}{5}\rfloor+x_{1}\cdot\log_{2}(n)!+3\sqrt{x}-m_{p}c^{2}\cos(\omega t-\frac{\pi}{4})=0"
 )
@@ -30,13 +30,13 @@ def _openrlhf_grader() -> ModuleType:
     assert spec and spec.loader  # as for every .py file
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    # As in a Ray actor, where it sets no alarm: its alarm of 120 s would end the worker.
+    # Look like a thread of a Ray actor: in a main thread the file sets an alarm of 120 s, which would end the worker.
     module.threading = SimpleNamespace(current_thread=lambda: "a thread", main_thread=lambda: "another")
     return module
 
 
 def by_math_verify(gold: str, text: str) -> bool:
-    """As its README shows, but for its timeouts: the worker has its own."""
+    """math-verify as its README shows, without its timeouts: the client of the worker has a deadline."""
     import math_verify
 
     boxed, found = (math_verify.parse(one, parsing_timeout=None) for one in (f"\\boxed{{{gold}}}", text))

@@ -1,4 +1,4 @@
-"""Tokens cut into pieces, and what they look like: no answers are made here."""
+"""Cut tokens into pieces and classify the pieces; this module makes no answers."""
 
 import re
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _NEGATING = set(
 
 
 def trimmed(parts: Tokens) -> Tokens:
-    """Without punctuation, plus signs and braces around the whole."""
+    """The tokens without outer punctuation, a leading plus sign, and braces around the whole."""
     while parts:
         if parts[0].text in (".", ",", ";", ":", "+", "~", r"\therefore", r"\Rightarrow"):
             parts = parts[1:]
@@ -38,7 +38,7 @@ def trimmed(parts: Tokens) -> Tokens:
 
 
 def opened(parts: Tokens) -> Tokens:
-    """Without what announces an answer: `\\text{The answer is}`, `Answer:`, `=`."""
+    """The tokens without an announcement: `\\text{The answer is}`, `Answer:`, `=`."""
     words = [token.text.lower() for token in parts[:6]]
     for at, word in enumerate(words):
         if word in ("answer", "solution", "result") and words[:at] in ([], ["the"], ["final"], ["the", "final"]):
@@ -102,7 +102,7 @@ def is_words(parts: Tokens) -> bool:
 
 
 def listing(parts: Tokens) -> tuple[list[Tokens], set[str]] | None:
-    """The pieces between commas, `and`, `or`, unions and tuples side by side, and these words; None for one phrase."""
+    """(pieces between commas, `and`, `or`, unions and adjacent tuples; texts of all tokens); None for a phrase."""
     joined: list[Token] = []
     side_by_side = are_tuples(parts)
     for at, token in enumerate(parts):
@@ -121,7 +121,7 @@ def listing(parts: Tokens) -> tuple[list[Tokens], set[str]] | None:
 
 
 def are_tuples(parts: Tokens) -> bool:
-    """Whether all of it is bracketed tuples one after the other."""
+    """Whether the tokens are bracketed tuples, one after the other, and nothing else."""
     at = 0
     while at < len(parts):
         if parts[at].text == ",":
@@ -154,7 +154,7 @@ def is_name(parts: Tokens) -> bool:
 
 
 def is_measure(parts: Tokens) -> bool:
-    """`AB`, `|AB|`, `\\angle ABC`, `\\sin A`: names of what is a number."""
+    """`AB`, `|AB|`, `\\angle ABC`, `\\sin A`: names of measured quantities."""
     return bool(re.fullmatch(
         r"\|?(?:m?\\(?:angle|triangle|overline|sin|cos|tan|cot) ?\{?)?(?:\[?[A-Z](?:_\{?\w\}?)?'?\]?)+\}?\|?"
         r"|\\(?:sin|cos|tan|cot) ?(?:\\[a-z]+|[a-z])|\[[A-Z]+\]|[A-Z]\([^()]*\)",

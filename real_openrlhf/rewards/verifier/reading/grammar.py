@@ -26,11 +26,11 @@ _APPLIED = "fghFGHP"  # letters that stand for functions where a parenthesis fol
 
 @lru_cache(maxsize=4096)
 def expression(parts: Tokens) -> Expr:
-    """The tree of the tokens; raises Unreadable where they are none, and for sums, integrals and limits."""
+    """The tree of the tokens; raises Unreadable if they are no expression, and for sums, integrals and limits."""
     if not parts:
         raise Unreadable("nothing")
     if any(token.text in _UNFINISHED for token in parts):
-        raise Unreadable(plain(parts))  # its value is not looked for
+        raise Unreadable(plain(parts))  # the verifier does not evaluate these
     reader = _Reader(parts)
     found = reader.sum()
     if reader.at < len(parts):
@@ -63,7 +63,7 @@ class _Reader:
         return total
 
     def signed(self, of: Callable[[], Expr]) -> Expr:
-        """What `of` reads, behind any number of signs."""
+        """The expression that `of` reads, with any number of signs in front."""
         negative = False
         while self.peek() in ("+", "-"):
             negative ^= self.take().text == "-"
@@ -141,7 +141,7 @@ class _Reader:
         return self.atom()
 
     def argument(self) -> Expr:
-        """As TeX takes it: a group, a command with its own, else one character."""
+        """An argument as TeX reads it: a group, a command with its arguments, else one character."""
         if self.peek() == "{":
             return self.group()
         if self.kind() == "number" and len(self.peek()) > 1:
@@ -169,7 +169,7 @@ class _Reader:
         return value
 
     def text_of_group(self) -> str:
-        """An index or what stands under a bar, as it is written."""
+        """The text of an index, or of the letters under a bar, as it is written."""
         if self.peek() != "{":
             if self.kind() in ("number", "letters"):
                 return self.character()
@@ -336,7 +336,7 @@ class _Reader:
         return Call("^", (value, exponent))
 
     def bare_argument(self) -> Expr:
-        """What `\\sin` takes without parentheses: the factors up to a sign, a dot or another function."""
+        """The argument of `\\sin` without parentheses: the factors up to a sign, a dot or another function."""
         if self.peek() in ("+", "-"):
             return self.signed(self.bare_argument)
         value = self.power()

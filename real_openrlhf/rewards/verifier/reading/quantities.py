@@ -87,7 +87,7 @@ def read_time(parts: Tokens) -> Answer | None:
 
 
 def name_of(parts: Tokens) -> str:
-    """The letter that an inequality is about."""
+    """The letter or function that an inequality bounds; an empty text for other tokens."""
     try:
         found = expression(parts)
     except Unreadable:

@@ -1,4 +1,4 @@
-"""Equations, inequalities and memberships; and several answers as one: lists, unions, what is left of an interval."""
+"""Equations, inequalities and memberships; and several answers as one: lists, unions, complements."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     letters_of,
 )
 
-Read = Callable[[Tokens], Answer]  # what reads a part of an answer
+Read = Callable[[Tokens], Answer]  # a function that reads a part of an answer
 _REVERSED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 
 
@@ -84,7 +84,7 @@ def _equation(pieces: list[Tokens], answer: Read) -> Answer:
 
 
 def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:
-    """What stands above and below a fraction that is the whole; nothing where there is none."""
+    """Numerator and denominator if the tokens are one fraction; else nothing."""
     middle = closing(parts, 1) if parts[0].text == r"\frac" else -1
     if middle < 0 or closing(parts, middle + 1) != len(parts) - 1:
         return (), ()
@@ -142,7 +142,7 @@ def as_group(items: list[Answer]) -> Answer:
     flat: list[Answer] = []
     for item in items:
         for one in item.items if isinstance(item, Group) else (item,):
-            # A solution that is given twice is one; of bare numbers each counts, they may be roots.
+            # A repeated solution counts once; repeated plain numbers all count, because they may be multiple roots.
             if one not in flat or isinstance(one, Quantity):
                 flat.append(one)
     if len(flat) == 1:
@@ -186,7 +186,7 @@ def joint(items: list[Answer], said: set[str]) -> Answer | None:
 
 
 def intersection(sets: Sequence[Answer]) -> Answer | None:
-    """Of intervals and unions of them; None where their ends are no known numbers."""
+    """The intersection of intervals and unions of intervals; None if an end has no exact value."""
     first, *others = [one for one in sets if one != REALS] or [REALS]
     try:
         for other in others:

@@ -1,4 +1,4 @@
-"""From the text of an answer to its tokens: one for each meaning, whatever Unicode or font wrote it. No maths."""
+"""From the text of an answer to its tokens; all Unicode and font variants of a sign give one token. No maths."""
 
 import re
 import unicodedata
@@ -140,7 +140,7 @@ def clean(answer: str) -> str:
 
 
 def _money(found: re.Match) -> str:
-    """A dollar sign without a backslash begins a formula."""
+    """An amount with its currency as a unit; a dollar sign without a backslash stays: it begins a formula."""
     return found[0] if found[0].startswith("$") else f"{found[2]}\\text{{ {_CURRENCIES[found[1]]}}}"
 
 
@@ -158,7 +158,7 @@ def tokens(text: str) -> Tokens:
 
 
 def plain(parts: Tokens) -> str:
-    """What is written, whether upright or not, without spaces but those between two words or numbers."""
+    """The tokens as text, without fonts; spaces only between two words, two numbers, or after a command."""
     out, last = "", ""
     for token in parts:
         if token.spaced and (last, token.kind) in (("number", "number"), ("word", "word")):
@@ -250,7 +250,7 @@ def depth_change(token: Token) -> int:
 
 
 def closing(parts: Tokens, at: int) -> int:
-    """The position of the bracket that closes the one at `at`; the end where none does."""
+    """The position of the bracket that closes the bracket at `at`; the end if none does."""
     depth = 0
     for index in range(at, len(parts)):
         depth += depth_change(parts[index])
@@ -260,7 +260,7 @@ def closing(parts: Tokens, at: int) -> int:
 
 
 def _merged(parts: list[Token]) -> list[Token]:
-    """Without the commas of thousands: those of a group in braces, those at the top where each could be one."""
+    """The tokens without commas of thousands; at the top level commas go only if all could be of thousands."""
     at_top: list[int] = []
     inside: list[int] = []
     stack = [""]

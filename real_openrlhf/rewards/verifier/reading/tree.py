@@ -1,4 +1,4 @@
-"""The trees: of a formula (its values are in `arithmetic` and `equality`), and of a whole answer around it."""
+"""Types of trees: of a formula (`arithmetic` and `equality` evaluate it), and of the answer around it."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -10,7 +10,7 @@ from real_openrlhf.rewards.verifier.reading.units import Unit
 @dataclass(frozen=True)
 class Number:
     value: Fraction
-    written: str = ""  # a decimal as it stands, with its digits
+    written: str = ""  # a decimal as it was written, with all digits
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i", r"\infty": "infinity"}
 
 
 def letters_of(expr: Expr) -> set[str]:
-    """The names that have no value of their own."""
+    """The names of letters and unknown functions in an expression, without constants."""
     if isinstance(expr, Symbol):
         return set() if expr.name in CONSTANTS.values() else {expr.name}
     if isinstance(expr, Number):
@@ -56,7 +56,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Text:
-    """Words, or what cannot be read: equal to the same text only."""
+    """Words, or tokens that cannot be read; equal only to the same text."""
 
     text: str
     readable: bool = True  # false: this looks like mathematics, and another spelling of it may be right
@@ -72,7 +72,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Row:
-    """A tuple, point or interval: order and brackets count. A matrix has its shape for brackets."""
+    """A tuple, point or interval: order and brackets count. For a matrix `brackets` is its shape."""
 
     brackets: str
     items: tuple["Answer", ...]
@@ -84,7 +84,7 @@ class Group:
 
     items: tuple["Answer", ...]
     alternatives: bool = field(default=False, compare=False)  # `or` stands between them
-    braced: bool = field(default=False, compare=False)  # then it is no tuple without its parentheses
+    braced: bool = field(default=False, compare=False)  # written in braces, so not a tuple without parentheses
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Bounded:
-    """An inequality of one letter: the interval it says, with the letter."""
+    """An inequality of one letter: the letter and its interval."""
 
     name: str
     interval: "Answer"

@@ -1,4 +1,4 @@
-"""Units: a factor and dimensions for those that convert, the words themselves for what is counted."""
+"""Units: a factor and dimensions for those that convert, the words themselves for counted things."""
 
 import re
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ Dimensions = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Unit:
-    """`factor` base units, such as 1/100 of a metre; for words that are no known unit `words`, and no dimensions."""
+    """`factor` base units, such as 1/100 of a metre; an unknown unit has `words` and no dimensions."""
 
     factor: Fraction = Fraction(1)
     dimensions: Dimensions = ()
     words: str = ""
 
 
-# symbol or words: factor, then dimensions. Months and years, Celsius and Fahrenheit convert to nothing.
+# symbol or words: factor, then dimensions. Months and years, Celsius and Fahrenheit do not convert.
 _TABLE = """
 m meter metre: 1 m | in inch inche: 0.0254 m | ft foot feet: 0.3048 m | yd yard: 0.9144 m | mi mile: 1609.344 m
 angstrom Å: 1/10000000000 m | ly light-year: 1 ly | AU au: 1 au | pc parsec: 1 pc | g gram gm: 1 g
@@ -47,7 +47,7 @@ _PREFIXED = frozenset(
 _POWERS = {"square": 2, "sq": 2, "cubic": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-# Words that change a value: what has one of them is no unit.
+# Words that change a value: a phrase with one of these words is no unit.
 _CHANGES = frozenset(
     "and or if when unless half third quarter less more least most than fewer up over under about plus "
     "times squared cubed dozen hundred thousand million billion trillion at where for with is are as to by on below "
@@ -98,7 +98,7 @@ def known(word: str) -> tuple[Fraction, dict[str, int]] | None:
 
 
 def unit(parts: Tokens) -> Unit | None:
-    """What the tokens after a value say; None where they are no unit and no counted thing."""
+    """The unit that the tokens after a value name; None if they are no unit and no counted thing."""
     try:
         return _Units(parts).read()
     except _NoUnit:
@@ -168,7 +168,7 @@ class _Units:
         return Unit(self.factor, tuple(sorted((name, power) for name, power in self.dimensions.items() if power)))
 
     def power(self, default: int, here: bool = False) -> int:
-        """The exponent after the next token, which is passed too; `squared` is one."""
+        """Pass the next token and an exponent after it, such as `^2` or `squared`; return the exponent."""
         self.at += not here
         rest = self.parts[self.at : self.at + 5]
         texts = [token.text for token in rest]

@@ -1,4 +1,4 @@
-"""From tokens to the tree of an answer. Everything about spelling ends here: `compare` never looks at text."""
+"""From tokens to the tree of an answer. All spellings are resolved here: `compare` never looks at text."""
 
 import re
 from dataclasses import replace
@@ -44,7 +44,7 @@ from real_openrlhf.rewards.verifier.reading.tree import (
 )
 
 _SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
-_CONDITION = (*_SAME, "unless")  # which says the opposite
+_CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others
 _CONNECTING = (*_SAME, "all", "any", "every", "each", "some", ",", ")", r"\forall")
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
 
@@ -65,7 +65,7 @@ def _answer(parts: Tokens) -> Answer:
 
 
 def _choice(parts: Tokens) -> Answer | None:
-    """`(A) 30`, `A. 30`, `\\text{Option A}`, `(A)`; a letter by itself is one too."""
+    """`(A) 30`, `A. 30`, `\\text{Option A}`, `(A)`, or a single letter."""
     texts = texts_of(parts)
     if len(texts) > 1 and texts[0].lower() in ("option", "choice", "answer"):
         texts, parts = texts[1:], parts[1:]
@@ -131,7 +131,7 @@ def _conditioned(parts: Tokens) -> Answer | None:
 
 
 def _approximated(parts: Tokens) -> Answer | None:
-    """`\\sqrt{2} \\approx 1.41` is both; `0.2 \\; (20%)` and `\\sqrt{6} (\\approx 2.449)` too."""
+    """Two forms of one value: `\\sqrt{2} \\approx 1.41`; `0.2 \\; (20%)` and `\\sqrt{6} (\\approx 2.449)`."""
     at = find(parts, lambda token: token.text == r"\approx")
     if at >= 0 and find(parts, lambda token: token.text in (",", ";")) < 0:
         before, after = trimmed(parts[:at]), trimmed(parts[at + 1 :])
