@@ -124,6 +124,8 @@ def measured(folder: str, rollouts: dict, args: argparse.Namespace, attention: s
     from real_openrlhf import real_policy_loss
     from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead
 
+    if args.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     actor = Actor(folder, attn_implementation=attention, packing_samples=packed, param_dtype="bf16").to(args.device)
     if args.logit_free:
         actor.logit_free = LogitFreeHead(actor.model, 1.0, rounded=False, say=print)

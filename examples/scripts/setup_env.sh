@@ -29,11 +29,14 @@ case ${REAL_LOCK:-} in
 esac
 kind_of() { sed -n '2{s/ .*//;p}' "$1/.real_env" 2>/dev/null || true; } # cpu, gpu, cpu-newest or gpu-newest
 
+has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
+
 default_venv() { # environments of all kinds lie side by side: none takes another's place
     local there lock=$MODE
     there=$(kind_of "$ROOT/.venv")
     [ "${REAL_LOCK:-}" != newest ] || lock=$MODE-newest
     [ -n "${REAL_LOCK:-}" ] || there=${there%-newest}
+    if [ "$MODE" = any ] && [ -n "$(kind_of "$ROOT/.venv-gpu")" ] && has_gpu; then echo "$ROOT/.venv-gpu" && return; fi
     [ "$MODE" = any ] || [ "${there:-$lock}" = "$lock" ] && echo "$ROOT/.venv" || echo "$ROOT/.venv-$lock"
 }
 
@@ -50,8 +53,6 @@ die() { # what is wrong, what to do
     printf 'setup_env: error: %s %s%s\n' "$1" "$2" "${STEP_AT:+ (log: $LOG)}" >&2
     exit 1
 }
-
-has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
 
 decide_mode() { # for `any`
     MODE=$(kind_of "$VENV")

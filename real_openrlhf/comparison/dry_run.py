@@ -19,7 +19,7 @@ from real_openrlhf.training.launch.place import Place
 BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: its peaks times the shares that vLLM and training reach
 LENGTH = 0.5  # mean length of an answer, as a share of the longest allowed
 LEAST_SECONDS = 0.008  # of a decoding step, at least
-AT_ONCE = 256  # answers that an engine decodes in one batch, at most
+AT_ONCE = 128  # answers that an engine decodes in one batch, at most: vLLM's default for OpenRLHF's engines
 ASSUMED = (
     f"H100s at half of their memory's bandwidth in generation and 35 % of their bf16 peak in training; answers of "
     f"{LENGTH:.0%} of the most tokens; {AT_ONCE} answers an engine at once, {1000 * LEAST_SECONDS:g} ms a decoding "

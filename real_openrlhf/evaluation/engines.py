@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -76,6 +77,12 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
         raise UserError(
             "PyTorch sees no GPU, and this environment has vLLM's build for GPUs. `real-openrlhf doctor` finds the "
             "cause; `bash examples/scripts/setup_env.sh cpu` makes an environment for CPU."
+        )
+    if not devices and (unused := nvidia.gpu_count()):
+        print(
+            f"{unused} GPUs are not used: this environment is for CPU. `bash examples/scripts/setup_env.sh gpu` makes "
+            "one for GPUs",
+            file=sys.stderr,
         )
     engines = engine_count(engines, len(devices), width)
     quieten_tracker()

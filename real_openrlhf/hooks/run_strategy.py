@@ -14,7 +14,12 @@ from real_openrlhf.base import whole_folders
 from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.hooks.controller import prompt_stream
 from real_openrlhf.hooks.controller.prompt_stream import PromptStream
-from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less, forget_host_buffers, restore_powers
+from real_openrlhf.hooks.fixes.deepspeed_optimizers import (
+    ask_torch_for_free_memory,
+    compile_less,
+    forget_host_buffers,
+    restore_powers,
+)
 from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
 from real_openrlhf.hooks.model import flash_attention_torch
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
@@ -38,10 +43,17 @@ class RunStrategy(DeepspeedStrategy):
 
     def setup_distributed(self, *args: Any, **named: Any) -> None:
         compile_less()
+        ask_torch_for_free_memory()
         flash_attention_torch.register()
         keep_stores_here()
         offer_stacks()
         super().setup_distributed(*args, **named)
+
+    def get_ds_eval_config(self, *args: Any, **named: Any) -> dict:
+        """Without a batch size, which a reference model does not use and which may not be a multiple of the ranks."""
+        config = super().get_ds_eval_config(*args, **named)
+        config.pop("train_batch_size")
+        return config
 
     def enter(self, phase: str) -> None:
         if self.is_rank_0():

@@ -154,14 +154,18 @@ def _compiler() -> Check:
     return _checked("C compiler", header.exists(), found, todo)
 
 
+def within_container(memory: int) -> int:
+    """These bytes, or the container's limit if that is less."""
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            memory = min(memory, int(Path(limit).read_text()))
+    return memory
+
+
 def available_memory() -> int:
     """Available memory in bytes, at most the container's limit."""
     text = Path("/proc/meminfo").read_text()
-    available = int(re.findall(r"MemAvailable:\s+(\d+) kB", text)[0]) * 1024
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            available = min(available, int(Path(limit).read_text()))
-    return available
+    return within_container(int(re.findall(r"MemAvailable:\s+(\d+) kB", text)[0]) * 1024)
 
 
 def check_room() -> Iterator[Check]:

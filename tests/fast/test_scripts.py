@@ -1,5 +1,6 @@
 """What examples/scripts/train_real_*.sh call, with other programs in the place of set-up and training."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -172,6 +173,14 @@ def test_another_number_of_rows_is_refused(tmp_path, refused):
     error = refused("data", "aime24", "--source", tmp_path, "--out", tmp_path / "o.jsonl")
     assert "aime24 has 30 problems in the paper's tables" in error and "has 29" in error
     assert not (tmp_path / "o.jsonl").exists()
+
+
+@pytest.mark.parametrize("rows, taken", [(675, True), (674, True), (673, False)])
+def test_olympiadbench_may_have_the_hubs_number_of_rows(tmp_path, rows, taken):
+    lines = [json.dumps({"problem": f"What is {n} + {n}?", "answer": str(2 * n)}) for n in range(rows)]
+    (tmp_path / "olympiadbench.jsonl").write_text("\n".join(lines))
+    with contextlib.nullcontext() if taken else pytest.raises(UserError, match="olympiadbench has 675 problems"):
+        assert len(read_benchmark("olympiadbench", tmp_path)[0]) == rows
 
 
 def test_a_row_without_gold_is_refused(tmp_path):

@@ -367,6 +367,17 @@ def test_environments_for_gpus_for_cpu_and_of_newest_packages_lie_side_by_side(w
     shutil.rmtree(venv, ignore_errors=True)
 
 
+def test_on_a_machine_with_gpus_any_is_the_environment_for_gpus(world):
+    for name, kind in ((".venv", "cpu"), (".venv-gpu", "gpu")):
+        (world.repository / name).mkdir()
+        (world.repository / name / ".real_env").write_text(f"complete\n{kind} 3.11\n")
+    for gpus, name in ((8, ".venv-gpu"), (0, ".venv")):
+        with world.gpus(gpus):
+            assert world.setup("", "where any", REAL_VENV="").stdout == f"{world.repository / name}\n"
+    for name in (".venv", ".venv-gpu"):
+        shutil.rmtree(world.repository / name)
+
+
 def told(result: subprocess.CompletedProcess) -> list[str]:
     """What is missing, where it is more than one thing."""
     assert result.returncode == 1 and result.stdout == "", result.stdout

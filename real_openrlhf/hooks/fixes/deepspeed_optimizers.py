@@ -11,6 +11,7 @@ from typing import Any
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
+from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 from deepspeed.ops.adam import cpu_adam, fused_adam
 from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
 from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
@@ -44,6 +45,11 @@ def compile_less() -> None:
     if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
         ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
         deepspeed.ops.adam.FusedAdam = fused_adam.FusedAdam = AdamW
+
+
+def ask_torch_for_free_memory() -> None:
+    """DeepSpeed asks NVML, and fails if CUDA_VISIBLE_DEVICES names GPUs by UUID, as some schedulers do."""
+    CUDA_Accelerator.available_memory = lambda self, device=None: torch.cuda.mem_get_info(device)[0]
 
 
 def accumulate_as_flagged(engine: Any) -> None:

@@ -193,7 +193,7 @@ def generation_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, f
 def disk(shape: Shape, plan: Plan) -> dict[str, float]:
     """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
     every = plan.number("--ckpt.save_steps")
-    saves = plan.number("--train.max_steps") // every if every > 0 else 0
+    saves = math.ceil(plan.number("--train.max_steps") / every) if every > 0 else 0  # the last step is saved too
     kept = min(plan.number("--ckpt.max_num") + 1, saves)
     adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
     # fp32 weights and moments of trained parameters, and all bf16 weights

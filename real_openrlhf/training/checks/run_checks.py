@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
 from real_openrlhf.runs import provenance, run_folder
@@ -91,7 +92,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
             findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
         return
     measured = place.gpu_gb is not None
-    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     host = machine if measured and not place.address else None
     lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
     existing = preflight.existing(request.args.runs_dir)
