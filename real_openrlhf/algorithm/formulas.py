@@ -122,7 +122,7 @@ class Objective:
         for name in given:
             if name not in self.settings:
                 known = ", ".join(self.settings) or "none"
-                raise ValueError(f"the objective has no setting {name!r} of its own. Use those that it has: {known}")
+                raise ValueError(f"the objective has no setting {name!r}. Its settings are: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
 
 
@@ -358,7 +358,7 @@ OBJECTIVES: dict[str, Objective] = {
         source="ConSPO (arXiv 2605.12969), our reading with a fixed margin; not in the paper",
         family="conspo",
         score="log_prob",
-        settings={"margin": Constant(0.0, "what a right answer's score must be above the wrong ones'")},
+        settings={"margin": Constant(0.0, "margin of a right answer's score over the wrong answers' scores")},
     ),
     "maxrl": Objective(
         maxrl,

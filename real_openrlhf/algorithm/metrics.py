@@ -15,8 +15,8 @@ from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 GROUP_METRICS = {
     "real/loss": "the objective's true value: mean over the step's prompt groups (bce with reduction mean: valid "
     "rollouts)",
-    "real/loss_pos": "its positive side: the loss without negatives; 0 if one term joins both sides",
-    "real/loss_neg": "its negative side: the loss without positives; 0 if one term joins both sides",
+    "real/loss_pos": "positive side of the loss: without negatives; 0 if one term joins both sides",
+    "real/loss_neg": "negative side of the loss: without positives; 0 if one term joins both sides",
     "real/score_pos": "mean score of positives",
     "real/score_neg": "mean score of negatives",
     "real/score_pos_std": "standard deviation of the scores of positives",

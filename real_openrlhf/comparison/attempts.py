@@ -87,7 +87,7 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
             yield end
         finally:
             if not ended.is_set():
-                end(INTERRUPTED, "it broke off")
+                end(INTERRUPTED, "the process was interrupted")
             beats.join()
 
 

@@ -79,7 +79,7 @@ def _option(path: Path, key: str, value: Any) -> Iterator[str]:
     elif key == "algos" and isinstance(value, list):
         yield from ("--algos", *map(str, value))
     else:
-        raise UserError(f"{path}: {key} = {value!r} is of another kind. See the files in {CAMPAIGNS}")
+        raise UserError(f"{path}: {key} = {value!r} has the wrong type. See the files in {CAMPAIGNS}")
 
 
 class WithCampaign(PassThrough):
@@ -104,7 +104,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--campaign",
         metavar="NAME",
-        help=f"{', '.join(OURS)}, or a file like these in {CAMPAIGNS.name}/; the words beside it win",
+        help=f"{', '.join(OURS)}, or a file like these in {CAMPAIGNS.name}/; options beside it win",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--recipe", choices=RECIPES, metavar="NAME", help="as of `train` (default: cpu)")
@@ -289,7 +289,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 return last  # a waiting node costs as much as a working node
             if not free:
                 if not waiting:
-                    print(f"\nothers have what is left: {', '.join(entry.name for entry in held)}", flush=True)
+                    print(f"\nother processes train the rest: {', '.join(entry.name for entry in held)}", flush=True)
                 waiting = True
                 time.sleep(LOOK_SECONDS)
                 continue

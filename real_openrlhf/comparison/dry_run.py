@@ -57,7 +57,7 @@ def show(runs: RunList) -> int:
     for entry, one in states.items():
         flags = " ".join(["--algo", entry.algo, *entry.flags])
         print(f"  {entry.name:{width}}  {one.kind:{wide}}  {flags}  {one.about}".rstrip())
-    print(f"of all runs: {' '.join(runs.common)}")
+    print(f"flags of all runs: {' '.join(runs.common)}")
     print(f"evaluation of each: {' '.join(runs.evaluation) if runs.evaluation is not None else 'none'}\n")
     wrong, notes = problems(runs, todo, dry_run=True)
     print("\n".join([*_cost(runs, todo), *(f"note: {note}" for note in notes)]))

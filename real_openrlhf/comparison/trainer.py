@@ -48,7 +48,7 @@ class Trainer(contextlib.ExitStack):
                 self.close()  # a failed training ends its session, which takes a moment
                 self.server = None
                 reason = run_folder.read(path)["reason"] if (path / "run.json").exists() else None
-                return code, reason or "it did not start: its own output says why"
+                return code, reason or "it did not start: the output above says why"
         return evaluate(path, self.runs.evaluation) if self.runs.evaluation is not None else (0, None)
 
     def _session(self) -> Path | None:

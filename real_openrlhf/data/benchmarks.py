@@ -41,7 +41,7 @@ def read_benchmark(name: str, source: Path | None = None) -> tuple[list[Problem]
     if len(problems) not in (benchmark.rows, benchmark.hub_rows):
         raise UserError(
             f"{name} has {benchmark.rows} problems in the paper's tables, {source or benchmark.hub.repo} has "
-            f"{len(problems)}: scores would not compare. To use it anyway, prepare it as a FILE of its own"
+            f"{len(problems)}: scores cannot be compared. To use it anyway, prepare it with `real-openrlhf data FILE`"
         )
     for problem in problems:
         if not problem.key or not problem.golds:

@@ -64,7 +64,7 @@ def engine_count(asked: int | None, gpus: int, width: int) -> int:
     engines = asked or max(gpus // width, 1)
     if 0 < gpus < engines * width:
         raise UserError(
-            f"{engines} engines of {width} GPUs each need {engines * width} GPUs, here are {gpus}. Lower "
+            f"{engines} engines of {width} GPUs each need {engines * width} GPUs, this process sees {gpus}. Lower "
             "--data-parallel or --tensor-parallel"
         )
     return engines

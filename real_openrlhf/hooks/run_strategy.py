@@ -158,11 +158,11 @@ class RunStrategy(DeepspeedStrategy):
         regular = [folder for folder in others if folder not in best]
         if tag.startswith(BEST):
             for folder in best:
-                self.remove(folder, "a better one is there")
+                self.remove(folder, "a better checkpoint was saved")
             best = []
         room = max(max_num, 1) - (not tag.startswith(BEST))
         while regular and (len(regular) > room or whole_folders.size_of([place / tag, *best, *regular]) > max_bytes):
-            self.remove(regular.pop(regular.index(self.least(regular))), "no room for it")
+            self.remove(regular.pop(regular.index(self.least(regular))), "more than --ckpt.max_num or --ckpt.max_mem")
 
     def least(self, regular: list[Path]) -> Path:
         """The checkpoint to delete first, as upstream: without a metric first, then the worst, then the oldest."""

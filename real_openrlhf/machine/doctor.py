@@ -124,7 +124,7 @@ def check_devices() -> Iterator[Check]:
     )
     cuda, built_for = answer["cuda"], answer["built for"]
     if nvidia.environment_for_cpu() and nvidia.gpu_count():
-        found = f"{nvidia.gpu_count()} GPUs, which this environment for CPU leaves alone; for them run {SET_UP} gpu"
+        found = f"{nvidia.gpu_count()} GPUs, not used by this environment for CPU; to use them run {SET_UP} gpu"
         yield Check("devices", OK, found)
         return  # a run on CPU chooses DeepSpeed's device itself
     if cuda:

@@ -22,7 +22,7 @@ _FAMILIES = {
         ),
     },
     "DisCO": {
-        "--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge is its own constraint"),
+        "--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge bounds the KL"),
     },
 }
 _OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
@@ -58,7 +58,7 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         **{f"--algo.real.{read}": constants[read] for read in objective.reads},
         **({SET: _OWN.get(name, own(defaults))} if defaults else {}),
         "--algo.real.uniform_groups": code(
-            "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the equation"
+            "drop", "an all-right or all-wrong group has loss 0 and stays in the denominator; `keep` is the paper's"
         ),
         **_FAMILIES.get(objective.family, _OTHER_FAMILY),
     }
@@ -124,7 +124,7 @@ _BASELINES = (
             "--actor.policy_loss_type": own("cispo", "advantages as GRPO's"),
             "--actor.eps_clip_low_high": own(
                 "1.0 4.0",
-                "weights in [0, 5]: no lower bound, as in its paper, which names no upper one; TRL advises 5",
+                "weights in [0, 5]: no lower bound, as in its paper, which has no upper one; TRL advises 5",
             ),
             "--actor.loss_agg_mode": Setting.of("MiniMax-M1", "token-mean", "Eq. 4: one mean over all tokens"),
             **_OTHER_FAMILY,

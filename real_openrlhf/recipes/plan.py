@@ -193,7 +193,7 @@ def compose(
     for flag in removed:
         changes.append((flag, flags.pop(flag, None), None))
     if AGENT in flags and REWARD in flags and REWARD not in user:
-        flags[REWARD] = replace(flags[REWARD], note="not called: the agent rewards")
+        flags[REWARD] = replace(flags[REWARD], note="not called: the agent gives the rewards")
     plan = Plan(flags, changes)
     for flag, setting in _derived(plan, rows).items():
         if flag not in removed and (flag == SET or flag not in flags):

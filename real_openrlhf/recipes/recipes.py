@@ -35,13 +35,13 @@ _OPTIMIZER = {
     "--actor.lr_warmup_ratio": code("0.0", "OpenRLHF's default is 0.03"),
     "--actor.max_norm": code("1.0", "gradient clipping"),
     "--actor.entropy_coef": code("0.0", "0 only logs the entropy"),
-    "--algo.advantage.estimator": own("group_norm", "no critic; group objectives put labels in its place"),
+    "--algo.advantage.estimator": own("group_norm", "no critic; group objectives use labels, not advantages"),
 }
 _VALIDATION = {
     "--eval.n_samples_per_prompt": paper("8", "“Pass@1 on AIME 2024, averaged over 8 samples”"),
     "--eval.steps": code("20", "validate every 20 steps"),
     "--eval.at_start": code("", "validate before the first step"),
-    "--eval.at_end": own("", "and after the last"),
+    "--eval.at_end": own("", "and after the last step"),
 }
 _GPU_MACHINERY = {
     "--data.input_key": own("prompt"),
@@ -62,7 +62,7 @@ _GPU_MACHINERY = {
     "--train.max_tokens_per_gpu": own("36864", "four of the longest samples: 8 GB by estimate, 228 KB a token"),
     "--rollout.max_tokens_per_gpu": own("73728", "log-probs without gradients: 5 GB by estimate, 66 KB a token"),
     "--actor.gradient_checkpointing_enable": own(""),
-    "--ckpt.save_steps": own("20", "what a crash can cost at most; as often as validation"),
+    "--ckpt.save_steps": own("20", "a crash costs at most 20 steps; as often as validation"),
     "--ckpt.max_num": own("2", "DeepSpeed checkpoints kept"),
     "--ckpt.best_metric_key": own("none", "no extra checkpoint at each best AIME24 score: it is a test set"),
     "--logger.logging_steps": own("1"),
@@ -216,12 +216,12 @@ RECIPES = {
             "a pretrained model, SmolLM2-135M-Instruct, on questions of reasoning-gym, on two cores",
             {
                 **_SMOLLM2_SIZES,
-                "--train.micro_batch_size": own("32", "samples: an update's, so that no prompt is computed twice"),
+                "--train.micro_batch_size": own("32", "samples of an update, so that no prompt is computed twice"),
                 "--rollout.micro_batch_size": own("32"),
                 "--data.apply_chat_template": own("", "the model's own chat template around the question"),
                 "--ds.attn_implementation": own("sdpa", "PyTorch's own kernel"),
                 "--ds.share_prompts": own("", "prompts are ten times as long as answers"),
-                "--vllm.enable_prefix_caching": own("", "the same where answers are drawn"),
+                "--vllm.enable_prefix_caching": own("", "vLLM too reads a prompt once"),
             },
             **_NEEDLE,
         ),

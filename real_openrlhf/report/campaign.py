@@ -52,7 +52,7 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         raise ValueError(f"{ABOUT} is not of format {FORMAT}")
     common, sources = about.get("common"), about.get("sources")
     if not isinstance(common, dict) or not isinstance(sources, dict):
-        raise ValueError(f"{ABOUT} lacks what the runs share, or the files that they were made of")
+        raise ValueError(f"{ABOUT} lacks the key `common` or `sources`")
     found: dict[str, dict[str, Any]] = {}
     try:
         rows = list(csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())))
@@ -60,7 +60,7 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         raise ValueError(f"{RUNS} is broken: {error}") from error
     for row in rows:
         if None in row or None in row.values() or not row.get("name"):
-            raise ValueError(f"{RUNS} has a row that is not as long as its head, or has no name")
+            raise ValueError(f"{RUNS} has a row with more or fewer cells than its header, or without a name")
         varied = {key: _value(cell) for key, cell in row.items() if cell != "" and key != "name"}
         found[row["name"]] = _nested({"name": row["name"], **_flat(common), **varied})
     return found, sources

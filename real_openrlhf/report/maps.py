@@ -256,7 +256,7 @@ def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
         f"Validation pass@1 (at the end if nothing else is said) less that of {first.label}, mean over shared seeds; "
         "± is the standard error of the paired difference.",
         f"Called a difference beyond the bound: Student's t for {LEVEL:.0%}, divided by the {count} rows of an "
-        "endpoint, so that a table of methods that are alike names one by chance in one of twenty.",
+        "endpoint, so one table in twenty of equal methods names a difference by chance.",
     ]
     columns = ["Setting", f"Less {first.label}", "Bound", "It is", "Seeds"]
     return Table(name, title, columns, [(block, found) for block, found in rows if found], notes)

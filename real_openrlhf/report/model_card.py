@@ -91,7 +91,7 @@ def _validation(run: Run, path: str) -> list[str]:
     rows = [(name, said(float(one.values[0])), said(float(one.values[-1]))) for name, one in found]
     if not rows:
         return ["This run made no evaluation."]
-    note = f"Held-out pass@1, {count} problems; ± is a standard error over problems, at most." if count else ""
+    note = f"Held-out pass@1, {count} problems; ± is at most one standard error over problems." if count else ""
     return [_table(("held-out set", "first", "last"), rows), *([note] if note else [])]
 
 

@@ -180,7 +180,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
         return {}
     meta = _read_json(path, "run.json")
     if not isinstance(meta, dict) or "algo" not in meta:
-        raise UnreadableRun("run.json is not ours: it names no algo")
+        raise UnreadableRun("run.json is of another program: it has no key `algo`")
     return as_it_is(path.parent, meta)
 
 
@@ -203,7 +203,7 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
                 ) from problem
             raise UnreadableRun(f"metrics.jsonl is broken: line {number} is not JSON") from problem
         if not _add(points, row):
-            raise UnreadableRun(f"metrics.jsonl is not ours: line {number} has no phase (train or eval) and step")
+            raise UnreadableRun(f"metrics.jsonl is not from here: line {number} has no phase (train or eval) and step")
     return _series(points)
 
 

@@ -62,9 +62,9 @@ def results(comparison: Comparison) -> Table:
         BOLD_NOTE + " Only settings that ended at the same step compete.",
         f"Validation: at the last evaluation that all finished runs of a setting reached{where}. Training metrics: "
         "mean over the last tenth of the steps.",
-        f"Mean over training: of the evaluations after step 0. Steps to {threshold:.2f}, {REACHED:.0%} of the highest "
-        "validation, rounded down: the first evaluation there; median over runs.",
-        "z: the spread of the scores over tau, mean over the steps. Below 0.1 REAL's weights are constants to 8 %.",
+        f"Mean over training: the mean of evaluations after step 0. Steps to {threshold:.2f}, {REACHED:.0%} of the "
+        "highest validation, rounded down: the first evaluation there; median over runs.",
+        "z: the spread of the scores over tau, mean over the steps. Below 0.1 REAL's weights are constant within 8 %.",
     ]
     titles = [metric.title for metric in ENDS]
     titles[1:1] = ["Mean over training", f"Steps to {threshold:.2f}"]
@@ -126,7 +126,7 @@ def ratios(comparison: Comparison) -> Table | None:
     notes = [
         "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "
         "magnitude. Mean over all steps of a run, magnitudes weighted by share. " + SE_NOTE,
-        "GRPO, DAPO, GSPO: advantage 1, 0 where clipping is active. REAL and its kin: the rollout's weight |W|, "
+        "GRPO, DAPO, GSPO: advantage 1, 0 where clipping is active. REAL and its variants: the rollout's weight |W|, "
         "0 in a group that is dropped.",
         f"{PUBLISHED['ratios']['source']}.",
     ]

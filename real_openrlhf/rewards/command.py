@@ -37,14 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--grader",
         choices=get_args(Grader),
         default="robust",
-        help="disco: the rules of the paper's baselines, for comparison; math_verify: that library's; gym: "
+        help="disco: the rules of the paper's baselines, for comparison; math_verify: that library's rules; gym: "
         "reasoning-gym's scorers, for rows of `real-openrlhf data gym` (default: robust)",
     )
     parser.add_argument(
         "--compare",
         choices=get_args(Grader),
         metavar="GRADER",
-        help="grade by this one too, and show where the two differ, the most frequent forms of answers first",
+        help="grade with this one too, and show where both differ, the most frequent forms of answers first",
     )
 
 

@@ -36,7 +36,7 @@ REFUSED = {
     **dict.fromkeys(RUNS_ANSWERS, "its scorer runs the answer as a program"),
     **dict.fromkeys(MISJUDGES, "its scorer misjudges some answers"),
     **dict.fromkeys(
-        ("codeio", "game_of_life", "game_of_life_halting", "zebra_puzzles"), "a package of it has no wheel"
+        ("codeio", "game_of_life", "game_of_life_halting", "zebra_puzzles"), "one of its packages has no wheel"
     ),
     "composite": "a JSON file with several tasks does the same",
 }

@@ -4,7 +4,7 @@ OpenRLHF loads this file by its path in every rollout actor, so it only imports 
 Options are environment variables, because OpenRLHF passes no others:
 
 REAL_THINK               required, optional, or auto (default): required where the prompt ends with an open <think>
-REAL_GRADER              robust (default); disco: the rules of the paper's baselines; math_verify: that library's
+REAL_GRADER              robust (default); disco: the rules of the paper's baselines; math_verify: that library's rules
 REAL_VERIFIER_WORKERS    algebra processes of each rollout actor (2)
 REAL_VERIFIER_DEADLINE   seconds after which a late process is killed (2.0)
 REAL_VERIFIER_MEMORY_MB  address space of each process (2048)

@@ -99,7 +99,7 @@ def read(path: Path) -> dict:
     ]
     if lacking:
         raise UserError(
-            f"{path / 'run.json'} lacks {', '.join(lacking)}, or they are of another kind: an earlier version wrote "
+            f"{path / 'run.json'} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
             "it, or it was edited. Choose another --run-name."
         )
     return as_it_is(path, record)
@@ -121,7 +121,7 @@ def as_it_is(path: Path, record: dict) -> dict:
     ending = {"finished": ended.isoformat(timespec="seconds"), "unseen": True}
     if (path / FINISHED).exists():
         return record | ending | {"status": "finished", "reason": None}
-    reason = f"its processes died after step {last_step(log)}, unseen; the end of train.log may say why"
+    reason = f"its processes died after step {last_step(log)} unwatched; the end of train.log may say why"
     return record | ending | {"status": "failed", "reason": reason}
 
 

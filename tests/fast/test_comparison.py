@@ -107,7 +107,7 @@ def test_what_is_typed_wins_over_a_campaigns_file(tmp_path):
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("algos = 3", "algos = 3 is of another kind"),
+        ("algos = 3", "algos = 3 has the wrong type"),
         ("methods = []", "unknown key methods. There are: about, recipe"),
         ("seeds =", "cannot be read"),
     ],

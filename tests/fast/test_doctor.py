@@ -178,7 +178,7 @@ def test_devices(monkeypatch, for_cpu, cuda, built_for, accelerator, gpus, level
     assert [check.level for check in found] == levels
     assert all(bool(check.todo) == (check.level != "ok") for check in found)
     if for_cpu and gpus:
-        assert "leaves alone" in found[0].found and "setup_env.sh gpu" in found[0].found
+        assert "not used" in found[0].found and "setup_env.sh gpu" in found[0].found
     elif cuda:
         assert found[0].found == f"{len(cuda)} x H200, 139 GB each"
     elif gpus:

@@ -86,7 +86,7 @@ def test_every_visible_gpu_has_work_unless_the_user_says_otherwise(asked, gpus, 
 
 @pytest.mark.parametrize("asked, gpus, width", [(9, 8, 1), (None, 1, 2), (3, 4, 2)])
 def test_more_engines_than_gpus_are_refused(asked, gpus, width):
-    with pytest.raises(UserError, match=f"here are {gpus}. Lower --data-parallel"):
+    with pytest.raises(UserError, match=f"this process sees {gpus}. Lower --data-parallel"):
         engine_count(asked, gpus, width)
 
 

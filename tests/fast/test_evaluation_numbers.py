@@ -105,7 +105,7 @@ def test_the_command_prints_and_keeps_the_table(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"settings": {**SETTINGS, "k": 8, "seed": 1}}, "evaluated with k 4 and 8; seed 7 and 1"),
+        ({"settings": {**SETTINGS, "k": 8, "seed": 1}}, "differ: k 4 and 8; seed 7 and 1"),
         ({"scores": {"x": [0.0]}}, "1 problems are in one evaluation only, such as x x-1"),
         ({"labels": {1: "2"}}, "x x-1 has another answer in each"),
     ],

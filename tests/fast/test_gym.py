@@ -203,8 +203,8 @@ def test_no_question_is_in_both_files(tmp_path):
     [
         (["chain_sums"], ["no task chain_sums", "There are: ab, acre"]),
         ([], ["needs a task", "word_sorting"]),
-        (["zebra_puzzles"], ["zebra_puzzles is not offered: a package"]),
-        (["game_of_life_halting"], ["is not offered: a package"]),
+        (["zebra_puzzles"], ["zebra_puzzles is not offered: one of its packages"]),
+        (["game_of_life_halting"], ["is not offered: one of its packages"]),
         (["chain_sum", "--set", "max_terms"], ["KEY=VALUE"]),
         (["mixture.json", "--set", "a=1"], ["Write the settings"]),
         (["chain_sum", "--set", "max_term=3"], ["max_term", "There are: allow_negation, max_digits"]),

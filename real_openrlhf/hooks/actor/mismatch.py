@@ -37,7 +37,7 @@ class Mismatch:
         if not mean <= self.stop_above and self.stops:
             raise MismatchError(
                 f"vLLM and the policy are unrelated in optimizer step {step}: log-probabilities of the sampled tokens "
-                f"differ by {mean:.3g} on average, {self.warn_above:.2g} is what the number format explains. "
+                f"differ by {mean:.3g} on average, {self.warn_above:.2g} is the most that rounding explains. "
                 f"{LOOK_AT}. --rollout.mismatch log never ends the run"
             )
         if mean > self.warn_above:

@@ -67,7 +67,7 @@ def why_all_train(args: SimpleNamespace) -> str | None:
             return f"--algo.real.disco_kl_coef {real.disco_kl_coef:g} is a constraint on every token"
         return None
     if args.train.deal != "groups":
-        return "--train.deal upstream deals as released"
+        return "--train.deal upstream trains OpenRLHF's own batches"
     if args.algo.advantage.estimator not in CENTRED:
         return f"--algo.advantage.estimator {args.algo.advantage.estimator} centres over more than a prompt's rollouts"
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):

@@ -123,7 +123,7 @@ class LogitFreeHead:
         with self.replaced(both_ways):
             logits = forward()["logits"]
         if not found:
-            raise UserError(f"this model does not call what it names as its output embeddings. {REMEDY}")
+            raise UserError(f"this model's forward does not call its output embeddings. {REMEDY}")
         logits = logits.flatten(0, -2).float() / self.temperature
         plain, label_logits = (one.gather(1, few[:, None]).squeeze(1) for one in (logits.log_softmax(1), logits))
         rounding = torch.finfo(self.layer.weight.dtype).eps  # twice a logit's largest rounding error

@@ -72,7 +72,7 @@ def refuse_unlike(a: Evaluated, b: Evaluated) -> None:
         if a.settings.get(name) != b.settings.get(name)
     ]
     if unlike:
-        raise UserError(f"the two were evaluated with {'; '.join(unlike)}. Evaluate one of them again, like the other")
+        raise UserError(f"the two evaluations differ: {'; '.join(unlike)}. Evaluate one again, like the other")
     if a.problems.keys() != b.problems.keys():
         alone = sorted(a.problems.keys() ^ b.problems.keys())
         raise UserError(
@@ -157,7 +157,7 @@ def gains(comparison: Comparison) -> Table | None:
     notes = [
         f"pass@1 less that of {baseline.label}, each problem's mean over the runs of a setting; in brackets the "
         f"{LEVEL} % interval, a bootstrap over problems that keeps pairs together. It does not cover other seeds. "
-        "Bold: it leaves out 0.",
+        "Bold: the interval excludes 0.",
     ]
     for setting, evaluated in every.items():
         if setting is baseline:

@@ -227,7 +227,7 @@ class _Comparison:
         sides = _as_equation(gold), _as_equation(answer)
         if sides[0] is None or sides[1] is None:
             if sides[0] is None and not isinstance(gold.sides[1], Text):
-                raise Unreadable("a relation of what cannot be subtracted")
+                raise Unreadable("a relation whose sides cannot be subtracted")
             return False
         if gold.sign not in ("=", r"\le", "<", r"\ge", ">", r"\ne"):
             return False

@@ -146,4 +146,4 @@ class WorkerPool:
                     raise
                 self._ready.put(worker)
             except Exception as error:
-                self._ready.put(NoVerdict("worker_unavailable", f"it could not be started: {error}"))
+                self._ready.put(NoVerdict("worker_unavailable", f"the worker could not be started: {error}"))

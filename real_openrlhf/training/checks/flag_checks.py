@@ -139,7 +139,7 @@ def combination(plan: Plan) -> Findings:
         return Findings([f"OpenRLHF refuses this combination: {error}"])
     except Exception as error:  # OpenRLHF's checks crash where a flag is missing
         failed = f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error})"
-        return Findings([f"{failed}. See `changed by you`."])
+        return Findings([f"{failed}. Look at the flags under `changed by you`."])
     if refusal:
         return Findings([refusal])
     they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"

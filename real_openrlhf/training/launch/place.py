@@ -51,13 +51,13 @@ NO_GPU = {
 # A run on this machine alone is closed to other machines. Ray listens on the loopback if clusters are switched off.
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": ("0", "Ray listens on the loopback"),
-    "VLLM_HOST_IP": ("127.0.0.1", "so does vLLM"),
-    "GLOO_SOCKET_IFNAME": ("lo", "and gloo"),
+    "VLLM_HOST_IP": ("127.0.0.1", "vLLM listens on the loopback"),
+    "GLOO_SOCKET_IFNAME": ("lo", "gloo uses the loopback"),
 }
 COMPUTED = {
     "RAY_ADDRESS": "a Ray of this run's own",
     "RAY_OVERRIDE_RESOURCES": "Ray never waits for cores; on CPU its GPUs are logical ones",
-    "VLLM_USE_FLASHINFER_SAMPLER": "it would compile itself, with nvcc",
+    "VLLM_USE_FLASHINFER_SAMPLER": "FlashInfer's sampler would be compiled with nvcc",
     "REAL_ENGINE_ENDS_WITH_PARENT": "an engine ends with a killed actor",
     "OMP_NUM_THREADS": "processes share the cores",
     "REAL_FORKED_WORKERS": "processes are forks of one that has imported the stack",
@@ -168,7 +168,7 @@ class Place:
         if not self.on_cpu and nvidia.environment_for_cpu():
             return [
                 f"{needed} GPUs are needed{apart}, and {sys.prefix} is an environment for CPU, which uses none. Where "
-                f"the GPUs are, run `{SET_UP} gpu` and activate what it names. `--recipe cpu` needs no GPU."
+                f"the GPUs are, run `{SET_UP} gpu` and activate its environment. `--recipe cpu` needs no GPU."
             ]
         if nodes > 1:
             return [
@@ -294,7 +294,7 @@ def process_table(plan: Plan, place: Place) -> list[str]:
         rows.append((one.name, str(one.count), one.device, str(one.cores or "-"), memory, one.does))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.append("cores: that Ray counts; memory: host memory each, a guess, without what sleeps there")
+    lines.append("cores: as Ray counts them; memory: host memory a process, a guess, without sleeping states")
     lines.append("variables that are set for them:")
     for name, value in place.variables(plan).items():
         short = value if len(value) < 40 else f"{value[:30]}..."

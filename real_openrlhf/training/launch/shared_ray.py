@@ -124,7 +124,7 @@ def _train(train_ppo_ray: Any, flags: list[str]) -> int:
 
 def _seeded(args: Any) -> Any:
     if not args.rollout.seeded:
-        sys.exit("a session's engine is older than the run: only --rollout.seeded makes runs alike")
+        sys.exit("a session's engine serves several runs: only --rollout.seeded makes them repeatable. Add it")
     return args
 
 

@@ -107,5 +107,5 @@ def _compare(model: Any, tokenizer: Any, place: Path, template: str | None) -> N
     same = saved(text).input_ids == tokenizer(text).input_ids and saved.chat_template == template
     if answers[0] != answers[1] or not same:
         raise UserError(
-            f"what was made of {place.name} differs from the file. Take the model as a Hugging Face folder"
+            f"the model made from {place.name} writes other text than the file. Use a Hugging Face folder of it"
         )
