@@ -122,7 +122,7 @@ class Objective:
         for name in given:
             if name not in self.settings:
                 known = ", ".join(self.settings) or "none"
-                raise ValueError(f"the objective has no setting {name!r}. Its settings are: {known}")
+                raise ValueError(f"the objective has no setting {name!r}. Use one of these: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
 
 

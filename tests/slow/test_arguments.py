@@ -160,7 +160,7 @@ REFUSED = [
     ),
     ("--algo.real.label_threshold nan", "--algo.real.label_threshold nan", "--algo.real.label_threshold 0.5"),
     ("--algo.real.objective reel", "unknown objective 'reel': choose one of real, ", "--algo.real.objective real"),
-    ("--algo.real.set reduction=mean", "no setting 'reduction'. Its settings are: score",
+    ("--algo.real.set reduction=mean", "no setting 'reduction'. Use one of these: score",
      "--algo.real.set reduction=mean --algo.real.objective bce"),
     *(
         (f"--algo.real.tau={tau}", f"--algo.real.tau {float(tau)}: it must be a positive", "--algo.real.tau 0.5")
@@ -172,7 +172,7 @@ REFUSED = [
             ("trpa", "beta=0", "beta is 0: use a number above 0, for example 0.1", "beta=0.1"),
             ("trpa", "beta=much", "beta is much: use a number above 0", "beta=0.2"),
             ("bce", "reduction=max", "reduction is 'max': choose sum or mean", "reduction=mean"),
-            ("trpa", "gain=2", "the objective has no setting 'gain'. Its settings", "beta=2"),
+            ("trpa", "gain=2", "the objective has no setting 'gain'. Use one of these", "beta=2"),
             ("bce", "reduction", "'reduction' is not NAME=VALUE. Use for example", "reduction=sum"),
         )
         for which in (f"--algo.real.objective {name}",)
