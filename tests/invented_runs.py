@@ -97,7 +97,7 @@ BROKEN = {
     "cut": ("metrics.jsonl", '{"phase": "train", "step": 1, "x": 1}\n{"phase": "tr', "line 2 is cut off"),
     "binary": ("metrics.jsonl", b"\xff\xfe\x00\x80", "cannot be read"),
     "half-json": ("run.json", '{"algo": "re', "run.json is broken"),
-    "not-ours": ("run.json", '{"project": "other"}', "names no algo"),
+    "not-ours": ("run.json", '{"project": "other"}', "no key `algo`"),
     "half-eval": ("eval/results.json", '{"settings": {"k": 1', "results.json is broken"),
     "other-campaign": ("campaign.json", '{"format": 9}', "not of format 1"),
     "short-rows": ("runs.csv", "name,algo\nreal-s1\n", "runs.csv has a row"),

@@ -60,7 +60,7 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         raise ValueError(f"{RUNS} is broken: {error}") from error
     for row in rows:
         if None in row or None in row.values() or not row.get("name"):
-            raise ValueError(f"{RUNS} has a row with more or fewer cells than its header, or without a name")
+            raise ValueError(f"{RUNS} has a row with more or fewer cells than its header, or has no name")
         varied = {key: _value(cell) for key, cell in row.items() if cell != "" and key != "name"}
         found[row["name"]] = _nested({"name": row["name"], **_flat(common), **varied})
     return found, sources

@@ -99,8 +99,8 @@ class DealtActorTrainer(LoggedActorTrainer):
     def make_own_means(self, metrics: dict, mask: torch.Tensor, step: int) -> None:
         """Upstream logs a micro-batch's share of the update's means; put the means over its own tokens there."""
         buffer, ranks = self.replay_buffer, self.strategy.world_size
-        of_tokens = buffer.dynamic_batch_num_tokens[step] / (max(int(mask.sum()), 1) * ranks)
-        of_rollouts = buffer.dynamic_global_batch_size[step] / (max(int(mask.any(-1).sum()), 1) * ranks)
+        of_tokens = buffer.dynamic_batch_num_tokens[step] / (mask.sum().clamp(min=1) * ranks)
+        of_rollouts = buffer.dynamic_global_batch_size[step] / (mask.any(-1).sum().clamp(min=1) * ranks)
         shares = {
             "policy_loss": of_tokens if self.actor_loss_fn.token_level_loss else of_rollouts,
             "entropy_loss": of_tokens,
