@@ -28,7 +28,7 @@ from real_openrlhf.training.launch import shared_ray
 HERE = Path(__file__).parent
 SECONDS = 600  # after which a run has failed
 REFUSED = 2  # the exit code of flags that are wrong
-LOOK_SECONDS = 3  # each look at all processes takes a tenth of a second
+LOOK_SECONDS = 1  # a look at all processes takes a tenth of a second; the shortest run takes three
 # The verifier fails on these, and failing_reward.py asks it about them.
 FAULTS = {"hang": r"\clubsuit", "oom": r"\heartsuit", "exit": r"\spadesuit"}
 
