@@ -183,7 +183,7 @@ smollm2-mixed) # questions that the model solves now and then: two rates a metho
     questions="$PWD/comparison/mixed.jsonl"
     mkdir -p comparison
     [ -s "$questions" ] || "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py "$questions" "$place" 320
-    # a run takes five minutes, so it keeps no checkpoint of 1.6 GB
+    # a run takes five minutes, so its only checkpoint is that of the last step
     flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$questions" --eval.dataset "$place/eval.jsonl"
         --rollout.batch_size 16 --no-eval.at_start --steps 10 --ckpt.save_steps 100)
     tried=("${flags[@]}" --eval.steps 10 --seeds 1)
