@@ -25,7 +25,7 @@ ROOT = HERE.parent.parent
 PAGES = (ROOT / "README.md", HERE / "archive" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
 POOLED = {"weights": ("weights-small", "weights-seeds")}  # one cell, in two goes
-CAMPAIGNS = sorted({path.parent.relative_to(HERE).as_posix() for path in HERE.rglob("campaign.json")} | POOLED.keys())
+FOLDERS = sorted(path.name for path in HERE.iterdir() if path.is_dir())
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
     "stale": ("--actor.adam.lr", "--train.async_queue_size"),
@@ -52,7 +52,7 @@ def main() -> int:
 def refresh() -> None:
     from real_openrlhf.report import drawing
 
-    for name in CAMPAIGNS:
+    for name in FOLDERS:
         report = HERE / name / "report"
         files = shown(report)
         shutil.rmtree(report, ignore_errors=True)
@@ -73,7 +73,7 @@ def refresh() -> None:
 
 
 def problems() -> Iterator[str]:
-    for name in CAMPAIGNS:
+    for name in FOLDERS:
         report = HERE / name / "report"
         files = shown(report)
         there = {str(path.relative_to(report)) for path in report.rglob("*.*")}
@@ -90,7 +90,7 @@ def problems() -> Iterator[str]:
 
 
 def runs_of(name: str) -> list[Run]:
-    runs, skipped = read_runs([HERE / part for part in POOLED.get(name, (name,))])
+    runs, skipped = read_runs(map(place, POOLED.get(name, (name,))))
     if skipped:
         sys.exit(f"{name}: {skipped}")
     for run in runs if name in POOLED else ():  # one model, in folders of two names: equal numbers in the first step
@@ -100,6 +100,12 @@ def runs_of(name: str) -> list[Run]:
     if name == "smollm2-controls":  # they have the seeds and the rate of REAL there
         runs += runs_of("smollm2")
     return runs
+
+
+def place(name: str) -> Path:
+    """The folder of a campaign, or its part of a larger one (`rates/tune-rates`)."""
+    larger = "weights/" if name.startswith("weights-") else "rates/" if name.endswith(("-rates", "-losses")) else ""
+    return HERE / name if (HERE / name).exists() else HERE / f"{larger}{name}"
 
 
 def shown(report: Path) -> set[str]:

@@ -3,7 +3,7 @@
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
-# remove its three files and commit that too.
+# remove its three files and commit that too. Those in rates/ and weights/ stay: a new folder NAME counts in their place.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 campaigns=$(sed -nE 's/^([a-z0-9]+[a-z0-9 |-]*)\) .*#.*/\1/p' "$0" | sed 's/ | /\n/' | paste -sd, | sed 's/,/, /g')
@@ -23,7 +23,7 @@ published() { sweep --publish "examples/results/$name" "$@"; }
 rates=(3e-5 1e-4 3e-4 1e-3) # at 3e-3 every method of the map is dead
 at_best_rates() { # runs that varied the rate, then flags of compare
     local best runs=()
-    while [ -d "${1:-}" ]; do runs+=("$1") && shift; done
+    while [[ "${1:-}" == [a-z]*/* ]]; do runs+=("$1") && shift; done
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py "${runs[@]}")
     sweep --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
 }
@@ -47,7 +47,7 @@ tune) # every method at its best rate of four on seeds 11 to 15; the rates of mo
     every_rollout=()
     tried=(--seeds 2 --algos listwise conspo maxrl --grid actor.adam.lr "${rates[@]}" "$@")
     name=tune-losses sweep "${tried[@]}"
-    at_best_rates examples/results/{map,tune-rates} comparison/tune-losses/runs "$@" --publish examples/results/tune
+    at_best_rates examples/results/{map,rates/tune-rates} comparison/tune-losses/runs "$@" --publish examples/results/tune
     name=tune-losses published --compact "${tried[@]}"
     ;;
 tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the best one on seeds 11 to 15

@@ -60,7 +60,8 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], list[tuple[Path, 
                 continue
             seen.add(folder.resolve())
             try:
-                runs += _read_campaign(folder) if campaign.is_campaign(folder) else [read_run(folder)]
+                published = campaign.is_campaign(folder if folder.exists() else folder.parent)
+                runs += _read_campaign(folder) if published else [read_run(folder)]
             except UnreadableRun as problem:
                 skipped.append((folder, str(problem)))
     return runs, skipped
@@ -110,7 +111,9 @@ def _run(path: Path, meta: dict[str, Any], logged: Logged, evaluation: Any = Non
 
 
 def _read_campaign(folder: Path) -> list[Run]:
-    """The campaign's runs; each gets a path as if it had a run folder."""
+    """The campaign's runs; each gets a path as if it had a run folder. CAMPAIGN/PART has the runs named PART/..."""
+    part = "" if campaign.is_campaign(folder) else f"{folder.name}/"
+    folder = folder.parent if part else folder
     try:
         records, _ = campaign.records(folder)
         lines = campaign.lines(folder)
@@ -122,7 +125,13 @@ def _read_campaign(folder: Path) -> list[Run]:
     for line in lines:
         if line.get("run") in points:
             _add(points[line["run"]], line)
-    return [_run(folder / Path(run).name, tame(record), _series(points[run])) for run, record in records.items()]
+    runs = {run.removeprefix(part): run for run in records if run.startswith(part)}
+    if not runs:
+        raise UnreadableRun(f"the campaign {folder} has no runs {part}...")
+    return [
+        _run(folder / Path(name).name, tame({**records[run], "name": name}), _series(points[run]))
+        for name, run in runs.items()
+    ]
 
 
 def word(value: object, longest: int = LABEL) -> str:

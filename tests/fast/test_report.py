@@ -19,7 +19,7 @@ from real_openrlhf.cli import main
 from real_openrlhf.comparison import command as compare_command
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import recorded_flags
-from real_openrlhf.report import figures, table_forms, tables
+from real_openrlhf.report import campaign, figures, table_forms, tables
 from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
@@ -182,6 +182,18 @@ def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path)
         assert rows(table(comparison(tmp_path / "ten"))) == rows(table(comparison(ten)))
 
 
+def test_a_part_of_a_campaign_is_read_alone(ten, tmp_path):
+    named = {f"{part}/{run.name}": run for part in ("one", "two") for run in read_runs([ten])[0] if run.seed == 1}
+    lines = {name: [{"phase": "train", "step": 1, "loss": len(name)}] for name in named}
+    campaign.write(tmp_path / "both", {name: dict(run.meta) for name, run in named.items()}, lines, {})
+    (found, _), (both, _) = read_runs([tmp_path / "both" / "two"]), read_runs([tmp_path / "both"])
+    assert {run.name: run.meta for run in found} == {
+        run.name: run.meta for name, run in named.items() if "two" in name
+    }
+    assert len(both) == 2 * len(found) and {run.name for run in both} == named.keys()
+    assert "has no runs three/" in read_runs([tmp_path / "both" / "three"])[1][0][1]
+
+
 # -------------------------------------------------------------------------------------------------- Figure 1
 
 
@@ -252,14 +264,14 @@ def test_the_average_needs_all_six_benchmarks(tmp_path):
 
 def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
     """Of every row of the paper's tables that a campaign of ours has, by the flags that it gives."""
-    for campaign in ("paper-1.5b", "ablations"):
+    for name in ("paper-1.5b", "ablations"):
         parser = argparse.ArgumentParser()
         compare_command.configure(parser)
-        runs = compare_command.run_list(parser.parse_args(["--campaign", campaign]))
+        runs = compare_command.run_list(parser.parse_args(["--campaign", name]))
         for entry in runs.entries:
             flags = recorded_flags(runs.request(entry).plan())
             folder = invented.write_run(
-                tmp_path / campaign, entry.algo, entry.seed, name=entry.name, recipe="qwen1.5b", flags=flags
+                tmp_path / name, entry.algo, entry.seed, name=entry.name, recipe="qwen1.5b", flags=flags
             )
             six = dict.fromkeys(BENCHMARKS, (0.3, 0.01))
             invented.write_evaluation(folder, **six)
