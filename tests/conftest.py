@@ -24,10 +24,9 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
-    "peft": "logit_free_head lora_weights memory_estimate",
+    "peft": "logit_free_head engine_inputs memory_estimate",
     "parser": "arguments bad_inputs dry_run reward_faults",
-    "ranks": "actor_trainer checkpoints collective_order fixes full_width logit_free_zero3 nonfinite_guard "
-    "pretend_cuda weight_buckets zero_ranks",
+    "ranks": "actor_trainer checkpoints fixes full_width logit_free pretend_cuda weight_buckets zero_ranks",
     "training on one rank": "compare resume train",
     "more training on one rank": "like_gpu user_files",
     "training on two ranks": "train_on_two_ranks verifier_in_training",

@@ -1,4 +1,4 @@
-"""rollouts.jsonl: what is kept of a step, what a resume leaves, and what a terminal and a page show of it."""
+"""What a run leaves for readers: rollouts.jsonl, its page and terminal, and `model/README.md`."""
 
 import json
 from types import SimpleNamespace
@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import untrusted_text as untrusted
+import yaml
+from invented_runs import write_evaluation, write_run
 from small_runs import run_args
 from tiny_models import Numbers
 
@@ -15,6 +17,7 @@ from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
 from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
+from real_openrlhf.report.model_card import write_card
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
@@ -260,3 +263,38 @@ def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
         assert here in text
     assert "Step 2: " not in text
     assert kept.section([("other", run.parent)]) == ""
+
+
+# `model/README.md` of a run: what a model hub shows, and nothing of the machine.
+
+
+BASE = {"--actor.model_name_or_path": "Qwen/Qwen2.5-1.5B", "--data.prompt_dataset": "/secret/place/sums.jsonl"}
+
+
+def test_a_card_has_what_the_weights_are_and_where_they_come_from(tmp_path):
+    rows = tmp_path / "sums_eval.jsonl"
+    rows.write_text('{"prompt": "1+1=", "label": "2"}\n' * 100)
+    mine = {
+        "--algo.real.objective": "/secret/place/mine.py:hinge",
+        "--eval.dataset": str(rows),
+        "--algo.real.tau": 0.5,
+    }
+    folder = write_run(tmp_path, seed=7, flags=BASE | mine)
+    write_evaluation(folder, aime24=(0.25, 0.0625))
+    assert write_card(folder) is None  # no weights, no card
+    (folder / "model").mkdir()
+    text = write_card(folder).read_text()
+    _, head, body = text.split("---\n", 2)
+    assert yaml.safe_load(head)["base_model"] == "Qwen/Qwen2.5-1.5B"
+    for said in ("| data | sums.jsonl |", "| objective | mine.py:hinge |", "| tau | 0.5 |", "| seed | 7 |"):
+        assert said in body
+    assert f"tree `{'5e' * 20}`" in body and "| steps | 20 |" in body and "arXiv:2602.05630" in body
+    assert "| aime24 | 0.250 ± 0.062 |" in body and "100 problems" in body and "± 0.04" in body
+    assert "secret" not in text and str(tmp_path) not in text
+
+
+def test_a_model_of_a_folder_is_named_without_its_place(tmp_path):
+    folder = write_run(tmp_path, flags={"--actor.model_name_or_path": "/home/me/tiny-1234/model"})
+    (folder / "model").mkdir()
+    text = write_card(folder).read_text()
+    assert "| base model | tiny-1234, a local folder |" in text and "/home" not in text and "base_model" not in text

@@ -1,4 +1,4 @@
-"""What an index, a disk or a changed file do to the model `smollm2`. The model itself: tests/slow/test_smollm2.py."""
+"""What an index, a disk or a changed file do to the model `smollm2`. The model itself: tests/slow/test_models.py."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""The tiny tasks' data and tokenizers. Their models: tests/slow/test_tiny_model.py."""
+"""The tiny tasks' data and tokenizers. Their models: tests/slow/test_models.py."""
 
 import json
 import random

@@ -1,0 +1,198 @@
+"""The command line's shell, and the subcommands `reward` and `grade`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from real_openrlhf import cli, rewards
+from real_openrlhf.cli import main
+
+HEAVY = {"torch", "openrlhf", "ray", "vllm", "deepspeed", "transformers", "sympy", "matplotlib"}
+
+
+def loaded_by(module: str) -> set[str]:
+    """The top-level modules that are there after `import module` in a fresh interpreter."""
+    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module", ["real_openrlhf", "real_openrlhf.hooks.flags.arguments", "real_openrlhf.training.tasks.tasks"]
+)
+def test_these_import_nothing_heavy(module):
+    assert HEAVY & loaded_by(module) == set()
+
+
+def run(*argv: str) -> int:
+    return cli.main(list(argv))
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_subcommand_has_help_for_each_of_its_options(name, capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(name, "--help")
+    assert exit.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    options = [line for line in lines if line.startswith("  -") and not line.startswith("  -h")]
+    for line in options:
+        described = "  " in line.strip() or lines[lines.index(line) + 1].startswith("        ")
+        assert described, line
+
+
+@pytest.mark.parametrize("argv", [(), ("trian",), ("patch", "--no-such-flag")])
+def test_what_cannot_be_parsed_exits_2_with_the_usage(argv, capsys):
+    with pytest.raises(SystemExit) as exit:
+        run(*argv)
+    assert exit.value.code == 2
+    assert "usage: real-openrlhf" in capsys.readouterr().err
+
+
+def test_control_c_is_no_traceback(monkeypatch, capsys):
+    from real_openrlhf import patching
+
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(patching, "run", interrupted)  # no key is pressed at a moment that is certain
+    assert run("patch", "status") == 130
+    assert capsys.readouterr().err == ""
+
+
+# `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
+
+
+SHIPPED = Path(rewards.__file__).parent
+HEAD = r"""
+import itertools, re
+turns = itertools.count()
+def reward_func(queries, prompts, labels):
+    query, label = queries[0], labels[0]
+    found = re.findall(r"boxed{(\w+)}", query)
+"""
+GOOD = HEAD + "    return {'rewards': float(found[-1:] == [label])}\n"
+BROKEN = {
+    "it cannot be loaded: ZeroDivisionError": "1 / 0\n" + GOOD,
+    "it fails (raises) on empty: IndexError": HEAD + "    return {'rewards': float(found[-1] == label)}",
+    "it fails (no_reward) on empty": HEAD + "    return [1.0]",
+    "it calls these right: empty": HEAD + "    return {'rewards': 1.0}",
+    "it does not read the label: 24 of 24": HEAD + "    return {'rewards': float(bool(found))}",
+    "expected answers wrong, in a box": HEAD + "    return {'rewards': float('#### ' + label in query)}",
+    "differently called again": HEAD + "    return {'rewards': float(found[-1:] == [label] and next(turns) % 7 > 0)}",
+    "no verdict on 100% of them": HEAD + "    return {'rewards': 0.0, 'scores': float('nan')}",
+}
+
+
+def told(capsys, *words) -> tuple[int, str]:
+    code = main(["reward", *map(str, words)])
+    return code, capsys.readouterr().out
+
+
+def test_the_files_that_come_with_the_package(capsys, tmp_path):
+    assert main(["data", "gym", "chain_sum", "--out", str(tmp_path / "sums"), "--train", "30", "--test", "2"]) == 0
+    gym = (SHIPPED / "gym_reward.py", "--data", tmp_path / "sums" / "train.jsonl")
+    for words in ((SHIPPED / "math_reward.py",), gym):
+        code, said = told(capsys, *words)
+        assert code == 0 and "WRONG" not in said and "24 of 24 expected answers are right" in said, said
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_file_is_refused_with_its_fault(capsys, tmp_path, fault):
+    (tmp_path / "good.py").write_text(GOOD)
+    assert told(capsys, tmp_path / "good.py")[0] == 0
+    (tmp_path / "broken.py").write_text(BROKEN[fault])
+    code, said = told(capsys, tmp_path / "broken.py")
+    assert code == 2 and fault in said, said
+
+
+def test_a_file_without_the_function_and_data_without_labels(capsys, tmp_path, refused):
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    assert "has no reward_func" in told(capsys, tmp_path / "mine.py")[1]
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
+    assert "need `prompt` and `label`" in refused("reward", tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl")
+
+
+# `real-openrlhf grade`.
+
+
+ROWS = [
+    {"response": "\\boxed{7}", "label": "7", "id": 1},
+    {"response": "\\boxed{8}", "label": '["7", "8"]', "id": 2},
+    {"response": "\\boxed{9}", "label": ["7", "8"], "id": 3},
+    {"response": "nothing", "label": 7, "id": 4},
+    {"response": "\\boxed{7}", "label": "", "id": 5},
+    {"response": "\\boxed{\\sqrt{8}}", "label": "2\\sqrt{2}", "id": 6},
+]
+
+
+def write(path, rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def test_grades_every_row_in_order_and_keeps_its_columns(tmp_path, capsys):
+    source, target = write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
+    graded = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [{key: row[key] for key in ("response", "label", "id")} for row in graded] == ROWS
+    assert [row["score"] for row in graded] == [1, 1, 0, 0, None, 1]
+    assert [row["reason"] for row in graded] == ["exact", "exact", "different", "no_answer", "no_gold", "algebra"]
+    assert "6 responses: 3 right, 2 wrong, 1 without a verdict" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "out.jsonl"}
+
+
+def test_thinking_and_grader_options(tmp_path):
+    rows = [{"response": "\\boxed{2/4}", "label": "1/2"}, {"response": "</think>\\boxed{1/2}", "label": "1/2"}]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+
+    def scores(*options):
+        assert main(["grade", "--input", str(source), "--output", str(target), *options]) == 0
+        return [json.loads(line)["score"] for line in target.read_text().splitlines()]
+
+    assert scores() == [1, 1]
+    assert scores("--think", "required") == [0, 1]
+    assert scores("--grader", "disco") == [0, 1]
+    assert scores("--grader", "math_verify") == [1, 1]
+
+
+def test_two_graders_side_by_side_show_where_they_differ_the_frequent_forms_first(tmp_path, capsys):
+    """Fractions that are not reduced are wrong to the baselines' rules; math-verify needs no box."""
+    rows = [{"response": f"\\boxed{{2/{n}}}", "label": f"1/{n // 2}"} for n in (4, 6, 8)]
+    rows += [{"response": "\\boxed{7}", "label": "7"}, {"response": "so it is $12$", "label": "12"}]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+
+    def differ(*options):
+        assert main(["grade", "--input", str(source), "--output", str(target), "--compare", *options]) == 0
+        return [json.loads(line) for line in target.read_text().splitlines()], capsys.readouterr().out
+
+    found, said = differ("disco")
+    assert [row["response"] for row in found] == [row["response"] for row in rows[:3]]
+    assert found[0]["scores"] == {"robust": 1, "disco": 0}
+    assert "robust: 4 right, 1 wrong" in said and "3 of 5 responses differ, in 1 forms" in said
+    assert "     3  0/0  <-  0/0  {'robust': 1, 'disco': 0}" in said
+    (found,), said = differ("math_verify")
+    assert found["scores"] == {"robust": 0, "math_verify": 1} and "     1  0  <-  so it is $0$" in said
+
+
+@pytest.mark.parametrize(
+    "rows, complaint",
+    [
+        ([], "the file is empty"),
+        (["{"], "line 1 is no JSON object"),
+        (["[1]"], "line 1 is no JSON object"),
+        ([ROWS[0], {"response": "x"}], "line 2 is no JSON object with `response`, a text, and `label`"),
+        ([{"response": 7, "label": "7"}], "line 1 is no JSON object"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_output(tmp_path, refused, rows, complaint):
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert complaint in refused("grade", "--input", source, "--output", target)
+    assert not target.exists()
+
+
+def test_missing_files_and_folders(tmp_path, refused):
+    assert "No such file" in refused("grade", "--input", tmp_path / "no.jsonl", "--output", tmp_path / "out.jsonl")
+    source, target = write(tmp_path / "in.jsonl", ROWS[:1]), tmp_path / "made" / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0 and target.exists()
