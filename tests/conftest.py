@@ -26,10 +26,9 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 GROUPS = {
     "peft": "logit_free_head engine_inputs memory_estimate",
     "parser": "arguments bad_inputs dry_run reward_faults",
-    "ranks": "actor_trainer checkpoints fixes full_width logit_free pretend_cuda weight_buckets zero_ranks",
-    "training on one rank": "compare resume train",
+    "ranks": "actor_trainer checkpoints fixes logit_free pretend_cuda zero_ranks",
+    "training on one rank": "compare train",
     "more training on one rank": "like_gpu user_files",
-    "training on two ranks": "train_on_two_ranks verifier_in_training",
 }
 GROUP_OF = {f"test_{name}": group for group, names in GROUPS.items() for name in names.split()}
 

@@ -119,9 +119,11 @@ def table(name: str, stem: str) -> str:
     """One of the report's tables, or that of a script beside the campaign."""
     runs = runs_of(name)
     across = ACROSS.get(name, ())
-    script = HERE / name.partition("-")[0] / f"{stem}.py"
-    if script.is_file():
-        return table_forms.to_markdown(runpy.run_path(str(script))["table"](runs, HERE / name))
+    scripts = HERE / name.partition("-")[0]
+    if (scripts / f"{stem}.py").is_file():
+        return table_forms.to_markdown(runpy.run_path(str(scripts / f"{stem}.py"))["table"](runs, HERE / name))
+    if (scripts / "tables.py").is_file() and (make := runpy.run_path(str(scripts / "tables.py")).get(stem)):
+        return table_forms.to_markdown(make(runs))
     (comparison,) = compare(runs, across)
     others = {
         "map": lambda comparison: maps.cells(comparison, across),

@@ -31,6 +31,12 @@ sampler='--algo.real.set score=log_ratio_rollout'
 four_wait=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size 4
     --train.hopeless fail --train.hopeless_steps 0)
 smollm2=(--task needle_haystack --train.micro_batch_size 32 --eval.n_samples_per_prompt 2)
+short_warm_up() { # SmolLM2 warmed up on 64 worked examples, not 96, so that it has more to learn; prints its folder
+    "${REAL_VENV:-.venv}/bin/python" -c 'from dataclasses import replace
+from real_openrlhf.training.tasks import tasks
+task = tasks.PRETRAINED["needle_haystack"]
+print(tasks.prepare(replace(task, warm_up=replace(task.warm_up, steps=4))))' | tail -n 1
+}
 case "$name" in
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     six=(real real_constant real_balanced grpo cispo gspo)
@@ -166,7 +172,7 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     ;;
 smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best rates of seed 1 (three are published, see docs/results.md)
     every_rollout=()
-    place=$("${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1)
+    place=$(short_warm_up)
     flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$place/train.jsonl"
         --eval.dataset "$place/eval.jsonl" --rollout.batch_size 16 --no-eval.at_start)
     short=("${flags[@]}" --steps 5 --eval.steps 5 --seeds 1)
@@ -179,7 +185,7 @@ smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best 
     ;;
 smollm2-mixed) # questions that the model solves now and then: two rates a method on seed 1, then four methods on seeds 11 to 15
     every_rollout=()
-    place=$("${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1)
+    place=$(short_warm_up)
     questions="$PWD/comparison/mixed.jsonl"
     mkdir -p comparison
     [ -s "$questions" ] || "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/solvable.py "$questions" "$place" 320

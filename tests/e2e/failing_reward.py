@@ -19,7 +19,7 @@ TEXT, EXITS = "8901=", "9012="
 ALGEBRA = {*MARKERS, "3456=", "4567=", "5678=", "6789=", "7891="}
 
 
-# Read in an engine's process: which devices that has, for test_verifier_in_training.py.
+# Read in an engine's process: which devices that has, for test_train_on_two_ranks.py.
 ASKED = ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "VLLM_USE_FLASHINFER_SAMPLER")
 if place := os.environ.get("FAILING_REWARD_CALLS"):
     Path(f"{place}.devices").write_text(json.dumps({name: os.environ.get(name) for name in ASKED}))

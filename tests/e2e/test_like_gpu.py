@@ -1,6 +1,6 @@
 """The paths of a GPU run on CPU: packing, token budgets, sleep, recomputation give the plain CPU recipe's update.
 
-On two ranks: test_train_on_two_ranks.py (GRPO) and test_verifier_in_training.py (REAL).
+On two ranks: test_train_on_two_ranks.py.
 """
 
 import pytest

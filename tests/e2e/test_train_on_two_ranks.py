@@ -1,7 +1,4 @@
-"""Training on two ZeRO-3 ranks: beside two engines on the same GPUs, and asynchronously beside one on another.
-
-Killed runs go on. Of an asynchronous one only what the seed decides is compared.
-"""
+"""Training on two ZeRO-3 ranks: beside engines on their GPUs or on others, killed, and with faults."""
 
 import json
 import math
@@ -105,3 +102,32 @@ def test_asynchronously_no_prompt_is_lost_and_none_is_drawn_twice(train_on_two, 
     assert [line["step"] for line in resumed.lines("eval")] == [2, 4]
     lines = [(group.phase, group.step) for group in kept.read(run.folder)]
     assert sorted(lines) == sorted([("eval", 2), ("eval", 4)] * 4 + [("train", step) for step in (1, 2, 3, 4)] * 2)
+
+
+# A rollout actor goes on whose verifier hangs, dies and runs out of memory, and whose reward function returns text or
+
+
+# failing_reward.py has the verifier judge these; each fault is for one of the eight, as every fault costs a worker
+JUDGED = ["0123=", "1234=", "2345=", "3456=", "4567=", "5678=", "6789=", "7891="]
+
+
+def test_training_survives_a_failing_verifier(train_on_two, reward_calls, tmp_path):
+    data = tmp_path / "prompts.jsonl"
+    prompts = [*JUDGED, "8901=", "9012="]
+    rows = ({"prompt": prompt, "label": prompt[3::-1], "datasource": "reverse"} for prompt in prompts)
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = train_on_two(
+        "faults", "--recipe", "cpu-like-gpu", "--algo", "real", "--max-steps", "1", "--data", str(data),
+        "--rollout.batch_size", "10", "--rollout.n_samples_per_prompt", "4", "--train.batch_size", "20",
+        *NO_EVALUATION,
+    )  # fmt: skip
+    devices = json.loads(reward_calls.with_name("calls.devices").read_text())
+    assert devices == {"CUDA_VISIBLE_DEVICES": "-1", "DS_ACCELERATOR": "cpu", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+    (step,) = run.lines("train")
+    assert run.finite and step["actor_grad_norm"] > 0
+    assert sorted(reward_calls.read_text().split()) == sorted(prompt for prompt in JUDGED for _ in range(4))
+    assert step["rollout/ignored"] == 5 / 10 and step["real/ignored"] == 5 / 10
+    for reason in ("timeout", "out_of_memory", "worker_died"):
+        assert step[f"verifier/ignored_{reason}"] == pytest.approx(1 / 10), reason
+    for fault in ("no_number", "exits"):
+        assert step[f"reward/failed_{fault}"] == pytest.approx(1 / 10), fault

@@ -58,7 +58,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
 
     seen = [json.loads(line) for line in answers.read_text().splitlines()]
     seen = [found for process, *found in seen if process != os.getpid()]  # the launcher is this process here
-    assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_verifier_in_training.py
+    assert {title for title, *_ in seen} == {"driver", "PolicyModelActor"}  # an engine: test_train_on_two_ranks.py
     told = {process.name: process for process in processes(plan, place)}
     for title, devices, variables in seen:
         assert told[title].count == 1 and devices == [0, "cpu", "cpu"], title
