@@ -183,7 +183,7 @@ smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best 
     published "${flags[@]}" --steps 20 --eval.steps 2 --first-seed 11 --seeds 2 --algos "${best[@]}" "$@"
     name=smollm2-demo-rates published --compact "${tried[@]}"
     ;;
-smollm2-mixed) # questions that the model solves now and then: two rates a method on seed 1, then four methods on seeds 11 to 15
+smollm2-mixed) # questions that the model solves now and then: two or three rates a method on seed 1, then four methods on seeds 11 to 15
     every_rollout=()
     place=$(short_warm_up)
     questions="$PWD/comparison/mixed.jsonl"
@@ -194,14 +194,14 @@ smollm2-mixed) # questions that the model solves now and then: two rates a metho
         --rollout.batch_size 16 --no-eval.at_start --steps 10 --ckpt.save_steps 100)
     tried=("${flags[@]}" --eval.steps 10 --seeds 1)
     name=smollm2-mixed-rates sweep "${tried[@]}" --algos real --grid actor.adam.lr 1.5e-5 3e-5 "$@" # at 6e-5 it breaks down
-    name=smollm2-mixed-rates sweep "${tried[@]}" --algos grpo gspo --grid actor.adam.lr 3e-5 6e-5 "$@"
+    name=smollm2-mixed-rates sweep "${tried[@]}" --algos grpo gspo --grid actor.adam.lr 1.5e-5 3e-5 6e-5 "$@"
     mapfile -t best < <("${REAL_VENV:-.venv}/bin/python" examples/results/best_rates.py comparison/smollm2-mixed-rates/runs)
     real=$(printf '%s\n' "${best[@]}" | grep '^real ') # constant weights are its control, at its rate
     for seed in 11 12 13 14 15; do # whole seeds: what an interrupt leaves can be compared
         sweep "${flags[@]}" --eval.steps 2 --first-seed "$seed" --seeds 1 --algos "${best[@]}" "real_constant ${real#real }" "$@"
     done
     published --compact "${flags[@]}" --eval.steps 2 --first-seed 11 --seeds 5 --algos "${best[@]}" "real_constant ${real#real }" "$@"
-    name=smollm2-mixed-rates published --compact "${tried[@]}" --algos grpo gspo --grid actor.adam.lr 3e-5 6e-5 "$@"
+    name=smollm2-mixed-rates published --compact "${tried[@]}" --algos grpo gspo --grid actor.adam.lr 1.5e-5 3e-5 6e-5 "$@"
     ;;
 smollm2-solvable) # a sanity test: 32 questions that the warmed-up model solves now and then, four times each
     every_rollout=()
