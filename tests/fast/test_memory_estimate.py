@@ -219,6 +219,8 @@ def test_states_are_counted_from_the_engines_parameters(args):
     engine = SimpleNamespace(module=module, dp_world_size=2)
     # weights and a reference's in bf16; of what is trained half the gradients in fp32, and half of Adam's states
     assert kept_graphs.states_bytes(engine, args) == 2 * (2 * 200) + (4 + 12) * 100 / 2
+    args.ref.offload = True  # without effect under ZeRO-2
+    assert kept_graphs.states_bytes(engine, args) == 2 * (2 * 200) + (4 + 12) * 100 / 2
 
 
 def test_hours_are_the_sum_of_their_parts():

@@ -41,13 +41,14 @@ def states_bytes(engine: Any, args: SimpleNamespace) -> float:
     """Bytes of weights, gradients, Adam's states and reference of this rank in training, and of ZeRO-3's gathers."""
     sizes = [(getattr(one, "ds_numel", one.numel()), one.requires_grad) for one in engine.module.parameters()]
     every = sum(size for size, _ in sizes)
+    offloaded = args.ref.offload and args.ds.zero_stage == 3  # DeepSpeed moves weights under ZeRO-3 only
     resident = resident_bytes(
         every,
         sum(size for size, trained in sizes if trained),
         gpus=engine.dp_world_size,
         zero_stage=args.ds.zero_stage,
         adam_offload=args.ds.adam_offload,
-        reference=every if args.algo.real.reference and not args.ref.offload else 0,
+        reference=every if args.algo.real.reference and not offloaded else 0,
     )
     return sum(resident.values())
 
