@@ -93,10 +93,8 @@ def read(path: Path) -> dict:
         raise UserError(
             f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or choose another --run-name."
         ) from None
-    lacking = [
-        key for key, kind in RECORD.items() if not isinstance(record, dict) or type(record.get(key)) not in kind
-    ]
-    if lacking:
+    known = record if isinstance(record, dict) else {}
+    if lacking := [key for key, kind in RECORD.items() if type(known.get(key)) not in kind]:
         raise UserError(
             f"{path / 'run.json'} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
             "it, or it was edited. Choose another --run-name."
