@@ -61,20 +61,19 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         try:
             return run()
         except UserError as error:
-            for problem in error.problems:
-                print(f"real-openrlhf {command}: error: {on_one_line(problem)}", file=sys.stderr)
-            return 2
+            code, problems = 2, error.problems
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                print(f"real-openrlhf {command}: error: {error}. Free some space and try again.", file=sys.stderr)
-                return 1
-            if error.errno in PATHS and error.filename is not None:
-                said = on_one_line(f"{error.filename}: {error.strerror}. Name a path that can be used.")
-                print(f"real-openrlhf {command}: error: {said}", file=sys.stderr)
-                return 2
-            raise
+                code, problems = 1, [f"{error}. Free some space and try again."]
+            elif error.errno in PATHS and error.filename is not None:
+                code, problems = 2, [f"{error.filename}: {error.strerror}. Name a path that can be used."]
+            else:
+                raise
         except KeyboardInterrupt:
             return 130
+        for problem in problems:
+            print(f"real-openrlhf {command}: error: {on_one_line(problem)}", file=sys.stderr)
+        return code
 
 
 def on_one_line(problem: str) -> str:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import FINISHED, parsed, write_json
@@ -94,10 +93,8 @@ def read(path: Path) -> dict:
         raise UserError(
             f"{path / 'run.json'} is not JSON ({last_line(error)}). Restore it, or choose another --run-name."
         ) from None
-    lacking = [
-        key for key, kind in RECORD.items() if not isinstance(record, dict) or type(record.get(key)) not in kind
-    ]
-    if lacking:
+    known = record if isinstance(record, dict) else {}
+    if lacking := [key for key, kind in RECORD.items() if type(known.get(key)) not in kind]:
         raise UserError(
             f"{path / 'run.json'} lacks {', '.join(lacking)}, or their types are wrong: an earlier version wrote "
             "it, or it was edited. Choose another --run-name."
@@ -114,12 +111,16 @@ def as_it_is(path: Path, record: dict) -> dict:
     """The record. If its status is running but no process is left, the run's files give status and ending."""
     if record.get("status") != "running" or is_trained(path):
         return record
-    log = path / "metrics.jsonl"
-    if not (path / FINISHED).exists() and may_be_elsewhere(path, record):
-        return record
+    log, finished = path / "metrics.jsonl", (path / FINISHED).exists()
+    here = platform.node()
+    if not finished and (record.get("host", here) != here or record.get("job")):
+        # another machine's locks are not visible here: a run there may live if it wrote a file recently
+        files = [path / "run.json", log, path / "train.log"]
+        if time.time() - max(file.stat().st_mtime for file in files if file.exists()) < SILENT_SECONDS:
+            return record
     ended = datetime.fromtimestamp((log if log.exists() else path / "run.json").stat().st_mtime).astimezone()
     ending = {"finished": ended.isoformat(timespec="seconds"), "unseen": True}
-    if (path / FINISHED).exists():
+    if finished:
         return record | ending | {"status": "finished", "reason": None}
     reason = f"its processes died after step {last_step(log)} unwatched; the end of train.log may say why"
     return record | ending | {"status": "failed", "reason": reason}
@@ -135,14 +136,6 @@ def record_ending(path: Path) -> str | None:
             failed = record["status"] != "finished"
             return f"{path} failed: {record['reason']}" if failed else f"{path} finished while nobody watched"
     return None
-
-
-def may_be_elsewhere(path: Path, record: dict) -> bool:
-    """Whether the run may live on another machine, whose locks are not visible here: it wrote a file recently."""
-    if record.get("host", platform.node()) == platform.node() and not record.get("job"):
-        return False
-    files = [path / name for name in ("run.json", "metrics.jsonl", "train.log")]
-    return time.time() - max(file.stat().st_mtime for file in files if file.exists()) < SILENT_SECONDS
 
 
 def last_step(log: Path) -> int:
@@ -161,10 +154,8 @@ def is_trained(path: Path) -> bool:
     try:
         with open(path / LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -172,22 +163,17 @@ def is_trained(path: Path) -> bool:
 def only_one(path: Path) -> Iterator[int]:
     """Lock the folder against a second training; yields the descriptor. The kernel frees the lock at any ending."""
     with open(path / LOCK, "a+") as lock:
-        if not _locked(lock):
+        for _ in range(10):  # half a second: who only asks for the state holds the lock for a moment
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.05)
+        else:
             lock.seek(0)
             who = f" by process {process}: `kill {process}` ends it" if (process := lock.read().strip()) else ""
             raise UserError(f"{path} is being trained right now{who}. Wait for it, or choose another --run-name.")
         lock.truncate(0)
         yield lock.fileno()
-
-
-def _locked(lock: IO) -> bool:
-    """Try for half a second: a command that only asks for the state holds the lock for a moment."""
-    for _ in range(10):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def json_value(words: tuple[str, ...]) -> bool | int | float | str | list:

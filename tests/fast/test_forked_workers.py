@@ -40,9 +40,8 @@ GIVEN = {"MARK": "of this one", "PATH": os.environ["PATH"], "PYTHONPATH": "/else
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    outside = {
-        name: value for name, value in os.environ.items() if name != forked_workers.PYTHON
-    }  # these may be forks
+    # these tests may be forks
+    outside = {name: value for name, value in os.environ.items() if name != forked_workers.PYTHON}
     return {**outside, forked_workers.WANTED: "1"}
 
 

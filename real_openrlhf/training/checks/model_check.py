@@ -31,8 +31,7 @@ def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | N
 
 
 def _folder_config(path: Path, model: str) -> dict:
-    if changed := kept_folder.changed_model(path):
-        raise UserError(changed)
+    kept_folder.refuse_changed_model(path)
     if not (path / "config.json").is_file():
         raise UserError(f"model {model} is a folder without config.json. Give a Hugging Face model folder.")
     return _json(path / "config.json")

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,13 +86,7 @@ class Place:
     def of(cls, recipe: Recipe, working_dir: Path | None) -> "Place":
         address = os.environ.get("RAY_ADDRESS", "")
         count, gpu_gb = (0, None) if recipe.on_cpu else preflight.local_gpus()
-        return cls(
-            address=None if address in ("", "local") else address,
-            working_dir=working_dir,
-            gpus_here=count,
-            gpu_gb=gpu_gb,
-            on_cpu=recipe.on_cpu,
-        )
+        return cls(None if address in ("", "local") else address, working_dir, count, gpu_gb, recipe.on_cpu)
 
     @property
     def job_address(self) -> str | None:
@@ -221,14 +215,9 @@ def _answers(address: str) -> bool:
     return True
 
 
-def cores() -> int:
-    """CPU cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def threads_each(at_once: int) -> int:
     """Threads for each of the processes that compute at the same time."""
-    return max(cores() // max(at_once, 1), 1)
+    return max(len(os.sched_getaffinity(0)) // max(at_once, 1), 1)
 
 
 def thread_choice(plan: Plan) -> tuple[int, str]:
@@ -236,15 +225,13 @@ def thread_choice(plan: Plan) -> tuple[int, str]:
     ranks, size = plan.layout[0] * plan.layout[1], parameters(plan.text("--actor.model_name_or_path"))
     engines = plan.number("--vllm.num_engines") * plan.number("--vllm.tensor_parallel_size")
     if size is not None and size < SMALL:
-        return (
-            1,
-            f"the model has {size / 1e6:.1f} M parameters: under {SMALL / 1e6:.0f} M a second thread gains little",
-        )
+        millions = f"{size / 1e6:.1f} M parameters: under {SMALL / 1e6:.0f} M"
+        return 1, f"the model has {millions} a second thread gains little"
     if "--train.async_enable" in plan.flags:
         at_once, why = ranks + engines, f"{engines} engines generate while {ranks} ranks train"
     else:
         at_once, why = max(ranks, engines), f"generation ({engines} engines) and training ({ranks} ranks) take turns"
-    return threads_each(at_once), f"{cores()} cores; {why}"
+    return threads_each(at_once), f"{len(os.sched_getaffinity(0))} cores; {why}"
 
 
 def parameters(model: str) -> int | None:
@@ -256,42 +243,25 @@ def parameters(model: str) -> int | None:
     return shape.parameters if shape else None
 
 
-# The processes of a run, for a dry run
-
-VERIFIERS = 2  # for each engine: one serves while the other is started again
-
-
-@dataclass(frozen=True)
-class Process:
-    """`name` is the title of a Ray actor, or a description."""
-
-    name: str
-    count: int
-    device: str
-    cores: int  # that Ray counts
-    does: str
-    memory_gb: float = memory_estimate.PROCESS_GB  # a guess of each one's host memory, without sleeping states
-
-
-def processes(plan: Plan, place: Place) -> Iterator[Process]:
-    ranks, on_gpu = math.prod(plan.layout), "CPU" if place.on_cpu else "a GPU"
+def process_table(plan: Plan, place: Place) -> list[str]:
+    """A run's processes and their variables, for a dry run. Each is the title of a Ray actor, or a description."""
+    ranks, on_gpu = str(math.prod(plan.layout)), "CPU" if place.on_cpu else "a GPU"
     engines, width = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
     shared = on_gpu if place.on_cpu or not plan.colocated else "the policy's GPU"
-    engine_gpus = shared if width == 1 else f"{width} GPUs"
-    yield Process("driver", 1, "none", 0, "starts Ray and the actors")
-    yield Process("PPOTrainer", 1, "none", 1, "controller: plans steps, labels, writes the log")
-    yield Process("PolicyModelActor", ranks, on_gpu, 1, "a rank of the policy")
+    memory = f"{memory_estimate.PROCESS_GB:g} GB"
+    rows = [
+        ("process", "number", "device", "cores", "memory", ""),
+        ("driver", "1", "none", "-", memory, "starts Ray and the actors"),
+        ("PPOTrainer", "1", "none", "1", memory, "controller: plans steps, labels, writes the log"),
+        ("PolicyModelActor", ranks, on_gpu, "1", memory, "a rank of the policy"),
+    ]
     if plan.needs_reference:
-        yield Process("ReferenceModelActor", ranks, shared, 1, "a rank of the reference model")
-    yield Process("RolloutRayActor", engines, engine_gpus, 1, "vLLM engine, calls the reward function")
-    yield Process("verifier", engines * VERIFIERS, "none", 0, "grades one answer at a time", memory_gb=0.2)
-
-
-def process_table(plan: Plan, place: Place) -> list[str]:
-    rows = [("process", "number", "device", "cores", "memory", "")]
-    for one in processes(plan, place):
-        memory = f"{one.memory_gb:g} GB"
-        rows.append((one.name, str(one.count), one.device, str(one.cores or "-"), memory, one.does))
+        rows.append(("ReferenceModelActor", ranks, shared, "1", memory, "a rank of the reference model"))
+    engine_gpus = shared if width == 1 else f"{width} GPUs"
+    does = "vLLM engine, calls the reward function"
+    rows.append(("RolloutRayActor", str(engines), engine_gpus, "1", memory, does))
+    # two verifiers for each engine: one serves while the other is started again
+    rows.append(("verifier", str(2 * engines), "none", "-", "0.2 GB", "grades one answer at a time"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.append("cores: as Ray counts them; memory: host memory a process, a guess, without sleeping states")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Any
 
 from real_openrlhf.base.files import parsed
 from real_openrlhf.machine.signs_of_life import PHASE, collect_stacks
@@ -64,16 +64,6 @@ def _stamp(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-class Display(Protocol):
-    """Shows the progress of the process whose output goes to `log`."""
-
-    log: Path
-
-    def update(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def drop_stale_locks(folder: Path) -> list[Path]:
     """Remove compiler locks that a killed run left: DeepSpeed would wait for them in the next run.
 
@@ -89,12 +79,12 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 
 
 def supervise(
-    command: list[str], environment: Mapping[str, str], lock: int, progress: Display, watch: Watch | None = None
+    command: list[str], environment: Mapping[str, str], lock: int, progress: Any, watch: Watch | None = None
 ) -> tuple[int, str | None]:
     """Run the command to its end: (exit code, why it failed). Ctrl-C sends SIGINT, then SIGTERM, then SIGKILL.
 
-    The child writes to the run's log, and `progress` shows how far it is. The child has a session of its own, so each
-    signal reaches it once, through us. It inherits the folder's lock.
+    The child writes to `progress.log`, and `progress.update` shows how far it is. The child has a session of its own,
+    so each signal reaches it once, through us. It inherits the folder's lock.
     """
     caught: list[int] = []
     stalled: str | None = None
@@ -120,7 +110,10 @@ def supervise(
         while (code := _poll(child)) is None:
             progress.update()
             if watch and not stalled and (stalled := watch.stalled()):
-                _end(child)
+                child.terminate()
+                child.send_signal(signal.SIGCONT)
+                if _poll(child, PATIENCE) is None:
+                    child.kill()
     finally:
         progress.close()
         for number, handler in before.items():
@@ -134,14 +127,6 @@ def supervise(
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"
     return code, last_error(progress.log) if code else None
-
-
-def _end(child: subprocess.Popen) -> None:
-    """Ask the process to end; kill it if it does not."""
-    child.terminate()
-    child.send_signal(signal.SIGCONT)
-    if _poll(child, PATIENCE) is None:
-        child.kill()
 
 
 def _poll(child: subprocess.Popen, seconds: float = 0.5) -> int | None:

@@ -150,14 +150,13 @@ def final_summary(path: Path) -> str:
 
 def last_error(log: Path) -> str:
     """The log line that most likely says why a run failed: its engine's reason, else its last exception."""
-    text = log.read_text(errors="replace").splitlines() if log.exists() else []
     for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
+        text = log.read_text(errors="replace").splitlines() if log.exists() else []
         if reasons := [line.partition(MARK) for line in text if MARK in line]:
             return "".join(reasons[0][1:]).strip()
         if not any("EngineDeadError" in line for line in text):
             break
         time.sleep(0.5)
-        text = log.read_text(errors="replace").splitlines()
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
     others = (line.strip() for line in reversed(text) if line.strip() and not BESIDE_THE_POINT.search(line))
     return named[-1] if named else next(others, "no output")

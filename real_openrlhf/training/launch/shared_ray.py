@@ -108,8 +108,14 @@ def serve(path: str) -> int:
 def _train(train_ppo_ray: Any, flags: list[str]) -> int:
     from real_openrlhf.hooks.flags import arguments
 
+    def parse() -> Any:
+        args = train_ppo_ray.parse_args(flags)
+        if not args.rollout.seeded:
+            sys.exit("a session's engine serves several runs: only --rollout.seeded makes them repeatable. Add it")
+        return args
+
     try:
-        arguments.to_the_end(train_ppo_ray.train, lambda: _seeded(train_ppo_ray.parse_args(flags)))
+        arguments.to_the_end(train_ppo_ray.train, parse)
         return 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -120,12 +126,6 @@ def _train(train_ppo_ray: Any, flags: list[str]) -> int:
         return 1
     finally:
         sys.stdout.flush()
-
-
-def _seeded(args: Any) -> Any:
-    if not args.rollout.seeded:
-        sys.exit("a session's engine serves several runs: only --rollout.seeded makes them repeatable. Add it")
-    return args
 
 
 def _end_with(other_end: int, answered: threading.Event | None = None) -> None:

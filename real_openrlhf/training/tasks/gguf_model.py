@@ -12,14 +12,13 @@ from real_openrlhf.base.files import sha256, write_json
 from real_openrlhf.training.tasks import kept_folder
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
-SUFFIX = ".gguf"
 CONVERSION = 1  # version of `convert`, and part of the folder's name
 ORIGIN = "origin.json"
 NEW_TOKENS = 8  # that the saved model must write as the file's model does
 
 
 def is_one(model: str) -> bool:
-    return model.endswith(SUFFIX) and Path(model).expanduser().is_file()
+    return model.endswith(".gguf") and Path(model).expanduser().is_file()
 
 
 def folder(file: Path, cache: Path | None = None) -> Path:

