@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
@@ -72,7 +71,8 @@ def data(request: Request, place: Place, findings: Findings) -> None:
             data_check.data_findings(plan, flag, findings)
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    findings.problems += data_check.step_problems(plan, run_inputs.rows(Path(plan.text(run_inputs.TRAINING))))
+    if (rows := run_inputs.rows(Path(plan.text(run_inputs.TRAINING)))) is not None:
+        findings.problems += data_check.step_problems(plan, rows)
 
 
 def _size(request: Request, place: Place, findings: Findings) -> None:
@@ -120,18 +120,14 @@ def _resumed(request: Request, place: Place, findings: Findings) -> None:
             f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
-    findings.problems += _other_objective(request, folder, record)
-    for flag, (before, after) in changed_flags(record, request.plan()).items():
-        findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
-
-
-def _other_objective(request: Request, folder: Path, record: dict) -> Iterator[str]:
-    """A resumed run must have the objective, label rule and agent with which it began."""
+    # The objective, label rule and agent with which it began.
     before = objective if isinstance(objective := record.get("objective"), dict) else {}
     now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
-        yield (
+        findings.problems.append(
             f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
+    for flag, (old, new) in changed_flags(record, request.plan()).items():
+        findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")
