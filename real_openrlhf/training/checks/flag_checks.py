@@ -143,8 +143,7 @@ def combination(plan: Plan) -> Findings:
     if refusal:
         return Findings([refusal])
     they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
-    note = f"{they}: {weightless_note(args)}"
-    return Findings(notes=[f"{note}. The estimates assume that there are none"])
+    return Findings(notes=[f"{they}: {weightless_note(args)}. The estimates assume that there are none"])
 
 
 def batch_problems(plan: Plan) -> list[str]:

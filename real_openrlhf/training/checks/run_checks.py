@@ -19,7 +19,20 @@ from real_openrlhf.training.run_inputs import OPTIONS, Request
 def found(request: Request, place: Place) -> Findings:
     findings = Findings()
     right = request.without(_flags(request, findings))
-    for check in (_batches, _machine, _folder, data, _size, _resumed):
+    plan, args, local = right.plan(), right.args, place.address is None
+    for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
+        findings.problems += problems(plan)
+    machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
+    if args.dry_run and local:
+        findings.notes += machine  # a dry run may be for another machine
+    else:
+        findings.problems += machine
+    findings.lines += preflight.kernels(plan)
+    if unusable := preflight.folder_problems(args.runs_dir):
+        findings.problems += unusable
+    elif not args.dry_run and local:
+        findings.problems += preflight.room_problems(args.runs_dir)
+    for check in (data, _size, _resumed):
         check(right, place, findings)
     return findings
 
@@ -40,29 +53,6 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
         return {}
 
 
-def _batches(request: Request, place: Place, findings: Findings) -> None:
-    for check in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
-        findings.problems += check(request.plan())
-
-
-def _machine(request: Request, place: Place, findings: Findings) -> None:
-    plan = request.plan()
-    machine = place.problems(plan) + ([] if place.address else preflight.kernel_problems(plan))
-    findings.lines += preflight.kernels(plan)
-    if request.args.dry_run and place.address is None:
-        findings.notes += machine  # a dry run may be for another machine
-    else:
-        findings.problems += machine
-
-
-def _folder(request: Request, place: Place, findings: Findings) -> None:
-    folder = request.args.runs_dir
-    if unusable := preflight.folder_problems(folder):
-        findings.problems += unusable
-    elif not request.args.dry_run and place.address is None:
-        findings.problems += preflight.room_problems(folder)
-
-
 def data(request: Request, place: Place, findings: Findings) -> None:
     """Check the files that exist. A run makes the missing ones, then checks again."""
     plan, missing = request.plan(), set(map(str, request.missing()))
@@ -79,9 +69,8 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     """Whether the model exists, and whether it fits into memory and disk."""
     plan, dry_run = request.plan(), request.args.dry_run
     model = plan.text(run_inputs.MODEL)
-    config = None
-    if Path(model) not in request.missing():
-        config = model_check.model_findings(model, findings, must_reach=not dry_run)
+    made = Path(model) in request.missing()
+    config = None if made else model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
         if place.on_cpu and (wrong := model_check.heads_problem(config)):
