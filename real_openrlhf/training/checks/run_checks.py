@@ -39,18 +39,17 @@ def found(request: Request, place: Place) -> Findings:
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
     """{flag: what is wrong with it}"""
+    wrong = {}
     try:
         if not request.args.dry_run:
             assert_applied()
         wrong = flag_checks.flag_problems(request.plan(), request.removed, OPTIONS)
         findings.problems += wrong.values()
-        together = flag_checks.combination(request.without(wrong).plan())
-        findings.problems += together.problems
-        findings.notes += together.notes if request.args.dry_run and not wrong else []
-        return wrong
+        note = flag_checks.combination(request.without(wrong).plan())
+        findings.notes += [note] if request.args.dry_run and not wrong else []
     except UserError as error:
         findings.problems += error.problems
-        return {}
+    return wrong
 
 
 def data(request: Request, place: Place, findings: Findings) -> None:
