@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         print("\n".join(findings.lines))
     if not findings.problems and not args.dry_run and request.missing():
         request.make_missing()
-        run_checks.data(request, place, findings)
+        run_checks.data(request, findings)
     for note in findings.notes:
         print(f"note: {note}")
     if findings.problems:

@@ -63,7 +63,7 @@ class PromptLengths:
 
     def __init__(self, plan: Plan) -> None:
         total, answer = plan.number("--data.max_len"), plan.text("--rollout.max_new_tokens")
-        self.longest = total - int(answer or 1)  # an answer without a limit of its own has one token at least
+        self.longest = total - (int(answer or 0) or 1)  # an answer without a limit has one token at least
         self.why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
         self.model = Path(plan.text("--actor.model_name_or_path")).expanduser()
 

@@ -32,8 +32,9 @@ def found(request: Request, place: Place) -> Findings:
         findings.problems += unusable
     elif not args.dry_run and local:
         findings.problems += preflight.room_problems(args.runs_dir)
-    for check in (data, _size, _resumed):
-        check(right, place, findings)
+    data(right, findings)
+    _size(right, place, findings)
+    _resumed(right, findings)
     return findings
 
 
@@ -52,7 +53,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
     return wrong
 
 
-def data(request: Request, place: Place, findings: Findings) -> None:
+def data(request: Request, findings: Findings) -> None:
     """Check the files that exist. A run makes the missing ones, then checks again."""
     plan, missing = request.plan(), set(map(str, request.missing()))
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
@@ -94,7 +95,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     findings.notes += warnings
 
 
-def _resumed(request: Request, place: Place, findings: Findings) -> None:
+def _resumed(request: Request, findings: Findings) -> None:
     folder = request.resumed
     if folder is None:
         try:
