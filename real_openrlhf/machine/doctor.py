@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from real_openrlhf import OPENRLHF_VERSION, patching
@@ -183,8 +184,8 @@ def check_room() -> Iterator[Check]:
     yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo, otherwise=WARN)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     endless = files == resource.RLIM_INFINITY
-    found = "no limit" if endless else str(files)
     todo = "as root, raise the hard limit: ulimit -Hn 65536"
+    found = "no limit" if endless else str(files)
     yield _checked("open files", endless or files >= 8192, found, todo, otherwise=WARN)
 
 
@@ -250,13 +251,6 @@ def results(check: Checks) -> list[Check]:
         return [Check(name, FAIL, str(error), todo)]
 
 
-def examine(quick: bool) -> Iterator[Check]:
-    """The checks run side by side; their results come in a fixed order, each as soon as it is known."""
-    with ThreadPoolExecutor(2) as pool:
-        for checks in pool.map(results, QUICK if quick else QUICK + SLOW):
-            yield from checks
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="do not start Ray, do not import vLLM")
@@ -264,11 +258,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     checks = []
-    for check in examine(args.quick):
-        checks.append(check)
-        if not args.json:
-            todo = f" -> {check.todo}" if check.todo else ""
-            print(f"{check.level:<5} {check.name:<17} {check.found}{todo}", flush=True)
+    with ThreadPoolExecutor(2) as pool:  # side by side; results in a fixed order, each as soon as it is known
+        for check in chain.from_iterable(pool.map(results, QUICK if args.quick else QUICK + SLOW)):
+            checks.append(check)
+            if not args.json:
+                todo = f" -> {check.todo}" if check.todo else ""
+                print(f"{check.level:<5} {check.name:<17} {check.found}{todo}", flush=True)
     failures, warnings = (sum(check.level == level for check in checks) for level in (FAIL, WARN))
     if args.json:
         print(json.dumps({"ok": failures == 0, "checks": [asdict(check) for check in checks]}, indent=1))

@@ -37,8 +37,7 @@ def driver_version() -> str:
     return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
 
 
-def major(version: str) -> int:
-    """The major number of a version; 0 for an empty text."""
+def _major(version: str) -> int:
     return int(version.partition(".")[0] or 0)
 
 
@@ -54,9 +53,9 @@ def memory_sizes() -> list[int]:
 
 def why_torch_sees_none(torch_cuda: str) -> str:
     """The reason and the remedy, where PyTorch, built for this CUDA, sees none of the GPUs that are there."""
-    driver, least = driver_version(), LEAST_DRIVER.get(major(torch_cuda), 0)
+    driver, least = driver_version(), LEAST_DRIVER.get(_major(torch_cuda), 0)
     found = f"torch sees no GPU, nvidia-smi sees {gpu_count()}: driver {driver}, torch built for CUDA {torch_cuda}"
-    if major(driver) < least:
+    if _major(driver) < least:
         return f"{found} needs driver {least} or later. Update the driver, or use a machine or image that has it."
     return (
         f"{found}, which go together. Look at CUDA_VISIBLE_DEVICES, and in a container at "

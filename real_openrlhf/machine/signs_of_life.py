@@ -65,8 +65,7 @@ def collect_stacks(above: int, folder: Path, seconds: float = 2.0) -> int:
     answered = 0
     for pid, (written, before) in asked.items():
         with contextlib.suppress(OSError):
-            said = written.read_bytes()[before:]
-            if said:
+            if said := written.read_bytes()[before:]:
                 (folder / f"{pid}.txt").write_bytes(f"{processes[pid]}\n".encode(errors="backslashreplace") + said)
                 answered += 1
     (folder / "processes.txt").write_text(

@@ -35,7 +35,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
-    parser.epilog = _epilog()
+    width = max(map(len, [*RECIPES, *ALGORITHMS]))
+    lines = ["recipes:", *(f"  {recipe.name:{width}}  {recipe.about}" for recipe in RECIPES.values())]
+    lines += ["algorithms:", *(f"  {one.name:{width}}  {one.about}" for one in ALGORITHMS.values())]
+    lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it. All flags:"]
+    parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     parser.add_argument(
         "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below (default: %(default)s)"
     )
@@ -72,20 +76,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _epilog() -> str:
-    width = max(map(len, [*RECIPES, *ALGORITHMS]))
-    return "\n".join(
-        [
-            "recipes:",
-            *(f"  {recipe.name:{width}}  {recipe.about}" for recipe in RECIPES.values()),
-            "algorithms:",
-            *(f"  {algorithm.name:{width}}  {algorithm.about}" for algorithm in ALGORITHMS.values()),
-            "OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it. All flags:",
-            "  python -m openrlhf.cli.train_ppo_ray --help",
-        ]
-    )
-
-
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command line, for callers in Python."""
     parser = argparse.ArgumentParser(prog="real-openrlhf train")
@@ -109,7 +99,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         print("\n".join(findings.lines))
     if not findings.problems and not args.dry_run and request.missing():
         request.make_missing()
-        run_checks.data(request, place, findings)
+        run_checks.data(request, findings)
     for note in findings.notes:
         print(f"note: {note}")
     if findings.problems:

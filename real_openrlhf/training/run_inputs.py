@@ -71,7 +71,16 @@ class Request:
         """The run's flags; without `folder`, those for the folder that a run would get."""
         folder = folder or self.resumed or self.args.runs_dir / (self.args.run_name or f"{self.stem}-TIME")
         inputs = settings(self.recipe, self.args.data_dir)
-        launcher = {**inputs, **_folder_flags(Path(os.path.realpath(folder)), self.resumed is not None)}
+        place, origin = Path(os.path.realpath(folder)), "run folder"
+        launcher = {
+            **inputs,
+            "--train.run_dir": Setting((str(place),), origin, "metrics.jsonl"),
+            "--logger.tensorboard_dir": Setting((str(place / "tensorboard"),), origin),
+            "--ckpt.path": Setting((str(place / "checkpoints"),), origin),
+            "--ckpt.output_dir": Setting((str(place / "model"),), origin, "the final weights"),
+        }
+        if self.resumed:
+            launcher["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
         data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
         return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, rows(Path(data)))
 
@@ -89,25 +98,10 @@ class Request:
         return {path: make for path, make in makers if str(path) in read and not path.exists()}
 
     def make_missing(self) -> None:
-        if not self.missing():
-            return
         with made_once():
             for path, make in self.missing().items():
                 if not path.exists():  # a task's files are made together
                     make()
-
-
-def _folder_flags(folder: Path, resumed: bool) -> dict[str, Setting]:
-    origin = "run folder"
-    flags = {
-        "--train.run_dir": Setting((str(folder),), origin, "metrics.jsonl"),
-        "--logger.tensorboard_dir": Setting((str(folder / "tensorboard"),), origin),
-        "--ckpt.path": Setting((str(folder / "checkpoints"),), origin),
-        "--ckpt.output_dir": Setting((str(folder / "model"),), origin, "the final weights"),
-    }
-    if resumed:
-        flags["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
-    return flags
 
 
 # Files

@@ -293,22 +293,16 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
         raise UserError(*wrong)
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
-    _take_agent(args)
-    # Whether a reference model is started: upstream's rule, and for objectives that score against it.
-    args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
-    return args
-
-
-def _take_agent(args: SimpleNamespace) -> None:
-    """With --train.deal groups each request names the agent (requests.py), and hooks/rollout/agents.py plays it.
-
-    With --train.deal upstream OpenRLHF loads and plays the agent as released.
-    """
+    # With --train.deal groups each request names the agent (requests.py), and hooks/rollout/agents.py plays it; with
+    # --train.deal upstream OpenRLHF loads and plays it as released.
     args.rollout.agent = None
     if args.train.agent_func_path and args.train.deal == "groups":
         args.rollout.agent = str(Path(args.train.agent_func_path).expanduser().resolve())
         args.train.agent_func_path = None
         args.reward.remote_url = args.reward.remote_url or "agent"  # upstream requires a URL; nobody calls it
+    # Whether a reference model is started: upstream's rule, and for objectives that score against it.
+    args.algo.real.reference = kl.init_coef > 0 or scored_against_reference
+    return args
 
 
 def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:

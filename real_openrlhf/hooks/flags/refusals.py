@@ -1,10 +1,11 @@
 """Refused combinations of flags: each message has the defect, the reason and the fix, before anything is loaded."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import SETTINGS, Objective, against_sampler, assignments, readers
+from real_openrlhf.algorithm.formulas import SETTINGS, against_sampler, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
 from real_openrlhf.hooks.controller import label_rules
 from real_openrlhf.hooks.messages.settings import ranks_of
@@ -247,7 +248,12 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     if real.labels:
         yield from label_rules.problems(real.labels, real.uniform_groups, objective)
     if file_of(real.objective):
-        yield from _trial(real, objective, own)
+        from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
+        from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+        with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
+            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own)):
+                yield f"--algo.real.objective {real.objective}: {wrong}"
 
 
 def _agent(args: SimpleNamespace) -> Iterator[str]:
@@ -258,15 +264,3 @@ def _agent(args: SimpleNamespace) -> Iterator[str]:
             find_agent(path)
         except ValueError as error:
             yield f"--train.agent_func_path {path}: {error}"
-
-
-def _trial(real: SimpleNamespace, objective: Objective, own: dict) -> Iterator[str]:
-    from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
-    from real_openrlhf.algorithm.objective import ObjectiveSettings
-
-    try:
-        wrong = trial.problem(ObjectiveSettings(objective, real.tau, own=own))
-    except ValueError:  # a bad setting, which `_numbers` reports
-        return
-    if wrong:
-        yield f"--algo.real.objective {real.objective}: {wrong}"

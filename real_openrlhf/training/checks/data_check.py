@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,28 +20,24 @@ def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
     """Find defects of the files that a flag names; only the first defect of each file."""
     for name in plan.text(flag).split(","):
         path = Path(name)
+        lines = path.suffix in (".jsonl", ".json")
+        hub_id = not path.is_absolute() and path.suffix not in TABLES
         try:
-            if path.is_dir() and path.suffix in (".jsonl", ".json"):
+            if lines and path.is_dir():
                 findings.problems.append(f"{flag} {name} is a folder. Name a file in it.")
-            elif path.suffix in (".jsonl", ".json"):
+            elif not (path.is_file() if lines else path.exists() or hub_id):
+                wrong = "does not exist. Name an existing file or a prepared set: `real-openrlhf data --help`."
+                findings.problems.append(f"{flag} {name} {wrong}")
+            elif lines:
                 _check_file(path, flag, plan, findings)
-            elif (path.is_absolute() or path.suffix in TABLES) and not path.exists():
-                findings.problems.append(_absent(flag, name))
             else:
                 findings.notes.append(f"{flag} {name} is not a JSONL file: its rows were not checked")
         except OSError as error:
             findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a readable file.")
 
 
-def _absent(flag: str, name: str) -> str:
-    return f"{flag} {name} does not exist. Name an existing file or a prepared set: `real-openrlhf data --help`."
-
-
 def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
-    if not path.is_file():
-        findings.problems.append(_absent(flag, str(path)))
-        return
-    rows = Rows.of(plan)
+    rows = Rows(plan)
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -63,29 +58,23 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
 
 
-@dataclass
 class PromptLengths:
     """Whether each prompt leaves room for its answer. OpenRLHF would cut off the beginning of a longer prompt."""
 
-    tokenizer_file: Path | None  # None: tokens of prompts are not counted
-    longest: int
-    why: str
-
-    @classmethod
-    def of(cls, plan: Plan) -> "PromptLengths":
+    def __init__(self, plan: Plan) -> None:
         total, answer = plan.number("--data.max_len"), plan.text("--rollout.max_new_tokens")
-        why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
-        file = Path(plan.text("--actor.model_name_or_path")).expanduser() / "tokenizer.json"
-        # an answer without a limit of its own has one token at least
-        return cls(file if file.is_file() else None, total - (plan.number("--rollout.max_new_tokens") or 1), why)
+        self.longest = total - (int(answer or 0) or 1)  # an answer without a limit has one token at least
+        self.why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
+        self.model = Path(plan.text("--actor.model_name_or_path")).expanduser()
 
     @cached_property
     def tokenizer(self) -> Any:
+        """The model's, or None: model_check reports a broken one, and where there is no file nothing is counted."""
         from tokenizers import Tokenizer
 
         try:
-            return Tokenizer.from_file(str(self.tokenizer_file))
-        except Exception:  # model_check reports a broken tokenizer
+            return Tokenizer.from_file(str(self.model / "tokenizer.json"))
+        except Exception:
             return None
 
     def check(self, texts: list[str]) -> None:
@@ -93,7 +82,7 @@ class PromptLengths:
         size = sum(len(text.encode()) for text in texts)
         if size > HUGE * self.longest:
             said = f"{size} bytes"
-        elif self.tokenizer_file is None or size <= self.longest or self.tokenizer is None:
+        elif size <= self.longest or self.tokenizer is None:
             return
         else:
             count = sum(len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
@@ -105,23 +94,17 @@ class PromptLengths:
             )
 
 
-@dataclass
 class Rows:
     """Facts about a file's rows so far."""
 
-    columns: dict[str, str]  # flag -> column, of those that the run reads
-    chat: bool
-    lengths: PromptLengths
-    count: int = 0
-    unlabelled: int = 0
-    prompts: set[int] = field(default_factory=set)
-    kinds: dict[str, tuple[str, int]] = field(default_factory=dict)  # column -> (kind of value, its first line)
-
-    @classmethod
-    def of(cls, plan: Plan) -> "Rows":
+    def __init__(self, plan: Plan) -> None:
         flags = ("--data.input_key", "--data.label_key")
-        columns = {flag: plan.text(flag) for flag in flags if plan.text(flag)}
-        return cls(columns, "--data.apply_chat_template" in plan.flags, PromptLengths.of(plan))
+        self.columns = {flag: plan.text(flag) for flag in flags if plan.text(flag)}  # of those that the run reads
+        self.chat = "--data.apply_chat_template" in plan.flags
+        self.lengths = PromptLengths(plan)
+        self.count = self.unlabelled = 0
+        self.prompts: set[int] = set()
+        self.kinds: dict[str, tuple[str, int]] = {}  # column -> (kind of value, its first line)
 
     def see(self, number: int, line: bytes) -> None:
         row = _row(line)
@@ -131,25 +114,20 @@ class Rows:
                     f"has no column {column!r}, it has {', '.join(row) or 'none'}. Name the right one with {flag}."
                 )
         for column, value in row.items():
-            self._same_kind(column, value, number)
-        prompt = row[self.columns["--data.input_key"]]
-        texts = list(self._texts(prompt))
+            if value is None:
+                continue
+            kind, first = self.kinds.setdefault(column, (KINDS[type(value)], number))
+            if kind != KINDS[type(value)]:  # OpenRLHF's reader makes a table of the file: a column has one type
+                raise UserError(
+                    f"has {KINDS[type(value)]} in column {column!r}, line {first} has {kind}. A column must hold one "
+                    "kind of value."
+                )
+        texts = list(self._texts(row[self.columns["--data.input_key"]]))
         self.lengths.check(texts)
         label = row.get(self.columns.get("--data.label_key", ""))
         self.unlabelled += "--data.label_key" in self.columns and label in (None, "", [])
         self.prompts.add(hash("\0".join(texts)))
         self.count += 1
-
-    def _same_kind(self, column: str, value: Any, number: int) -> None:
-        """OpenRLHF's reader makes a table of the file: each column must have one type."""
-        if value is None:
-            return
-        kind, first = self.kinds.setdefault(column, (KINDS[type(value)], number))
-        if kind != KINDS[type(value)]:
-            raise UserError(
-                f"has {KINDS[type(value)]} in column {column!r}, line {first} has {kind}. A column must hold one "
-                "kind of value."
-            )
 
     def _texts(self, prompt: Any) -> Iterator[str]:
         column = self.columns["--data.input_key"]
@@ -199,18 +177,14 @@ def _no_number(name: str) -> None:
     raise UserError(f"has {name}, which JSON does not know. Write null, or a number.")
 
 
-def step_problems(plan: Plan, rows: int | None) -> list[str]:
+def step_problems(plan: Plan, rows: int) -> Iterator[str]:
     """The passes over the data must be enough for all steps."""
-    steps, prompts, passes = (
-        plan.number(flag) for flag in ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
-    )
-    if rows is None:
-        return []
+    flags = ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
+    steps, prompts, passes = map(plan.number, flags)
     if rows < prompts:
-        return [f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."]
-    if rows // prompts * passes < steps:
-        return [
+        yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."
+    elif rows // prompts * passes < steps:
+        yield (
             f"{passes} passes over {rows} rows end after {rows // prompts * passes} steps, not after {steps}. "
             "Leave --train.num_episodes out: it follows from --max-steps."
-        ]
-    return []
+        )

@@ -13,7 +13,7 @@ import importlib.util
 import io
 import math
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
 from real_openrlhf.recipes.plan import DERIVED, Plan
-from real_openrlhf.training.checks.preflight import Findings
 
 OFF = -1
 OR_OFF = ("--eval.steps", "--ckpt.save_steps")
@@ -127,49 +126,44 @@ def _takes(action: argparse.Action) -> str:
     return f"Give it {action.nargs} {kind}s." if isinstance(action.nargs, int) else f"Give it a {kind}."
 
 
-def combination(plan: Plan) -> Findings:
-    """The objections of REAL's and OpenRLHF's checks to the combined flags. OpenRLHF raises only its first one."""
+def combination(plan: Plan) -> str:
+    """A note on the combined flags. Raises all objections of REAL's checks, or the first one of OpenRLHF's."""
     from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
         args, refusal = _parsed(openrlhf_parser().parse_args, plan.argv())
-    except UserError as error:
-        return Findings(error.problems)
+    except UserError:
+        raise
     except AssertionError as error:
-        return Findings([f"OpenRLHF refuses this combination: {error}"])
+        raise UserError(f"OpenRLHF refuses this combination: {error}") from error
     except Exception as error:  # OpenRLHF's checks crash where a flag is missing
         failed = f"OpenRLHF's own checks fail on this combination ({type(error).__name__}: {error})"
-        return Findings([f"{failed}. Look at the flags under `changed by you`."])
+        raise UserError(f"{failed}. Look at the flags under `changed by you`.") from error
     if refusal:
-        return Findings([refusal])
+        raise UserError(refusal)
     they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
-    note = f"{they}: {weightless_note(args)}"
-    return Findings(notes=[f"{note}. The estimates assume that there are none"])
+    return f"{they}: {weightless_note(args)}. The estimates assume that there are none"
 
 
-def batch_problems(plan: Plan) -> list[str]:
+def batch_problems(plan: Plan) -> Iterator[str]:
     """A rollout must divide into equal updates: OpenRLHF would drop the remainder."""
     prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
     batch, rollout = plan.number("--train.batch_size"), prompts * group
     fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
     torn = batch % group and plan.text("--actor.policy_loss_type") == "real"  # REAL's own checks report that
-    if not fitting or batch in fitting or torn:
-        return []
-    return [
-        f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
-        f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
-    ]
+    if fitting and batch not in fitting and not torn:
+        yield (
+            f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
+            f"whole groups. Give {min(fitting, key=lambda size: abs(size - batch))}."
+        )
 
 
-def length_problems(plan: Plan) -> list[str]:
+def length_problems(plan: Plan) -> Iterator[str]:
     """A micro-batch by tokens must hold the longest sample."""
     longest = plan.number("--data.max_len")
-    flags = ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu")
-    return [
-        f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
-        for flag in flags
-        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest
-    ]
+    for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
+        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest:
+            yield f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
 
 
 # OpenRLHF's own parser and checks of flags, without Ray, vLLM and DeepSpeed, which its script imports first

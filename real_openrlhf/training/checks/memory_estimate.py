@@ -66,10 +66,9 @@ class Shape:
 
 def shape_of(config: Mapping) -> Shape | None:
     """The shape in a model's config.json; None for what these sums do not describe (experts, other families)."""
-    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    if any("expert" in key for key in config) or not all(
-        type(size := config.get(name)) is int and size > 0 for name in sizes
-    ):
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    sizes = [config.get(name) for name in names]
+    if any("expert" in key for key in config) or not all(type(size) is int and size > 0 for size in sizes):
         return None
     heads = config["num_attention_heads"]
     head_width = config.get("head_dim") or config["hidden_size"] // heads
@@ -155,10 +154,8 @@ def head_work(shape: Shape, plan: Plan) -> float:
         return tokens(plan, TRAIN) * shape.vocabulary * tables
     # Per token: 8 bytes per hidden number are kept, and its gradient in fp32. A block takes 14 bytes per logit when it
     # is made (BLOCK_BYTES), later 10, and then the block's part of the hidden states' gradient in fp32.
-    made, later = (
-        BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU,
-        10 * LOGITS_AT_ONCE_ON_GPU + tokens(plan, TRAIN) * 4 * shape.hidden,
-    )
+    made = BLOCK_BYTES * LOGITS_AT_ONCE_ON_GPU
+    later = 10 * LOGITS_AT_ONCE_ON_GPU + tokens(plan, TRAIN) * 4 * shape.hidden
     return tokens(plan, TRAIN) * (8 + 4) * shape.hidden + max(made, later)
 
 

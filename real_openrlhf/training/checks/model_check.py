@@ -20,7 +20,10 @@ def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | N
     path = Path(model).expanduser()
     try:
         if path.is_dir():
-            return _folder_config(path, model)
+            kept_folder.refuse_changed_model(path)
+            if not (path / "config.json").is_file():
+                raise UserError(f"model {model} is a folder without config.json. Give a Hugging Face model folder.")
+            return _json(path / "config.json")
         if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
             wrong = "is a file" if path.is_file() else "does not exist"
             raise UserError(f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B.")
@@ -28,13 +31,6 @@ def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | N
     except UserError as error:
         findings.problems += error.problems
         return None
-
-
-def _folder_config(path: Path, model: str) -> dict:
-    kept_folder.refuse_changed_model(path)
-    if not (path / "config.json").is_file():
-        raise UserError(f"model {model} is a folder without config.json. Give a Hugging Face model folder.")
-    return _json(path / "config.json")
 
 
 def _json(path: Path) -> dict:
@@ -89,23 +85,20 @@ def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool)
     if "auto_map" in config:
         findings.notes.append(f"model {folder} brings Python code of its own, which OpenRLHF runs")
     if not any((folder / name).exists() for name in (WEIGHTS, SHARDS)):
+        wrong = f"it has neither {WEIGHTS} nor {SHARDS}. Download the model again."
+        if pickled := sorted(path.name for path in folder.glob("*.bin")):
+            wrong = (
+                f"its weights are Python pickles ({pickled[0]}), which can run code when they are loaded, and are not "
+                "loaded. Save the model as safetensors."
+            )
         # a dry run needs only the configuration
-        (findings.notes if dry_run else findings.problems).append(f"model {folder}: {_without_weights(folder)}")
+        (findings.notes if dry_run else findings.problems).append(f"model {folder}: {wrong}")
         return
     for check in (_weights, _tokenizer, _context):
         try:
             findings.problems += [f"model {folder}: {wrong}" for wrong in check(folder, config, plan)]
         except UserError as error:
             findings.problems += error.problems
-
-
-def _without_weights(folder: Path) -> str:
-    if pickled := sorted(path.name for path in folder.glob("*.bin")):
-        return (
-            f"its weights are Python pickles ({pickled[0]}), which can run code when they are loaded, and are not "
-            "loaded. Save the model as safetensors."
-        )
-    return f"it has neither {WEIGHTS} nor {SHARDS}. Download the model again."
 
 
 def _weights(folder: Path, config: dict, plan: Plan) -> Iterator[str]:

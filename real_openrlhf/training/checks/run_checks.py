@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
@@ -20,51 +19,41 @@ from real_openrlhf.training.run_inputs import OPTIONS, Request
 def found(request: Request, place: Place) -> Findings:
     findings = Findings()
     right = request.without(_flags(request, findings))
-    for check in (_batches, _machine, _folder, data, _size, _resumed):
-        check(right, place, findings)
+    plan, args, local = right.plan(), right.args, place.address is None
+    for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
+        findings.problems += problems(plan)
+    machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
+    if args.dry_run and local:
+        findings.notes += machine  # a dry run may be for another machine
+    else:
+        findings.problems += machine
+    findings.lines += preflight.kernels(plan)
+    if unusable := preflight.folder_problems(args.runs_dir):
+        findings.problems += unusable
+    elif not args.dry_run and local:
+        findings.problems += preflight.room_problems(args.runs_dir)
+    data(right, findings)
+    _size(right, place, findings)
+    _resumed(right, findings)
     return findings
 
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
     """{flag: what is wrong with it}"""
+    wrong = {}
     try:
         if not request.args.dry_run:
             assert_applied()
         wrong = flag_checks.flag_problems(request.plan(), request.removed, OPTIONS)
         findings.problems += wrong.values()
-        together = flag_checks.combination(request.without(wrong).plan())
-        findings.problems += together.problems
-        findings.notes += together.notes if request.args.dry_run and not wrong else []
-        return wrong
+        note = flag_checks.combination(request.without(wrong).plan())
+        findings.notes += [note] if request.args.dry_run and not wrong else []
     except UserError as error:
         findings.problems += error.problems
-        return {}
+    return wrong
 
 
-def _batches(request: Request, place: Place, findings: Findings) -> None:
-    for check in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
-        findings.problems += check(request.plan())
-
-
-def _machine(request: Request, place: Place, findings: Findings) -> None:
-    plan = request.plan()
-    machine = place.problems(plan) + ([] if place.address else preflight.kernel_problems(plan))
-    findings.lines += preflight.kernels(plan)
-    if request.args.dry_run and place.address is None:
-        findings.notes += machine  # a dry run may be for another machine
-    else:
-        findings.problems += machine
-
-
-def _folder(request: Request, place: Place, findings: Findings) -> None:
-    folder = request.args.runs_dir
-    if unusable := preflight.folder_problems(folder):
-        findings.problems += unusable
-    elif not request.args.dry_run and place.address is None:
-        findings.problems += preflight.room_problems(folder)
-
-
-def data(request: Request, place: Place, findings: Findings) -> None:
+def data(request: Request, findings: Findings) -> None:
     """Check the files that exist. A run makes the missing ones, then checks again."""
     plan, missing = request.plan(), set(map(str, request.missing()))
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
@@ -72,16 +61,16 @@ def data(request: Request, place: Place, findings: Findings) -> None:
             data_check.data_findings(plan, flag, findings)
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    findings.problems += data_check.step_problems(plan, run_inputs.rows(Path(plan.text(run_inputs.TRAINING))))
+    if (rows := run_inputs.rows(Path(plan.text(run_inputs.TRAINING)))) is not None:
+        findings.problems += data_check.step_problems(plan, rows)
 
 
 def _size(request: Request, place: Place, findings: Findings) -> None:
     """Whether the model exists, and whether it fits into memory and disk."""
     plan, dry_run = request.plan(), request.args.dry_run
     model = plan.text(run_inputs.MODEL)
-    config = None
-    if Path(model) not in request.missing():
-        config = model_check.model_findings(model, findings, must_reach=not dry_run)
+    made = Path(model) in request.missing()
+    config = None if made else model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
         if place.on_cpu and (wrong := model_check.heads_problem(config)):
@@ -106,7 +95,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     findings.notes += warnings
 
 
-def _resumed(request: Request, place: Place, findings: Findings) -> None:
+def _resumed(request: Request, findings: Findings) -> None:
     folder = request.resumed
     if folder is None:
         try:
@@ -120,18 +109,14 @@ def _resumed(request: Request, place: Place, findings: Findings) -> None:
             f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
-    findings.problems += _other_objective(request, folder, record)
-    for flag, (before, after) in changed_flags(record, request.plan()).items():
-        findings.notes.append(f"since this run began {flag} has changed from {before} to {after}")
-
-
-def _other_objective(request: Request, folder: Path, record: dict) -> Iterator[str]:
-    """A resumed run must have the objective, label rule and agent with which it began."""
+    # The objective, label rule and agent with which it began.
     before = objective if isinstance(objective := record.get("objective"), dict) else {}
     now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):
         said = [", ".join(f"{path} ({sha[:12]})" for path, sha in one.items()) or "none" for one in (before, now)]
-        yield (
+        findings.problems.append(
             f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
+    for flag, (old, new) in changed_flags(record, request.plan()).items():
+        findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")
