@@ -101,11 +101,11 @@ class Trial:
 
     def junk(self) -> None:
         few = self.rows[:3]
-        found = {
-            name: self.scores([(prompt, text, label) for prompt, label in few], name) for name, text in JUNK.items()
-        }
+        rewarded = []
+        for name, text in JUNK.items():
+            scores = self.scores([(prompt, text, label) for prompt, label in few], name)
+            rewarded += [name] if any(score > RIGHT for score in scores) else []
         self.say(f"it takes {', '.join(JUNK)}")
-        rewarded = [name for name, scores in found.items() if any(score > RIGHT for score in scores)]
         self.say("none of these is right", f"it calls these right: {', '.join(rewarded)}" if rewarded else None)
 
     def expected(self) -> None:
@@ -139,9 +139,8 @@ class Trial:
 
     def differs(self, after: Sequence[float], how: str) -> str | None:
         count = sum(str(one) != str(other) for one, other in zip(self.first, after, strict=True))  # as text nan is nan
-        return (
-            f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated" if count else None
-        )
+        unlike = f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated"
+        return unlike if count else None
 
     def answered(self, form: str) -> list[tuple[str, str, str]]:
         return [(prompt, form % _answer(label), label) for prompt, label in self.rows]
@@ -161,11 +160,15 @@ class Trial:
                     self.seconds += [time.monotonic() - started] if timed else []
                     return score
 
-            return list(await asyncio.gather(*(one(*words) for words in asked)))
+            async with asyncio.TaskGroup() as group:  # after a fault it cancels the other calls
+                tasks = [group.create_task(one(*words)) for words in asked]
+            return [task.result() for task in tasks]
 
         try:
             return asyncio.run(all_of_them())
-        except Fault as fault:
+        except ExceptionGroup as several:
+            fault = several.exceptions[0]
+            assert isinstance(fault, Fault), fault
             raise UserError(f"it fails ({fault.kind}) on {what}: {first_line(fault)}") from fault
 
 

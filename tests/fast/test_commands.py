@@ -99,12 +99,13 @@ def test_the_files_that_come_with_the_package(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_file_is_refused_with_its_fault(capsys, tmp_path, fault):
+def test_a_broken_file_is_refused_with_its_fault(capsys, caplog, tmp_path, fault):
     (tmp_path / "good.py").write_text(GOOD)
     assert told(capsys, tmp_path / "good.py")[0] == 0
     (tmp_path / "broken.py").write_text(BROKEN[fault])
     code, said = told(capsys, tmp_path / "broken.py")
     assert code == 2 and fault in said, said
+    assert "asyncio" not in caplog.text  # no traceback of the calls beside the one that failed
 
 
 def test_a_file_without_the_function_and_data_without_labels(capsys, tmp_path, refused):
