@@ -10,8 +10,17 @@ from matplotlib.colors import to_hex, to_rgb
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.report import drawing
-from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Curve, curve, series
-from real_openrlhf.report.curves import validation_sets as sets_of
+from real_openrlhf.report.curves import (
+    DYNAMICS,
+    ENTROPY,
+    LOSS,
+    REWARD,
+    VALIDATION,
+    Curve,
+    curve,
+    series,
+    validation_sets,
+)
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
 from real_openrlhf.report.read_runs import UnreadableRun, read_run
@@ -65,7 +74,7 @@ def knobs(comparison: Comparison) -> Picture | None:
 def _curves(
     name: str, title: str, comparison: Comparison, settings: Sequence[Setting], expected: Sequence[str]
 ) -> Picture:
-    sets = sets_of(comparison.runs)
+    sets = validation_sets(comparison.runs)
     window = window_length(max(run.last_step for run in comparison.runs))
     look = looks(comparison)
     panels, rows, notes = [], [], []
@@ -201,7 +210,7 @@ def training_curves(folder: Path, path: Path) -> Path:
         run = read_run(folder)
     except UnreadableRun as problem:
         raise UserError(f"no picture of {folder}: {problem}") from problem
-    sets = sets_of([run])
+    sets = validation_sets([run])
     look = method(run.algo)
     title = f"{run.name}: {look.label}" + ("" if run.counted else f" ({run.status})")
     panels = [

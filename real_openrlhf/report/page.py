@@ -19,7 +19,7 @@ from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
-from real_openrlhf.report.table_forms import NONE, Row, Table, to_csv, to_html, to_markdown, words
+from real_openrlhf.report.table_forms import NONE, Table, to_csv, to_html, to_markdown, words
 
 CSS = Path(__file__).with_suffix(".css").read_text()
 Parts = list[Picture | Table]  # of one comparison, in reading order
@@ -153,6 +153,6 @@ def _runs(comparisons: Sequence[Comparison]) -> str:
                 command = run.meta.get("command")
                 command = " ".join(map(str, command)) if isinstance(command, list) else "plain log"
                 facts = (run.name, setting.label, NONE if run.seed is None else run.seed, run.status, run.last_step)
-                rows.append(Row([words(fact) for fact in (*facts, run.meta.get("code_version", NONE), command)]))
+                rows.append([words(fact) for fact in (*facts, run.meta.get("code_version", NONE), command)])
     columns = ["Run", "Setting", "Seed", "Status", "Last step", "Code version", "Command"]
     return f"<div class=left>{to_html(Table('runs', 'Runs', columns, [('', rows)], []))}</div>"

@@ -11,20 +11,19 @@ from real_openrlhf.report.curves import (
     VALIDATION,
     Final,
     Metric,
+    all_series,
     at_end,
     near_end,
-    over_all_steps,
     over_training,
-    series,
     spread_over_tau,
     steps_to,
+    validation_sets,
 )
-from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Series, clear_winner, estimate
-from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Row, Table, value, words
+from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Table, value, words
 
 REACHED = 0.9  # share of the highest final validation: the threshold of `Steps to`
 UNLIKE = 0.2  # difference of clipped shares that causes a warning
@@ -32,12 +31,13 @@ UNLIKE = 0.2  # difference of clipped shares that causes a warning
 
 def results(comparison: Comparison) -> Table:
     """The final metrics of every setting, over its finished runs."""
-    sets = sets_of(comparison.runs)
+    sets = validation_sets(comparison.runs)
     ends = [[at_end(setting, metric, sets) for metric in ENDS] for setting in comparison.settings]
     highest = max((row[0].estimate.mean for row in ends if row[0]), default=0.0)
     threshold = math.floor(20 * REACHED * highest) / 20
     bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(ENDS)}
-    clipped = [over_all_steps(setting, CLIPPED) for setting in comparison.settings]
+    logged = [all_series(setting.counted, CLIPPED) for setting in comparison.settings]
+    clipped = [estimate(float(one.values.mean()) for one in of_runs) for of_runs in logged]
     beside = [(CLIPPED, clipped)] if any(clipped) else []
     for metric in BY_VERDICT:
         last = [
@@ -52,10 +52,10 @@ def results(comparison: Comparison) -> Table:
             Cell(number=end.estimate if end else None, bold=bold[column] == place) for column, end in enumerate(row)
         ]
         numbers[1:1] = _speed(setting, sets, threshold)
-        spreads = [z for run in setting.counted if (z := spread_over_tau(run)) is not None]
-        numbers.append(Cell(number=estimate(spreads) if spreads and setting.algo in REAL_FAMILY else None))
+        spreads = map(spread_over_tau, setting.counted if setting.algo in REAL_FAMILY else ())
+        numbers.append(Cell(number=estimate(spreads)))
         numbers += [Cell(number=column[place]) for _, column in beside]
-        rows.append(Row([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)]))
+        rows.append([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)])
     where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
         SE_NOTE,
@@ -84,11 +84,11 @@ def results(comparison: Comparison) -> Table:
 
 def _speed(setting: Setting, sets: Sequence[str], threshold: float) -> list[Cell]:
     """How fast a setting learned: the mean over training, and the steps to the threshold."""
-    curves = [curve for run in setting.counted if (curve := series(run, VALIDATION, sets)) is not None]
+    curves = all_series(setting.counted, VALIDATION, sets)
     if not curves:
         return [Cell(), Cell()]
     steps = steps_to(curves, threshold)
-    mean = Cell(number=estimate([over_training(curve) for curve in curves]))
+    mean = Cell(number=estimate(map(over_training, curves)))
     return [mean, words(f"{steps:g}" if math.isfinite(steps) else "not reached")]
 
 
@@ -111,17 +111,15 @@ def ratios(comparison: Comparison) -> Table | None:
     blocks = []
     for side, heading in SIDES.items():
         paper = [PUBLISHED["ratios"][side][name] for name in RANGES]  # percent of the tokens, mean magnitude
-        shares = [Row([words("GRPO, paper"), *(value(share, 2) for share, _ in paper)])]
-        grads = [
-            Row([words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)])
-        ]
+        shares = [[words("GRPO, paper"), *(value(share, 2) for share, _ in paper)]]
+        grads = [[words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)]]
         for setting in settings:
             pairs = [[_over_steps(run, side, name) for run in setting.counted] for name in RANGES]
-            cells = [Cell(number=estimate([share for share, _ in found]), digits=2) for found in pairs]
-            shares.append(Row([words(setting.label), *cells]))
-            seen = [[grad for _, grad in found if grad is not None] for found in pairs]
-            cells = [Cell(number=estimate(found), digits=4) if found else words("no token") for found in seen]
-            grads.append(Row([words(setting.label), *cells]))
+            cells = [Cell(number=estimate(share for share, _ in found), digits=2) for found in pairs]
+            shares.append([words(setting.label), *cells])
+            means = [estimate(grad for _, grad in found) for found in pairs]
+            cells = [Cell("" if mean else "no token", mean, digits=4) for mean in means]
+            grads.append([words(setting.label), *cells])
         blocks += [(f"{heading}: % of tokens", shares), (f"{heading}: mean |W|", grads)]
     notes = [
         "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "

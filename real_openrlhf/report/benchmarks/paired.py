@@ -12,7 +12,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import bootstrap
-from real_openrlhf.report.table_forms import Cell, Row, Table, to_markdown, words
+from real_openrlhf.report.table_forms import Cell, Table, to_markdown, words
 
 LEVEL = 95  # percent of an interval
 BASELINE = "grpo"
@@ -125,7 +125,7 @@ def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
     for one in found:
         gap, interval = Cell(f"{one.mean:+.3f}", bold=one.clear), f"{one.low:+.3f} to {one.high:+.3f}"
         before = (one.title, one.problems, f"{one.a:.3f}", f"{one.b:.3f}")
-        rows.append(Row([*map(words, before), gap, words(interval), words(f"{one.better}, {one.worse}")]))
+        rows.append([*map(words, before), gap, words(interval), words(f"{one.better}, {one.worse}")])
     notes = [
         "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
         "out 0. Of twenty such intervals over equal models one does so by chance.",
@@ -169,7 +169,7 @@ def gains(comparison: Comparison) -> Table | None:
             continue
         titles = [one.title for one in found]  # equal for all rows: `differences` refuses other benchmarks
         cells = [Cell(f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})", bold=one.clear) for one in found]
-        rows.append(Row([words(setting.label), *cells]))
+        rows.append([words(setting.label), *cells])
     if not rows:
         return None
     return Table("gains", f"Gain over {baseline.label}", ["Method", *titles], [("", rows)], notes)
