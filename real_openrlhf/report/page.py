@@ -77,7 +77,7 @@ def _save(part: Picture | Table, out: Path) -> None:
         for suffix, form in (("md", to_markdown), ("csv", to_csv)):
             (out / "tables" / f"{part.name}.{suffix}").write_text(form(part))
         return
-    drawing.save(part, out / "figures")
+    drawing.save_as(part, out / "figures" / f"{part.name}.png", with_pdf=True)
     with open(out / "figures" / f"{part.name}.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])
