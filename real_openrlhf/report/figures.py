@@ -40,7 +40,7 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
     look = {}
     for _, alike in groupby(comparison.settings, lambda setting: setting.algo):
         for setting, (lighter, dashes, marker) in zip(alike, cycle(VARIANTS), strict=False):
-            base = setting.method
+            base = method(setting.algo)
             red, green, blue = (part + (1 - part) * lighter for part in to_rgb(base.colour))
             look[setting] = Look(to_hex((red, green, blue)), dashes or base.line, marker or base.marker)
     return look

@@ -82,28 +82,19 @@ Place = tuple[str, ...]  # a value of each flag of the map
 Grid = dict[Place, MapCell]
 
 
-def grids(comparison: Comparison, across: Sequence[str]) -> dict[Setting, Grid]:
-    """Every setting's cells; a setting whose runs logged no validation has none."""
-    sets = validation_sets(comparison.runs)
-    return {setting: grid for setting in comparison.settings if (grid := _grid(setting, across, sets))}
-
-
 def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
     cells: dict[Place, list[Outcome | None]] = defaultdict(list)
     for run in setting.runs:
+        flags = flags_of(run.meta)
+        values = (flags.get(flag, MISSING) for flag in across)
+        cell = cells[tuple(f"{value:g}" if isinstance(value, float) else str(value) for value in values)]
         curve = series(run, VALIDATION, sets) if run.counted else None
         ends = (float(curve.values[-1]), float(curve.values.max()), over_training(curve)) if curve else ()
-        outcome = Outcome(run, *ends) if ends else None
-        cells[tuple(_value(run, flag) for flag in across)].append(outcome)
+        cell.append(Outcome(run, *ends) if ends else None)
     return {
-        place: MapCell(tuple(one for one in found if one is not None), sum(one is None for one in found))
+        place: MapCell(tuple(one for one in found if one is not None), found.count(None))
         for place, found in cells.items()
     }
-
-
-def _value(run: Run, flag: str) -> str:
-    value = flags_of(run.meta).get(flag, MISSING)
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _in_order(values: set[str]) -> list[str]:
@@ -120,7 +111,8 @@ def _in_order(values: set[str]) -> list[str]:
 
 def _laid_out(comparison: Comparison, across: Sequence[str]) -> tuple[dict[Setting, Grid], list[list[str]], list[str]]:
     """All grids, the values of each flag in them, the flags' names; `UserError` if a flag does not vary."""
-    found = grids(comparison, across)
+    sets = validation_sets(comparison.runs)
+    found = {setting: _grid(setting, across, sets) for setting in comparison.settings}
     places = {place for grid in found.values() for place in grid}
     every = [_in_order(set(values)) for values in zip(*places, strict=True)]
     for flag, values in zip(across, every, strict=True):

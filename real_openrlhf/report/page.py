@@ -134,10 +134,8 @@ def _picture(picture: Picture, salt: str) -> str:
     panels = "".join(f"<div>{panel_svg(panel, f'{salt}-{n}')}</div>" for n, panel in enumerate(picture.panels))
     entries = []
     for number, entry in enumerate(picture.legend):
-        if entry.look is None:
-            entries.append(f"<li class=missing>{_text(entry.label)}</li>")
-        else:
-            entries.append(f"<li>{swatch_svg(entry.look, f'{salt}-key-{number}')}{_text(entry.label)}</li>")
+        swatch = swatch_svg(entry.look, f"{salt}-key-{number}") if entry.look else ""
+        entries.append(f"<li{'' if swatch else ' class=missing'}>{swatch}{_text(entry.label)}</li>")
     return (
         f"<figure><ul class=legend>{''.join(entries)}</ul>"
         f"<div class=panels style='--columns:{picture.columns}'>{panels}</div>"

@@ -20,7 +20,6 @@ from real_openrlhf.report.curves import (
     validation_sets,
 )
 from real_openrlhf.report.methods import REAL_FAMILY
-from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Series, clear_winner, estimate
 from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Table, value, words
@@ -105,7 +104,8 @@ SIDES = {"pos": "Positives", "neg": "Negatives"}
 def ratios(comparison: Comparison) -> Table | None:
     """The paper's Table 1, with a row for every method that logged it, with unchanged flags."""
     plain = [s for s in comparison.settings if s.counted and not s.deviation]
-    settings = [s for s in plain if all(_ratio_series(run) for run in s.counted)]
+    logs = {s: [run.logged.get("train", {}) for run in s.counted] for s in plain}
+    settings = [s for s in plain if all(any(key.startswith("ratio/") for key in log) for log in logs[s])]
     if not settings:
         return None
     blocks = []
@@ -114,7 +114,7 @@ def ratios(comparison: Comparison) -> Table | None:
         shares = [[words("GRPO, paper"), *(value(share, 2) for share, _ in paper)]]
         grads = [[words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)]]
         for setting in settings:
-            pairs = [[_over_steps(run, side, name) for run in setting.counted] for name in RANGES]
+            pairs = [[_over_steps(log, f"ratio/{side}/{name}") for log in logs[setting]] for name in RANGES]
             cells = [Cell(number=estimate(share for share, _ in found), digits=2) for found in pairs]
             shares.append([words(setting.label), *cells])
             means = [estimate(grad for _, grad in found) for found in pairs]
@@ -132,14 +132,9 @@ def ratios(comparison: Comparison) -> Table | None:
     return Table("ratios", title, ["Method", *RANGES.values()], blocks, notes)
 
 
-def _ratio_series(run: Run) -> dict[str, Series]:
-    return {key: series for key, series in run.logged.get("train", {}).items() if key.startswith("ratio/")}
-
-
-def _over_steps(run: Run, side: str, name: str) -> tuple[float, float | None]:
+def _over_steps(log: dict[str, Series], key: str) -> tuple[float, float | None]:
     """Mean share, and the mean magnitude of tokens in the range; None if the run had no tokens there."""
-    logged = _ratio_series(run)
-    shares, grads = logged.get(f"ratio/{side}/{name}/share"), logged.get(f"ratio/{side}/{name}/grad")
+    shares, grads = log.get(f"{key}/share"), log.get(f"{key}/grad")
     if shares is None or grads is None:
         return math.nan, None
     weight = dict(zip(shares.steps.tolist(), shares.values.tolist(), strict=True))

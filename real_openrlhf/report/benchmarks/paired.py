@@ -101,11 +101,10 @@ def differences(a: Evaluated, b: Evaluated) -> list[Difference]:
         counts = len(keys), float(first.mean()), float(second.mean())
         found.append(Difference(title, *counts, *_interval(means), int((gaps > 0).sum()), int((gaps < 0).sum())))
     if len(found) > 1:
-        sums = (sum(one.problems for one in found), _mean([one.a for one in found]), _mean([one.b for one in found]))
-        ends = _interval(np.mean(resampled, axis=0))
-        found.append(
-            Difference("Avg.", *sums, *ends, sum(one.better for one in found), sum(one.worse for one in found))
-        )
+        sums = {name: sum(getattr(one, name) for one in found) for name in ("problems", "a", "b", "better", "worse")}
+        sums |= {side: sums[side] / len(found) for side in ("a", "b")}
+        low, high = _interval(np.mean(resampled, axis=0))
+        found.append(Difference("Avg.", low=low, high=high, **sums))
     return found
 
 
@@ -113,10 +112,6 @@ def _interval(means: np.ndarray) -> tuple[float, float]:
     tail = (100 - LEVEL) / 2
     low, high = np.percentile(means, [tail, 100 - tail])
     return float(low), float(high)
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
