@@ -39,6 +39,7 @@ BY_VERDICT = tuple(
 )
 ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # the metrics of the table of final values
 DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
+OF_ONE_RUN = (REWARD, VALIDATION, ENTROPY, LOSS)
 
 
 def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:

@@ -11,17 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.report import drawing
-from real_openrlhf.report.curves import (
-    DYNAMICS,
-    ENTROPY,
-    LOSS,
-    REWARD,
-    VALIDATION,
-    Curve,
-    curve,
-    series,
-    validation_sets,
-)
+from real_openrlhf.report.curves import DYNAMICS, OF_ONE_RUN, Curve, curve, series, validation_sets
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
 from real_openrlhf.report.read_runs import UnreadableRun, read_run
@@ -208,8 +198,7 @@ def training_curves(folder: Path, path: Path) -> Path:
     look = method(run.algo)
     title = f"{run.name}: {look.label}" + ("" if run.counted else f" ({run.status})")
     panels = [
-        Panel(metric.title, partial(_draw_one, values=series(run, metric, sets), look=look))
-        for metric in (REWARD, VALIDATION, ENTROPY, LOSS)
+        Panel(metric.title, partial(_draw_one, values=series(run, metric, sets), look=look)) for metric in OF_ONE_RUN
     ]
     return drawing.save_as(Picture(run.name, title, "", panels, [Entry(title, look)], columns=2), path)
 

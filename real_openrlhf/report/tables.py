@@ -65,10 +65,6 @@ def results(comparison: Comparison) -> Table:
         "highest validation, rounded down: the first evaluation there; median over runs.",
         "z: the spread of the scores over tau, mean over the steps. Below 0.1 REAL's weights are constant within 8 %.",
     ]
-    titles = [metric.title for metric in ENDS]
-    titles[1:1] = ["Mean over training", f"Steps to {threshold:.2f}"]
-    titles.append("z")
-    titles += [metric.title for metric, _ in beside]
     shares = [one.mean for one in clipped if one]
     if shares and max(shares) - min(shares) > UNLIKE:
         notes.append(
@@ -77,7 +73,9 @@ def results(comparison: Comparison) -> Table:
         )
     if any(clipped):
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
-    columns = ["Setting", *titles, "Step", "Runs"]
+    first, *ends_after = (metric.title for metric in ENDS)
+    columns = ["Setting", first, "Mean over training", f"Steps to {threshold:.2f}", *ends_after, "z"]
+    columns += [*(metric.title for metric, _ in beside), "Step", "Runs"]
     return Table("results", "At the end of training", columns, [("", rows)], notes)
 
 
