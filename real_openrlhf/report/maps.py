@@ -49,10 +49,6 @@ class Outcome:
     best: float
     mean: float  # over training
 
-    @property
-    def collapsed(self) -> bool:
-        return self.final < COLLAPSED * self.best
-
 
 @dataclass(frozen=True)
 class MapCell:
@@ -67,7 +63,7 @@ class MapCell:
 
     @property
     def collapsed(self) -> int:
-        return sum(one.collapsed for one in self.outcomes)
+        return sum(one.final < COLLAPSED * one.best for one in self.outcomes)
 
     @property
     def words(self) -> str:

@@ -54,21 +54,11 @@ def write(
 
 def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
     """The figures and tables of a comparison; with flags only a map over these."""
-    if flags:
-        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs)]
-        return [part for part in made if part is not None]
-    parts = [
-        tables.results(comparison),
-        maps.pairs(comparison),
-        figures.dynamics(comparison),
-        figures.ablation(comparison),
-        figures.knobs(comparison),
-        figures.distributions(comparison),
-        tables.ratios(comparison),
-        scores.beside_paper(comparison),
-        paired.gains(comparison),
-    ]
-    return [part for part in parts if part is not None]
+    over_flags = (maps.heat_maps, maps.cells, maps.pairs)
+    drawn = (figures.dynamics, figures.ablation, figures.knobs, figures.distributions)
+    usual = (tables.results, maps.pairs, *drawn, tables.ratios, scores.beside_paper, paired.gains)
+    made = [make(comparison, flags) for make in over_flags] if flags else [make(comparison) for make in usual]
+    return [part for part in made if part is not None]
 
 
 def _save(part: Picture | Table, out: Path) -> None:
