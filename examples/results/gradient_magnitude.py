@@ -8,7 +8,6 @@ GRPO, and its mean over a rollout for REAL.
 from dataclasses import dataclass
 from functools import partial
 from math import log
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from matplotlib.axes import Axes
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import token_gradients
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
-from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
+from real_openrlhf.report.drawing import INK, Entry, Panel, Picture, strokes
 from real_openrlhf.report.figures import BOUND
 from real_openrlhf.report.methods import METHODS, Look
 
@@ -63,8 +62,7 @@ def picture() -> Picture:
         curves = sides[side]
         for place, name in enumerate(ways):
             look, every = METHODS[name], (40 + 50 * place, 100)
-            style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "marker": look.marker}
-            axes.plot(curves.scores, getattr(curves, name), markevery=every, **style)
+            axes.plot(curves.scores, getattr(curves, name), markevery=every, **strokes(look))
         axes.axhline(1 / TAU, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
         clips_from = 1 + EPSILON if side == "positive" else 1 - EPSILON
         axes.axvline(log(clips_from), color=INK, linewidth=0.6)

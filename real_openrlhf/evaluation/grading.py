@@ -15,7 +15,7 @@ from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
-from real_openrlhf.report.table_forms import Cell, Row, Table, words
+from real_openrlhf.report.table_forms import Cell, Table, words
 from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.rewards.verifier.verdict import Grader, Think, verify_many
 
@@ -129,7 +129,7 @@ def table(results: dict) -> Table:
         f"{protocol(settings)}, seed = {settings['seed']}.",
     ]
     notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
-    row = Row([words(results["name"]), *numbers])
+    row = [words(results["name"]), *numbers]
     return Table("benchmarks", "Benchmarks", ["Model", *(one["title"] for one in columns)], [("", [row])], notes)
 
 

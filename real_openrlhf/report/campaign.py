@@ -27,13 +27,10 @@ def write(
 ) -> None:
     """Write each run's record and logged lines; `sources` are hashes of the files behind them."""
     flat = {run: _flat(record) for run, record in records.items()}
-    keys = list(dict.fromkeys(key for record in flat.values() for key in record))
-    common = {}
-    for key in keys:
-        said = {_text(record[key]) if key in record else None for record in flat.values()}
-        if len(said) == 1 and key != "name":
-            common[key] = next(iter(flat.values()))[key]
-    varied = [key for key in keys if key not in common and key != "name"]
+    keys = [key for key in dict.fromkeys(key for record in flat.values() for key in record) if key != "name"]
+    said = {key: {_text(record[key]) if key in record else None for record in flat.values()} for key in keys}
+    varied = [key for key in keys if len(said[key]) > 1]
+    common = {key: next(iter(flat.values()))[key] for key in keys if key not in varied}
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["name", *varied])

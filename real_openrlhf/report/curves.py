@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Setting
-from real_openrlhf.report.statistics import TAIL, Band, Estimate, Series, band, estimate, final, windowed
+from real_openrlhf.report.statistics import Band, Estimate, Series, band, estimate, final, windowed
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,13 @@ BY_VERDICT = tuple(
 )
 ENDS = (VALIDATION, REWARD, SOLVE_ALL, ENTROPY, LENGTH)  # the metrics of the table of final values
 DYNAMICS = (ENTROPY, VALIDATION, REWARD, SOLVE_ALL)  # the paper's four panels
+OF_ONE_RUN = (REWARD, VALIDATION, ENTROPY, LOSS)
 
 
 def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
     """The evaluation sets that all runs with an evaluation share; only means over these sets are comparable."""
-    sets_of_runs = [
-        {match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))} for run in runs
-    ]
-    sets_of_runs = [sets for sets in sets_of_runs if sets]
+    matches = ([PASS1.fullmatch(key) for key in run.logged.get("eval", {})] for run in runs)
+    sets_of_runs = [sets for found in matches if (sets := {match[1] for match in found if match})]
     return tuple(sorted(set.intersection(*sets_of_runs))) if sets_of_runs else ()
 
 
@@ -57,6 +56,11 @@ def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
         parts = [logged[key] for name in sets if (key := f"eval_{name}_pass1") in logged]
         return band(parts) if len(parts) == len(sets) else None
     return next((logged[key] for key in metric.keys if key in logged), None)
+
+
+def all_series(runs: Sequence[Run], metric: Metric, sets: Sequence[str] = ()) -> list[Series]:
+    """The curves of the runs that logged the metric."""
+    return [curve for run in runs if (curve := series(run, metric, sets)) is not None]
 
 
 @dataclass(frozen=True)
@@ -78,11 +82,11 @@ def curve(setting: Setting, metric: Metric, sets: Sequence[str] = (), window: in
     Runs that did not log the metric are left out of the setting's mean; `Band.n` counts the others.
     """
     window = window if metric.phase == "train" else 1
-
-    def of(runs: Sequence[Run]) -> list[Series]:
-        return [windowed(values, window) for run in runs if (values := series(run, metric, sets)) is not None]
-
-    return Curve(setting, band(of(setting.counted)), tuple(of(setting.broken_off)))
+    counted, broken_off = (
+        [windowed(values, window) for values in all_series(runs, metric, sets)]
+        for runs in (setting.counted, setting.broken_off)
+    )
+    return Curve(setting, band(counted), tuple(broken_off))
 
 
 @dataclass(frozen=True)
@@ -95,21 +99,18 @@ class Final:
 
 def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final | None:
     """The metric at the last step that all finished runs logged, so that all have trained for as many steps."""
-    curves = [values for run in setting.counted if (values := series(run, metric, sets)) is not None]
+    curves = all_series(setting.counted, metric, sets)
     shared = band(curves)
     if shared is None:
         return None
     last = int(shared.steps[-1])
-    return Final(last, estimate([final(values, last, tail=metric.phase == "train") for values in curves]))
+    found = estimate(final(values, last, tail=metric.phase == "train") for values in curves)
+    return Final(last, found) if found else None
 
 
 def near_end(setting: Setting, metric: Metric, step: int) -> Estimate | None:
     """Over the last tenth of the steps up to this one, of the finished runs that logged the metric there."""
-    first = step - max(1, math.ceil(TAIL * step))
-    curves = [values for run in setting.counted if (values := series(run, metric)) is not None]
-    found = [values.values[(values.steps > first) & (values.steps <= step)] for values in curves]
-    means = [float(values.mean()) for values in found if len(values)]
-    return estimate(means) if means else None
+    return estimate(final(values, step, tail=True) for values in all_series(setting.counted, metric))
 
 
 def over_training(curve: Series) -> float:
@@ -130,11 +131,5 @@ def spread_over_tau(run: Run) -> float | None:
     names = ("real/score_std", "real/weight_bound", "real/weight_abs_max")
     if not all(name in logged for name in names):
         return None
-    spread, bound, largest = (logged[name].values.max() if i else logged[name].values for i, name in enumerate(names))
-    return float(spread.mean() * largest / bound) if bound else None
-
-
-def over_all_steps(setting: Setting, metric: Metric) -> Estimate | None:
-    """The metric's mean over all steps of a run, estimated over the finished runs that logged it."""
-    logged = [values for run in setting.counted if (values := series(run, metric)) is not None]
-    return estimate([float(one.values.mean()) for one in logged]) if logged else None
+    spread, bounds, weights = (logged[name].values for name in names)
+    return float(spread.mean() * weights.max() / bounds.max()) if bounds.max() else None

@@ -78,30 +78,20 @@ class Picture:
     axis: str = "step"
 
 
-def save(picture: Picture, folder: Path) -> None:
-    """The whole figure as PNG and PDF."""
-    with matplotlib.rc_context(STYLE):
-        figure = _whole(picture)
-        _save_png(figure, folder / f"{picture.name}.png")
-        figure.set_layout_engine("none")  # the PNG has fixed the layout
-        FigureCanvasPdf(figure).print_pdf(folder / f"{picture.name}.pdf", metadata={"CreationDate": None})
-
-
-def save_as(picture: Picture, path: Path) -> Path:
-    """Save the whole figure as PNG only."""
+def save_as(picture: Picture, path: Path, with_pdf: bool = False) -> Path:
+    """The whole figure as a PNG, with a palette: a third of the bytes, and the eye sees no difference."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
-        _save_png(_whole(picture), path)
+        figure = _whole(picture)
+        figure.dpi = 150
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+        pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        if with_pdf:
+            figure.set_layout_engine("none")  # the PNG has fixed the layout
+            FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     return path
-
-
-def _save_png(figure: Figure, path: Path) -> None:
-    """With a palette: a third of the bytes, and the eye sees no difference."""
-    figure.dpi = 150
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
-    pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _whole(picture: Picture) -> Figure:
@@ -116,16 +106,10 @@ def _whole(picture: Picture) -> Figure:
         axes = figure.add_subplot(lines, columns, place)
         axes.set_title(textwrap.fill(panel.title, 40))
         panel.draw(axes)
-    handles = [_handle(entry.look) for entry in picture.legend]
+    looks = [entry.look or Look(INK, "none", "") for entry in picture.legend]
+    handles = [Line2D([], [], **strokes(look)) for look in looks]
     figure.legend(handles, [entry.label for entry in picture.legend], loc="lower center", ncols=legend_columns)
     return figure
-
-
-def _handle(look: Look | None) -> Line2D:
-    if look is None:
-        return Line2D([], [], linestyle="none")
-    line: Any = look.line  # Any, because matplotlib types line styles as literals
-    return Line2D([], [], color=look.colour, linestyle=line, marker=look.marker)
 
 
 def panel_svg(panel: Panel, salt: str) -> str:
@@ -143,7 +127,7 @@ def swatch_svg(look: Look, salt: str) -> str:
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):
         figure = Figure(figsize=(0.42, 0.16))
         axes = figure.add_axes((0, 0, 1, 1))
-        axes.plot([0, 1, 2], [0, 0, 0], color=look.colour, linestyle=look.line, marker=look.marker, markevery=[1])
+        axes.plot([0, 1, 2], [0, 0, 0], markevery=[1], **strokes(look))
         axes.set_axis_off()
         return _svg(figure)
 
@@ -164,6 +148,10 @@ def _svg(figure: Figure) -> str:
 # The strokes
 
 
+def strokes(look: Look) -> dict[str, Any]:  # Any, because matplotlib types line styles as literals
+    return {"color": look.colour, "linestyle": look.line, "marker": look.marker}
+
+
 def over_steps(axes: Axes) -> None:
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
@@ -179,7 +167,7 @@ def _broken(curve: Series, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
 def line(axes: Axes, curve: Series, look: Look, place: int = 0) -> None:
     x, y = _broken(curve)
     every = max(1, len(x) // MARKERS)
-    axes.plot(x, y, color=look.colour, linestyle=look.line, marker=look.marker, markevery=(place % every, every))
+    axes.plot(x, y, markevery=(place % every, every), **strokes(look))
 
 
 def thin_line(axes: Axes, curve: Series, look: Look, width: float = 0.6) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import cycle, groupby
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.report import drawing
-from real_openrlhf.report.curves import DYNAMICS, ENTROPY, LOSS, REWARD, VALIDATION, Curve, curve, series
-from real_openrlhf.report.curves import validation_sets as sets_of
+from real_openrlhf.report.curves import DYNAMICS, OF_ONE_RUN, Curve, curve, series, validation_sets
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
 from real_openrlhf.report.read_runs import UnreadableRun, read_run
@@ -27,15 +27,12 @@ PAPER_ABLATION = ("dapo", "real_bce", "real_no_anchor", "real")
 
 def looks(comparison: Comparison) -> dict[Setting, Look]:
     """Every setting's look, the same in all figures of a comparison."""
-    seen: dict[str, int] = {}
     look = {}
-    for setting in comparison.settings:
-        place = seen.get(setting.algo, 0)
-        seen[setting.algo] = place + 1
-        lighter, dashes, marker = VARIANTS[place % len(VARIANTS)]
-        base = setting.method
-        red, green, blue = (part + (1 - part) * lighter for part in to_rgb(base.colour))
-        look[setting] = Look(to_hex((red, green, blue)), dashes or base.line, marker or base.marker)
+    for _, alike in groupby(comparison.settings, lambda setting: setting.algo):
+        for setting, (lighter, dashes, marker) in zip(alike, cycle(VARIANTS), strict=False):
+            base = method(setting.algo)
+            red, green, blue = (part + (1 - part) * lighter for part in to_rgb(base.colour))
+            look[setting] = Look(to_hex((red, green, blue)), dashes or base.line, marker or base.marker)
     return look
 
 
@@ -65,7 +62,7 @@ def knobs(comparison: Comparison) -> Picture | None:
 def _curves(
     name: str, title: str, comparison: Comparison, settings: Sequence[Setting], expected: Sequence[str]
 ) -> Picture:
-    sets = sets_of(comparison.runs)
+    sets = validation_sets(comparison.runs)
     window = window_length(max(run.last_step for run in comparison.runs))
     look = looks(comparison)
     panels, rows, notes = [], [], []
@@ -120,24 +117,20 @@ def distributions(comparison: Comparison) -> Picture | None:
     """How far scores move and how far weights differ from constant ones, for every setting that logs them."""
     window = window_length(max(run.last_step for run in comparison.runs))
     look = looks(comparison)
-    panels = []
-    rows: list[tuple] = []
+    panels, rows = [], []
     for setting in comparison.settings:
-        runs = setting.counted or list(setting.runs)
-        if not all("real/score_pos" in run.logged.get("train", {}) for run in runs):
+        logs = [run.logged.get("train", {}) for run in setting.counted or setting.runs]
+        if not all("real/score_pos" in log for log in logs):
             continue
         means: dict[str, Series] = {}
-        for key in sorted({key for run in runs for key in run.logged["train"] if key.startswith("real/")}):
-            logged = [windowed(run.logged["train"][key], window) for run in runs if key in run.logged["train"]]
-            if (mean := band(logged)) is not None:
+        for key in sorted({key for log in logs for key in log if key.startswith("real/")}):
+            if mean := band([windowed(log[key], window) for log in logs if key in log]):
                 means[key.removeprefix("real/")] = mean
                 rows += _rows(setting.label, key, mean)
-        label, style, bounded = setting.label, look[setting], setting.algo in REAL_FAMILY
-        panels += [
-            Panel(f"{label}: score", partial(_draw_scores, means=means, look=style)),
-            Panel(f"{label}: weight |W|", partial(_draw_weights, means=means, look=style, bounded=bounded)),
-            Panel(f"{label}: weight spread", partial(_draw_spread, spread=means.get("weight_cv"), look=style)),
-        ]
+        if setting.algo not in REAL_FAMILY:
+            means.pop("weight_bound", None)  # the others have none
+        for title, draw in {"score": _draw_scores, "weight |W|": _draw_weights, "weight spread": _draw_spread}.items():
+            panels.append(Panel(f"{setting.label}: {title}", partial(draw, means=means, look=look[setting])))
     if not panels:
         return None
     legend = [
@@ -162,7 +155,7 @@ BOUND = Look(INK, ":", "")
 
 def _draw_scores(axes: Axes, means: dict[str, Series], look: Look) -> None:
     for side, style in (("pos", look), ("neg", NEGATIVES)):
-        if (middle := means.get(f"score_{side}")) is None:
+        if not (middle := means.get(f"score_{side}")):
             continue
         drawing.line(axes, middle, style)
         spread = means.get(f"score_{side}_std")
@@ -175,23 +168,23 @@ def _draw_scores(axes: Axes, means: dict[str, Series], look: Look) -> None:
     drawing.over_steps(axes)
 
 
-def _draw_weights(axes: Axes, means: dict[str, Series], look: Look, bounded: bool) -> None:
+def _draw_weights(axes: Axes, means: dict[str, Series], look: Look) -> None:
     for side, style in (("pos", look), ("neg", NEGATIVES)):
         if (middle := means.get(f"weight_{side}")) is not None:
             drawing.line(axes, middle, style)
     largest, share = means.get("weight_abs_max"), means.get("weight_bound")
     if largest is not None:
         drawing.thin_line(axes, largest, LARGEST)
-        if bounded and share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
+        if share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
             top = largest.values[-1] / share.values[-1]
             axes.axhline(top, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
     axes.set_ylim(bottom=0)
     drawing.over_steps(axes)
 
 
-def _draw_spread(axes: Axes, spread: Series | None, look: Look) -> None:
-    _draw_one(axes, spread, look)
-    if spread is not None:
+def _draw_spread(axes: Axes, means: dict[str, Series], look: Look) -> None:
+    _draw_one(axes, means.get("weight_cv"), look)
+    if "weight_cv" in means:
         axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
 
 
@@ -201,12 +194,11 @@ def training_curves(folder: Path, path: Path) -> Path:
         run = read_run(folder)
     except UnreadableRun as problem:
         raise UserError(f"no picture of {folder}: {problem}") from problem
-    sets = sets_of([run])
+    sets = validation_sets([run])
     look = method(run.algo)
     title = f"{run.name}: {look.label}" + ("" if run.counted else f" ({run.status})")
     panels = [
-        Panel(metric.title, partial(_draw_one, values=series(run, metric, sets), look=look))
-        for metric in (REWARD, VALIDATION, ENTROPY, LOSS)
+        Panel(metric.title, partial(_draw_one, values=series(run, metric, sets), look=look)) for metric in OF_ONE_RUN
     ]
     return drawing.save_as(Picture(run.name, title, "", panels, [Entry(title, look)], columns=2), path)
 

@@ -17,8 +17,7 @@ from mpmath import betainc, findroot
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report.curves import VALIDATION, over_training, series
-from real_openrlhf.report.curves import validation_sets as sets_of
+from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import Look
 from real_openrlhf.report.read_runs import Run
@@ -50,10 +49,6 @@ class Outcome:
     best: float
     mean: float  # over training
 
-    @property
-    def collapsed(self) -> bool:
-        return self.final < COLLAPSED * self.best
-
 
 @dataclass(frozen=True)
 class MapCell:
@@ -63,17 +58,17 @@ class MapCell:
     unfinished: int
 
     @property
-    def final(self) -> Estimate:
-        return estimate([one.final for one in self.outcomes])
+    def final(self) -> Estimate | None:
+        return estimate(one.final for one in self.outcomes)
 
     @property
     def collapsed(self) -> int:
-        return sum(one.collapsed for one in self.outcomes)
+        return sum(one.final < COLLAPSED * one.best for one in self.outcomes)
 
     @property
     def words(self) -> str:
         """The mean, and how many of the runs collapsed if any did."""
-        if not self.outcomes:
+        if not self.final:
             return "failed"
         marks = f"\n✕ {self.collapsed} of {len(self.outcomes)}" if self.collapsed else ""
         return f"{self.final.mean:.2f}{marks}"
@@ -83,28 +78,19 @@ Place = tuple[str, ...]  # a value of each flag of the map
 Grid = dict[Place, MapCell]
 
 
-def grids(comparison: Comparison, across: Sequence[str]) -> dict[Setting, Grid]:
-    """Every setting's cells; a setting whose runs logged no validation has none."""
-    sets = sets_of(comparison.runs)
-    return {setting: grid for setting in comparison.settings if (grid := _grid(setting, across, sets))}
-
-
 def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
     cells: dict[Place, list[Outcome | None]] = defaultdict(list)
     for run in setting.runs:
+        flags = flags_of(run.meta)
+        values = (flags.get(flag, MISSING) for flag in across)
+        cell = cells[tuple(f"{value:g}" if isinstance(value, float) else str(value) for value in values)]
         curve = series(run, VALIDATION, sets) if run.counted else None
         ends = (float(curve.values[-1]), float(curve.values.max()), over_training(curve)) if curve else ()
-        outcome = Outcome(run, *ends) if ends else None
-        cells[tuple(_value(run, flag) for flag in across)].append(outcome)
+        cell.append(Outcome(run, *ends) if ends else None)
     return {
-        place: MapCell(tuple(one for one in found if one is not None), sum(one is None for one in found))
+        place: MapCell(tuple(one for one in found if one is not None), found.count(None))
         for place, found in cells.items()
     }
-
-
-def _value(run: Run, flag: str) -> str:
-    value = flags_of(run.meta).get(flag, MISSING)
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _in_order(values: set[str]) -> list[str]:
@@ -121,7 +107,8 @@ def _in_order(values: set[str]) -> list[str]:
 
 def _laid_out(comparison: Comparison, across: Sequence[str]) -> tuple[dict[Setting, Grid], list[list[str]], list[str]]:
     """All grids, the values of each flag in them, the flags' names; `UserError` if a flag does not vary."""
-    found = grids(comparison, across)
+    sets = validation_sets(comparison.runs)
+    found = {setting: _grid(setting, across, sets) for setting in comparison.settings}
     places = {place for grid in found.values() for place in grid}
     every = [_in_order(set(values)) for values in zip(*places, strict=True)]
     for flag, values in zip(across, every, strict=True):
@@ -136,7 +123,7 @@ def _laid_out(comparison: Comparison, across: Sequence[str]) -> tuple[dict[Setti
 def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     """A panel a setting: the first flag from left to right, the second upwards."""
     found, (columns, lines), names = _laid_out(comparison, across)
-    every = [cell.final.mean for grid in found.values() for cell in grid.values() if cell.outcomes]
+    every = [cell.final.mean for grid in found.values() for cell in grid.values() if cell.final]
     top = max(every, default=0.0) or 1.0
     panels = [
         Panel(setting.label, functools.partial(_draw, grid=grid, columns=columns, lines=lines, names=names, top=top))
@@ -146,7 +133,7 @@ def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
         (setting.label, f"{names[1]} {line}", column, len(cell.outcomes), cell.final.mean, cell.final.se)
         for setting, grid in found.items()
         for (column, line), cell in _by_place(grid, columns, lines)
-        if cell.outcomes
+        if cell.final
     ]
     caption = (
         f"Validation pass@1 at the end of training, mean over runs; all panels have one scale, 0 to {top:.2f}, darker "
@@ -166,7 +153,7 @@ def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: l
     size = 9 if len(columns) < 5 else 7
     for (column, line), cell in _by_place(grid, columns, lines):
         x, y = columns.index(column), lines.index(line)
-        share = cell.final.mean / top if cell.outcomes else 0.0
+        share = cell.final.mean / top if cell.final else 0.0
         # from a tint to a dark blue, so that black or white text stays readable
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shades(0.04 + 0.8 * share), edgecolor="white"))
         ink = "white" if share > 0.6 else "#0a0a0a"
@@ -192,11 +179,10 @@ def cells(comparison: Comparison, across: Sequence[str]) -> Table:
         rows = []
         for (column, line), cell in _by_place(grid, columns, lines):
             runs = f"{len(cell.outcomes)}" + (f", {cell.unfinished} failed or unfinished" if cell.unfinished else "")
-            best = estimate([one.best for one in cell.outcomes]) if cell.outcomes else None
-            numbers = [Cell(number=cell.final if cell.outcomes else None), Cell(number=best)]
+            numbers = [Cell(number=cell.final), Cell(number=estimate(one.best for one in cell.outcomes))]
             numbers += [Cell(number=_mean(cell, *pick)) for pick in extra.values()]
             share = f"{cell.collapsed} of {len(cell.outcomes)}"
-            rows.append(Row([words(column), words(line), *numbers, words(share), words(runs)]))
+            rows.append([words(column), words(line), *numbers, words(share), words(runs)])
         blocks.append((setting.label, rows))
     heads = [*names, "Final pass@1", "Best pass@1", *extra, "Collapsed", "Runs"]
     notes = [
@@ -208,8 +194,8 @@ def cells(comparison: Comparison, across: Sequence[str]) -> Table:
 
 
 def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> Estimate | None:
-    logged = [one.run.logged["train"][key].values for one in cell.outcomes if key in one.run.logged.get("train", {})]
-    return estimate([pick(values.tolist()) for values in logged]) if logged else None
+    logged = (one.run.logged.get("train", {}).get(key) for one in cell.outcomes)
+    return estimate(pick(series.values.tolist()) if series else None for series in logged)
 
 
 Ends = dict[Setting, dict[int, float]]  # setting -> {seed: value of one endpoint}
@@ -265,7 +251,7 @@ def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
 def _row(setting: Setting, gap: Estimate, count: int) -> Row:
     bound = student_quantile(1 - LEVEL / 2 / count, gap.n - 1) * gap.se
     called = "higher" if gap.mean > bound else "lower" if -gap.mean > bound else "cannot be told apart"
-    return Row([words(setting.label), Cell(number=gap), words(f"{bound:.3f}"), words(called), words(gap.n)])
+    return [words(setting.label), Cell(number=gap), words(f"{bound:.3f}"), words(called), words(gap.n)]
 
 
 def difference(one: dict[int, float], other: dict[int, float]) -> Estimate | None:

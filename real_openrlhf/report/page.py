@@ -19,7 +19,7 @@ from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
-from real_openrlhf.report.table_forms import NONE, Row, Table, to_csv, to_html, to_markdown, words
+from real_openrlhf.report.table_forms import NONE, Table, to_csv, to_html, to_markdown, words
 
 CSS = Path(__file__).with_suffix(".css").read_text()
 Parts = list[Picture | Table]  # of one comparison, in reading order
@@ -54,21 +54,11 @@ def write(
 
 def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
     """The figures and tables of a comparison; with flags only a map over these."""
-    if flags:
-        made = [make(comparison, flags) for make in (maps.heat_maps, maps.cells, maps.pairs)]
-        return [part for part in made if part is not None]
-    parts = [
-        tables.results(comparison),
-        maps.pairs(comparison),
-        figures.dynamics(comparison),
-        figures.ablation(comparison),
-        figures.knobs(comparison),
-        figures.distributions(comparison),
-        tables.ratios(comparison),
-        scores.beside_paper(comparison),
-        paired.gains(comparison),
-    ]
-    return [part for part in parts if part is not None]
+    over_flags = (maps.heat_maps, maps.cells, maps.pairs)
+    drawn = (figures.dynamics, figures.ablation, figures.knobs, figures.distributions)
+    usual = (tables.results, maps.pairs, *drawn, tables.ratios, scores.beside_paper, paired.gains)
+    made = [make(comparison, flags) for make in over_flags] if flags else [make(comparison) for make in usual]
+    return [part for part in made if part is not None]
 
 
 def _save(part: Picture | Table, out: Path) -> None:
@@ -77,7 +67,7 @@ def _save(part: Picture | Table, out: Path) -> None:
         for suffix, form in (("md", to_markdown), ("csv", to_csv)):
             (out / "tables" / f"{part.name}.{suffix}").write_text(form(part))
         return
-    drawing.save(part, out / "figures")
+    drawing.save_as(part, out / "figures" / f"{part.name}.png", with_pdf=True)
     with open(out / "figures" / f"{part.name}.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])
@@ -134,10 +124,8 @@ def _picture(picture: Picture, salt: str) -> str:
     panels = "".join(f"<div>{panel_svg(panel, f'{salt}-{n}')}</div>" for n, panel in enumerate(picture.panels))
     entries = []
     for number, entry in enumerate(picture.legend):
-        if entry.look is None:
-            entries.append(f"<li class=missing>{_text(entry.label)}</li>")
-        else:
-            entries.append(f"<li>{swatch_svg(entry.look, f'{salt}-key-{number}')}{_text(entry.label)}</li>")
+        swatch = swatch_svg(entry.look, f"{salt}-key-{number}") if entry.look else ""
+        entries.append(f"<li{'' if swatch else ' class=missing'}>{swatch}{_text(entry.label)}</li>")
     return (
         f"<figure><ul class=legend>{''.join(entries)}</ul>"
         f"<div class=panels style='--columns:{picture.columns}'>{panels}</div>"
@@ -153,6 +141,6 @@ def _runs(comparisons: Sequence[Comparison]) -> str:
                 command = run.meta.get("command")
                 command = " ".join(map(str, command)) if isinstance(command, list) else "plain log"
                 facts = (run.name, setting.label, NONE if run.seed is None else run.seed, run.status, run.last_step)
-                rows.append(Row([words(fact) for fact in (*facts, run.meta.get("code_version", NONE), command)]))
+                rows.append([words(fact) for fact in (*facts, run.meta.get("code_version", NONE), command)])
     columns = ["Run", "Setting", "Seed", "Status", "Last step", "Code version", "Command"]
     return f"<div class=left>{to_html(Table('runs', 'Runs', columns, [('', rows)], []))}</div>"

@@ -71,27 +71,21 @@ def read_run(folder: str | Path) -> Run:
     """Read one run; raise `UnreadableRun` with the reason if that is not possible."""
     folder = Path(folder)
     try:
-        return _read(folder)
+        if not folder.exists():
+            raise UnreadableRun("no such folder")
+        if not folder.is_dir():
+            raise UnreadableRun("not a folder")
+        if not any(folder.iterdir()):
+            raise UnreadableRun("empty folder")
+        if not _looks_like_run(folder):
+            raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
+        meta = _read_meta(folder)
+        metrics = folder / "metrics.jsonl"
+        unfinished = meta.get("status") in ("running", "failed")
+        logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
+        return _run(folder, meta, logged, _read_json(folder, "eval/results.json"), cut)
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
-
-
-def _read(folder: Path) -> Run:
-    if not folder.exists():
-        raise UnreadableRun("no such folder")
-    if not folder.is_dir():
-        raise UnreadableRun("not a folder")
-    if not any(folder.iterdir()):
-        raise UnreadableRun("empty folder")
-    if not _looks_like_run(folder):
-        raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
-    meta = _read_meta(folder / "run.json")
-    metrics = folder / "metrics.jsonl"
-    unfinished = meta.get("status") in ("running", "failed")
-    logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
-    results = folder / "eval" / "results.json"
-    evaluation = _read_json(results, "eval/results.json") if results.exists() else None
-    return _run(folder, meta, logged, evaluation, cut)
 
 
 def _run(path: Path, meta: dict[str, Any], logged: Logged, evaluation: Any = None, cut: bool = False) -> Run:
@@ -115,8 +109,7 @@ def _read_campaign(folder: Path) -> list[Run]:
     part = "" if campaign.is_campaign(folder) else f"{folder.name}/"
     folder = folder.parent if part else folder
     try:
-        records, _ = campaign.records(folder)
-        lines = campaign.lines(folder)
+        (records, _), lines = campaign.records(folder), campaign.lines(folder)
     except ImportError as problem:
         raise UnreadableRun("a campaign needs the package pyarrow: pip install pyarrow") from problem
     except (OSError, ValueError) as problem:
@@ -143,12 +136,12 @@ def word(value: object, longest: int = LABEL) -> str:
 
 def tame(value: Any, depth: int = 0) -> Any:
     """JSON from a run, with bounded size and depth, texts as of `word`, and no integers that a float rounds."""
+    if isinstance(value, dict | list) and depth > DEEPEST:
+        return type(value)()
     if isinstance(value, dict):
-        return (
-            {} if depth > DEEPEST else {word(key): tame(item, depth + 1) for key, item in list(value.items())[:MOST]}
-        )
+        return {word(key): tame(item, depth + 1) for key, item in list(value.items())[:MOST]}
     if isinstance(value, list):
-        return [] if depth > DEEPEST else [tame(item, depth + 1) for item in value[:MOST]]
+        return [tame(item, depth + 1) for item in value[:MOST]]
     if isinstance(value, str):
         return word(value, LONGEST)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > EXACT:
@@ -159,10 +152,8 @@ def tame(value: Any, depth: int = 0) -> Any:
 def guess_algo(name: str) -> str:
     """A plain log has nothing but its folder's name: grpo-seed1 is GRPO, anything unknown stays itself."""
     words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    for algo in sorted(METHODS, key=len, reverse=True):
-        if re.search(rf"(^|_){algo}(_|$)", words):
-            return algo
-    return re.sub(r"_?(seed_?|s)\d+$", "", words) or name
+    known = (algo for algo in sorted(METHODS, key=len, reverse=True) if f"_{algo}_" in f"_{words}_")
+    return next(known, re.sub(r"_?(seed_?|s)\d+$", "", words) or name)
 
 
 def guess_seed(name: str) -> int | None:
@@ -184,13 +175,13 @@ def _looks_like_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in files) or any(folder.glob(EVENTS))
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
-    if not path.exists():
+def _read_meta(folder: Path) -> dict[str, Any]:
+    if not (folder / "run.json").exists():
         return {}
-    meta = _read_json(path, "run.json")
+    meta = _read_json(folder, "run.json")
     if not isinstance(meta, dict) or "algo" not in meta:
         raise UnreadableRun("run.json is of another program: it has no key `algo`")
-    return as_it_is(path.parent, meta)
+    return as_it_is(folder, meta)
 
 
 def _read_metrics(path: Path, unfinished: bool) -> Logged:
@@ -206,11 +197,9 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
         except ValueError as problem:
             if number == len(lines) and unfinished:
                 break  # the run is writing this line, or a kill cut it off
-            if number == len(lines):
-                raise UnreadableRun(
-                    f"metrics.jsonl is half-written: line {number} is cut off; remove that line to report the rest"
-                ) from problem
-            raise UnreadableRun(f"metrics.jsonl is broken: line {number} is not JSON") from problem
+            last = f"half-written: line {number} is cut off; remove that line to report the rest"
+            fault = last if number == len(lines) else f"broken: line {number} is not JSON"
+            raise UnreadableRun(f"metrics.jsonl is {fault}") from problem
         if not _add(points, row):
             raise UnreadableRun(f"metrics.jsonl is not from here: line {number} has no phase (train or eval) and step")
     return _series(points)
@@ -270,8 +259,8 @@ def _series(points: Points) -> Logged:
     return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in logged.items()}
 
 
-def _read_json(path: Path, name: str) -> Any:
+def _read_json(folder: Path, name: str) -> Any:
     try:
-        return tame(parsed(read_bytes(path)))
+        return tame(parsed(read_bytes(folder / name))) if (folder / name).exists() else None
     except ValueError as problem:
         raise UnreadableRun(f"{name} is broken or half-written: {first_line(problem)}") from problem

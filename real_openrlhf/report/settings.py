@@ -8,7 +8,7 @@ from typing import Any
 
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report.methods import METHODS, Look, method
+from real_openrlhf.report.methods import METHODS, method
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.runs.run_folder import json_value
 
@@ -41,12 +41,8 @@ class Setting:
     runs: tuple[Run, ...]
 
     @property
-    def method(self) -> Look:
-        return method(self.algo)
-
-    @property
     def label(self) -> str:
-        return ", ".join((self.method.label, *self.deviation, *self.distinction))
+        return ", ".join((method(self.algo).label, *self.deviation, *self.distinction))
 
     @property
     def counted(self) -> list[Run]:
@@ -85,11 +81,8 @@ def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]
     tasks: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
         tasks[_task(run)].append(run)
-    plain = tasks.pop((), [])
-    if len(tasks) == 1:
-        next(iter(tasks.values())).extend(plain)
-    elif plain:
-        tasks[()] = plain
+    if plain := tasks.pop((), []):
+        tasks[next(iter(tasks)) if len(tasks) == 1 else ()] += plain
     named = zip(_task_names(list(tasks)), tasks.values(), strict=True)
     return [Comparison(name, _settings(members, across)) for name, members in named]
 
@@ -121,7 +114,7 @@ def _settings(runs: list[Run], across: Sequence[str]) -> tuple[Setting, ...]:
     settings = []
     for (algo, deviation, has_record), members in alike.items():
         knobs = [_knobs(run) for run in members]
-        flags = sorted({flag for knobs_of_run in knobs for flag in knobs_of_run} - {*across})
+        flags = sorted(set().union(*knobs) - {*across})
         varied = [flag for flag in flags if len({str(knobs_of_run.get(flag)) for knobs_of_run in knobs}) > 1]
         plain = () if has_record or (algo, deviation, True) not in alike else ("plain log",)
         seeds: dict[tuple, list[Run]] = defaultdict(list)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,18 +45,18 @@ class Band(Series):
     n: int
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and standard error (sample standard deviation over root n) of one value or more."""
-    array = np.asarray(values, dtype=float)
+def estimate(values: Iterable[float | None]) -> Estimate | None:
+    """Mean and standard error (sample standard deviation over root n) of the values that are known, if any is."""
+    array = np.array([value for value in values if value is not None], dtype=float)
+    if not len(array):
+        return None
     se = array.std(ddof=1) / math.sqrt(len(array)) if len(array) > 1 else math.nan
     return Estimate(float(array.mean()), float(se), len(array))
 
 
 def band(runs: Sequence[Series]) -> Band | None:
     """The mean over runs, step by step, where every run has a value; None if there is no such step."""
-    if not runs:
-        return None
-    shared: np.ndarray = functools.reduce(np.intersect1d, [run.steps for run in runs])
+    shared: np.ndarray = functools.reduce(np.intersect1d, [run.steps for run in runs] or [np.array([])])
     if not len(shared):
         return None
     table = np.stack([run.values[np.isin(run.steps, shared)] for run in runs])
@@ -83,10 +83,11 @@ def windowed(series: Series, length: int) -> Series:
     return Series((ids[whole] + 1) * length, sums[whole] / counts[whole])
 
 
-def final(series: Series, last: int, tail: bool) -> float:
+def final(series: Series, last: int, tail: bool) -> float | None:
     """The value at step `last` (an evaluation), or the mean over the last tenth of the steps up to it (training)."""
     span = max(1, math.ceil(TAIL * last)) if tail else 1
-    return float(series.values[(series.steps > last - span) & (series.steps <= last)].mean())
+    found = series.values[(series.steps > last - span) & (series.steps <= last)]
+    return float(found.mean()) if len(found) else None
 
 
 def gaps(steps: np.ndarray) -> np.ndarray:
@@ -107,11 +108,8 @@ def clear_winner(rows: Sequence[Estimate | None]) -> int | None:
         return None
     best = max(known, key=lambda index: (known[index].mean, index))
     first = known.pop(best)
-    for row in known.values():
-        error = 2 * math.hypot(first.se, row.se)
-        if not first.mean - row.mean >= error or first.mean == row.mean:
-            return None
-    return best
+    leads = ((first.mean - row.mean, 2 * math.hypot(first.se, row.se)) for row in known.values())
+    return best if all(lead >= error and lead > 0 for lead, error in leads) else None
 
 
 def bootstrap(problem_scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -31,9 +31,7 @@ class Cell:
         return f"{self.number.mean:.{self.digits}f}{se}"
 
 
-@dataclass(frozen=True)
-class Row:
-    cells: list[Cell]
+Row = list[Cell]
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def to_markdown(table: Table) -> str:
     for heading, rows in table.blocks:
         if heading:
             lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
-        lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row.cells]) for row in rows]
+        lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row]) for row in rows]
     return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in table.notes)]) + "\n"
 
 
@@ -70,11 +68,7 @@ def _pipe(cells: Sequence[str]) -> str:
 def to_csv(table: Table) -> str:
     """The table with all digits; a column with standard errors becomes two columns."""
     errors = {
-        place
-        for _, rows in table.blocks
-        for row in rows
-        for place, cell in enumerate(row.cells)
-        if cell.number is not None
+        place for _, rows in table.blocks for row in rows for place, cell in enumerate(row) if cell.number is not None
     }
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -85,7 +79,7 @@ def to_csv(table: Table) -> str:
     for heading, rows in table.blocks:
         for row in rows:
             line: list[object] = [no_formula(heading)]
-            for place, cell in enumerate(row.cells):
+            for place, cell in enumerate(row):
                 line.append(cell.number.mean if cell.number else no_formula(cell.text))
                 if place in errors:
                     line.append(cell.number.se if cell.number and not math.isnan(cell.number.se) else "")
@@ -95,7 +89,7 @@ def to_csv(table: Table) -> str:
 
 def to_html(table: Table) -> str:
     def cells(row: Row) -> str:
-        first, *others = row.cells
+        first, *others = row
         kinds = ["words" if cell.text else "best" if cell.bold else "number" for cell in others]
         filled = "".join(f"<td class={kind}>{html.escape(str(c))}</td>" for kind, c in zip(kinds, others, strict=True))
         return f"<tr><th scope=row>{html.escape(str(first))}</th>{filled}</tr>"

@@ -11,20 +11,18 @@ from real_openrlhf.report.curves import (
     VALIDATION,
     Final,
     Metric,
+    all_series,
     at_end,
     near_end,
-    over_all_steps,
     over_training,
-    series,
     spread_over_tau,
     steps_to,
+    validation_sets,
 )
-from real_openrlhf.report.curves import validation_sets as sets_of
 from real_openrlhf.report.methods import REAL_FAMILY
-from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Series, clear_winner, estimate
-from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Row, Table, value, words
+from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Table, value, words
 
 REACHED = 0.9  # share of the highest final validation: the threshold of `Steps to`
 UNLIKE = 0.2  # difference of clipped shares that causes a warning
@@ -32,12 +30,13 @@ UNLIKE = 0.2  # difference of clipped shares that causes a warning
 
 def results(comparison: Comparison) -> Table:
     """The final metrics of every setting, over its finished runs."""
-    sets = sets_of(comparison.runs)
+    sets = validation_sets(comparison.runs)
     ends = [[at_end(setting, metric, sets) for metric in ENDS] for setting in comparison.settings]
     highest = max((row[0].estimate.mean for row in ends if row[0]), default=0.0)
     threshold = math.floor(20 * REACHED * highest) / 20
     bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(ENDS)}
-    clipped = [over_all_steps(setting, CLIPPED) for setting in comparison.settings]
+    logged = [all_series(setting.counted, CLIPPED) for setting in comparison.settings]
+    clipped = [estimate(float(one.values.mean()) for one in of_runs) for of_runs in logged]
     beside = [(CLIPPED, clipped)] if any(clipped) else []
     for metric in BY_VERDICT:
         last = [
@@ -52,10 +51,10 @@ def results(comparison: Comparison) -> Table:
             Cell(number=end.estimate if end else None, bold=bold[column] == place) for column, end in enumerate(row)
         ]
         numbers[1:1] = _speed(setting, sets, threshold)
-        spreads = [z for run in setting.counted if (z := spread_over_tau(run)) is not None]
-        numbers.append(Cell(number=estimate(spreads) if spreads and setting.algo in REAL_FAMILY else None))
+        spreads = map(spread_over_tau, setting.counted if setting.algo in REAL_FAMILY else ())
+        numbers.append(Cell(number=estimate(spreads)))
         numbers += [Cell(number=column[place]) for _, column in beside]
-        rows.append(Row([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)]))
+        rows.append([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)])
     where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
         SE_NOTE,
@@ -66,10 +65,6 @@ def results(comparison: Comparison) -> Table:
         "highest validation, rounded down: the first evaluation there; median over runs.",
         "z: the spread of the scores over tau, mean over the steps. Below 0.1 REAL's weights are constant within 8 %.",
     ]
-    titles = [metric.title for metric in ENDS]
-    titles[1:1] = ["Mean over training", f"Steps to {threshold:.2f}"]
-    titles.append("z")
-    titles += [metric.title for metric, _ in beside]
     shares = [one.mean for one in clipped if one]
     if shares and max(shares) - min(shares) > UNLIKE:
         notes.append(
@@ -78,17 +73,19 @@ def results(comparison: Comparison) -> Table:
         )
     if any(clipped):
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
-    columns = ["Setting", *titles, "Step", "Runs"]
+    first, *ends_after = (metric.title for metric in ENDS)
+    columns = ["Setting", first, "Mean over training", f"Steps to {threshold:.2f}", *ends_after, "z"]
+    columns += [*(metric.title for metric, _ in beside), "Step", "Runs"]
     return Table("results", "At the end of training", columns, [("", rows)], notes)
 
 
 def _speed(setting: Setting, sets: Sequence[str], threshold: float) -> list[Cell]:
     """How fast a setting learned: the mean over training, and the steps to the threshold."""
-    curves = [curve for run in setting.counted if (curve := series(run, VALIDATION, sets)) is not None]
+    curves = all_series(setting.counted, VALIDATION, sets)
     if not curves:
         return [Cell(), Cell()]
     steps = steps_to(curves, threshold)
-    mean = Cell(number=estimate([over_training(curve) for curve in curves]))
+    mean = Cell(number=estimate(map(over_training, curves)))
     return [mean, words(f"{steps:g}" if math.isfinite(steps) else "not reached")]
 
 
@@ -105,23 +102,22 @@ SIDES = {"pos": "Positives", "neg": "Negatives"}
 def ratios(comparison: Comparison) -> Table | None:
     """The paper's Table 1, with a row for every method that logged it, with unchanged flags."""
     plain = [s for s in comparison.settings if s.counted and not s.deviation]
-    settings = [s for s in plain if all(_ratio_series(run) for run in s.counted)]
+    logs = {s: [run.logged.get("train", {}) for run in s.counted] for s in plain}
+    settings = [s for s in plain if all(any(key.startswith("ratio/") for key in log) for log in logs[s])]
     if not settings:
         return None
     blocks = []
     for side, heading in SIDES.items():
         paper = [PUBLISHED["ratios"][side][name] for name in RANGES]  # percent of the tokens, mean magnitude
-        shares = [Row([words("GRPO, paper"), *(value(share, 2) for share, _ in paper)])]
-        grads = [
-            Row([words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)])
-        ]
+        shares = [[words("GRPO, paper"), *(value(share, 2) for share, _ in paper)]]
+        grads = [[words("GRPO, paper"), *(words("clipped") if grad is None else value(grad, 4) for _, grad in paper)]]
         for setting in settings:
-            pairs = [[_over_steps(run, side, name) for run in setting.counted] for name in RANGES]
-            cells = [Cell(number=estimate([share for share, _ in found]), digits=2) for found in pairs]
-            shares.append(Row([words(setting.label), *cells]))
-            seen = [[grad for _, grad in found if grad is not None] for found in pairs]
-            cells = [Cell(number=estimate(found), digits=4) if found else words("no token") for found in seen]
-            grads.append(Row([words(setting.label), *cells]))
+            pairs = [[_over_steps(log, f"ratio/{side}/{name}") for log in logs[setting]] for name in RANGES]
+            cells = [Cell(number=estimate(share for share, _ in found), digits=2) for found in pairs]
+            shares.append([words(setting.label), *cells])
+            means = [estimate(grad for _, grad in found) for found in pairs]
+            cells = [Cell("" if mean else "no token", mean, digits=4) for mean in means]
+            grads.append([words(setting.label), *cells])
         blocks += [(f"{heading}: % of tokens", shares), (f"{heading}: mean |W|", grads)]
     notes = [
         "Percent of the class's tokens whose ratio π/π_old lies in the range (ε = 0.2), and their mean gradient "
@@ -134,14 +130,9 @@ def ratios(comparison: Comparison) -> Table | None:
     return Table("ratios", title, ["Method", *RANGES.values()], blocks, notes)
 
 
-def _ratio_series(run: Run) -> dict[str, Series]:
-    return {key: series for key, series in run.logged.get("train", {}).items() if key.startswith("ratio/")}
-
-
-def _over_steps(run: Run, side: str, name: str) -> tuple[float, float | None]:
+def _over_steps(log: dict[str, Series], key: str) -> tuple[float, float | None]:
     """Mean share, and the mean magnitude of tokens in the range; None if the run had no tokens there."""
-    logged = _ratio_series(run)
-    shares, grads = logged.get(f"ratio/{side}/{name}/share"), logged.get(f"ratio/{side}/{name}/grad")
+    shares, grads = log.get(f"{key}/share"), log.get(f"{key}/grad")
     if shares is None or grads is None:
         return math.nan, None
     weight = dict(zip(shares.steps.tolist(), shares.values.tolist(), strict=True))

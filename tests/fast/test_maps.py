@@ -64,11 +64,7 @@ def test_the_table_has_what_the_runs_logged(runs):
         *("actor.adam.lr", "train.batch_size", "Final pass@1", "Best pass@1", "Clipped updates", "Entropy, last step"),
         *("Spread of weights, largest", "Collapsed", "Runs"),
     ]
-    rows = {
-        (heading, *map(str, row.cells[:2])): [*map(str, row.cells[2:])]
-        for heading, rows in table.blocks
-        for row in rows
-    }
+    rows = {(heading, *map(str, row[:2])): [*map(str, row[2:])] for heading, rows in table.blocks for row in rows}
     assert rows["REAL", "0.001", "64"] == [
         *("0.200 ± 0.100", "0.400 ± 0.000", "0.375 ± 0.125", "0.250 ± 0.000", "0.100 ± 0.000", "1 of 2", "2"),
     ]
@@ -107,7 +103,7 @@ def test_a_small_steady_difference_is_told_and_a_large_unsteady_one_is_not(tmp_p
     write(tmp_path, "grpo", {1: 0.52, 2: 0.73, 3: 0.92, 4: 0.63, 5: 0.82})  # seeds differ more than methods
     write(tmp_path, "dapo", {1: 0.9, 2: 0.5, 3: 0.95, 4: 0.9, 5: 0.7})
     found = table(tmp_path)
-    rows = {str(row.cells[0]): [str(cell) for cell in row.cells[1:]] for _, block in found.blocks for row in block}
+    rows = {str(row[0]): [str(cell) for cell in row[1:]] for _, block in found.blocks for row in block}
     assert rows["GRPO"][0] == "0.024 ± 0.002" and rows["GRPO"][2:] == ["higher", "5"]
     assert float(rows["GRPO"][1]) == pytest.approx(student_quantile(1 - 0.05 / 4, 4) * 0.002449, abs=1e-3)  # two rows
     assert rows["DAPO"][2] == "cannot be told apart"
@@ -118,7 +114,7 @@ def test_differences_are_told_at_the_end_and_by_the_mean_over_training(tmp_path)
     for seed in (1, 2, 3):
         map_run(tmp_path, "real", 1e-4, 64, seed, [0.0, 0.2, 0.9])
         map_run(tmp_path, "grpo", 1e-4, 64, seed, [0.5, 0.6 + seed / 100, 0.9])
-    found = {name: [str(cell) for cell in row.cells[1:4]] for name, (row,) in table(tmp_path).blocks}
+    found = {name: [str(cell) for cell in row[1:4]] for name, (row,) in table(tmp_path).blocks}
     assert found["At the end"] == ["0.000 ± 0.000", "0.000", "cannot be told apart"]
     assert found["Mean over training"][0] == "0.210 ± 0.003" and found["Mean over training"][2] == "higher"
 
@@ -126,7 +122,7 @@ def test_differences_are_told_at_the_end_and_by_the_mean_over_training(tmp_path)
 def test_only_shared_seeds_count_and_fewer_than_three_are_no_table(tmp_path):
     write(tmp_path, "real", {1: 0.5, 2: 0.5, 3: 0.5, 4: 0.5})
     write(tmp_path, "grpo", {2: 0.4, 3: 0.3, 4: 0.4, 9: 1.0})
-    assert [str(cell) for cell in table(tmp_path).blocks[0][1][0].cells][1:5:3] == ["-0.133 ± 0.033", "3"]
+    assert [str(cell) for cell in table(tmp_path).blocks[0][1][0]][1:5:3] == ["-0.133 ± 0.033", "3"]
     write(tmp_path / "few", "real", {1: 0.5, 2: 0.5, 3: 0.5})
     write(tmp_path / "few", "grpo", {2: 0.4, 3: 0.3})
     assert table(tmp_path / "few") is None
@@ -140,10 +136,10 @@ def test_in_a_map_each_cell_with_enough_seeds_is_compared_and_the_bound_is_for_a
     for algo in ("real", "grpo"):
         map_run(tmp_path, algo, 1e-3, 16, 1, [0.1, 0.2])  # a single seed
     found = pairs(comparison(tmp_path), ACROSS)
-    assert [(cell, [str(row.cells[1]) for row in rows]) for cell, rows in found.blocks] == [
+    assert [(cell, [str(row[1]) for row in rows]) for cell, rows in found.blocks] == [
         ("actor.adam.lr 0.0001, train.batch_size 64", ["0.120 ± 0.006"]),
         ("actor.adam.lr 0.001, train.batch_size 64", ["-0.120 ± 0.006"]),
     ]
-    bounds = [float(str(row.cells[2])) for _, rows in found.blocks for row in rows]
+    bounds = [float(str(row[2])) for _, rows in found.blocks for row in rows]
     assert bounds == pytest.approx([student_quantile(1 - 0.05 / 4, 2) * 0.01 / 3**0.5] * 2, abs=1e-3)
-    assert [str(row.cells[3]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]
+    assert [str(row[3]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]

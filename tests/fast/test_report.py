@@ -246,8 +246,8 @@ def test_bold_follows_that_rule_and_never_a_published_number(tmp_path):
 
 def test_scores_of_different_protocols_do_not_compete(tmp_path):
     table = scores.benchmarks([comparison(write_evaluated(tmp_path, grpo={"max_new_tokens": 32768}))])
-    assert not any(cell.bold for _, block in table.blocks for row in block for cell in row.cells)
-    ours = [str(row.cells[0]) for row in table.blocks[0][1]]
+    assert not any(cell.bold for _, block in table.blocks for row in block for cell in row)
+    ours = [str(row[0]) for row in table.blocks[0][1]]
     assert "max tokens = 8192" in ours[0] and "max tokens = 32768" in ours[1]
 
 
@@ -276,7 +276,7 @@ def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
             six = dict.fromkeys(BENCHMARKS, (0.3, 0.01))
             invented.write_evaluation(folder, **six)
     main, ablations = (
-        {str(row.cells[0]): [str(cell) for cell in row.cells[1:]] for row in table.blocks[0][1]}
+        {str(row[0]): [str(cell) for cell in row[1:]] for row in table.blocks[0][1]}
         for table in (scores.beside_paper(comparison(tmp_path / name)) for name in ("paper-1.5b", "ablations"))
     )
     assert main["REAL"][:2] == ["0.300 ± 0.010", "0.406"] and main["GRPO"][-1] == "0.431"
@@ -312,7 +312,7 @@ def test_gains_are_over_grpo_problem_by_problem(tmp_path):
             ]
             (out / "per_problem.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (row,) = paired.gains(comparison(tmp_path)).blocks[0][1]
-    assert [str(cell) for cell in row.cells] == ["REAL", "+0.250 (+0.250 to +0.250)"] and row.cells[1].bold
+    assert [str(cell) for cell in row] == ["REAL", "+0.250 (+0.250 to +0.250)"] and row[1].bold
     assert scores.beside_paper(comparison(tmp_path)) is None  # of another recipe than the paper's
 
 
@@ -331,7 +331,7 @@ def test_runs_that_broke_off_are_shown_but_not_averaged(tmp_path):
     assert drawn.band.n == 2 and drawn.band.steps[-1] == 20
     assert [single.steps[-1] for single in drawn.singles] == [7]
     assert figures.dynamics(task).legend[0].label == "REAL (2 runs; 1 failed, not averaged)"
-    assert tables.results(task).blocks[0][1][0].cells[1].number.n == 2
+    assert tables.results(task).blocks[0][1][0][1].number.n == 2
 
 
 def test_nothing_is_drawn_across_missing_steps(tmp_path):

@@ -18,7 +18,7 @@ from statistics import median
 from real_openrlhf.report.curves import PASS1
 from real_openrlhf.report.maps import COLLAPSED
 from real_openrlhf.report.read_runs import Run, read_runs
-from real_openrlhf.report.table_forms import NONE, Row, Table, to_markdown, words
+from real_openrlhf.report.table_forms import NONE, Table, to_markdown, words
 
 THRESHOLDS = 200  # that are tried, of the values that were logged
 PASS_RATE = "rollout/pass_rate"
@@ -151,7 +151,7 @@ def table(runs: Sequence[Run], _: Path) -> Table:
     for one in predictions(runs):
         ahead = f"{median(one.ahead):g}" if one.ahead else NONE
         hits, false = f"{len(one.ahead)} of {one.collapses}", f"{one.false_alarms} of {one.others}"
-        rows.append(Row([words(text) for text in (one.signal, f"{one.threshold:.3g}", hits, ahead, false)]))
+        rows.append([words(text) for text in (one.signal, f"{one.threshold:.3g}", hits, ahead, false)])
     heads = ["Signal", "Threshold", "Collapses predicted", "Steps ahead, median", "False alarms"]
     return Table("collapse", "Does a logged number predict a collapse?", heads, [("", rows)], [])
 

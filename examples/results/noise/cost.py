@@ -13,7 +13,7 @@ from real_openrlhf.report.maps import difference
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.statistics import estimate
-from real_openrlhf.report.table_forms import Cell, Row, Table, words
+from real_openrlhf.report.table_forms import Cell, Table, words
 
 NOISES = {
     "right-to-wrong-0": "none",
@@ -39,22 +39,11 @@ def table(runs: Sequence[Run], _: Path) -> Table:
         rows = []
         for algo in METHODS:
             if (noise, algo) in means:
-                end, mean = (Cell(number=estimate(list(found[noise, algo].values()))) for found in (ends, means))
-                cost = _cost(means, noise, algo)
+                end, mean = (Cell(number=estimate(found[noise, algo].values())) for found in (ends, means))
+                cost = _cost(means, noise, algo) if noise != CLEAN else {}
                 beside = difference(cost, _cost(means, noise, "real")) if algo != "real" else None
-                none = noise == CLEAN
-                rows.append(
-                    Row(
-                        [
-                            words(METHODS[algo].label),
-                            end,
-                            mean,
-                            words("–") if none else Cell(number=estimate(list(cost.values()))),
-                            words("–") if none or beside is None else Cell(number=beside),
-                            words(f"{len(means[noise, algo])} runs"),
-                        ]
-                    )
-                )
+                costs = Cell(number=estimate(cost.values())), Cell(number=beside)
+                rows.append([words(METHODS[algo].label), end, mean, *costs, words(f"{len(means[noise, algo])} runs")])
         blocks.append((f"Verdicts made wrong: {about}", rows))
     columns = ["Method", "Validation pass@1", "Mean over training", "Cost", "Cost less REAL's", "Runs"]
     notes = ["Cost: of the mean over training, by pairs of seeds. ± is one standard error."]

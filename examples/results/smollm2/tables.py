@@ -9,7 +9,7 @@ from real_openrlhf.report.maps import difference, student_quantile
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.table_forms import Cell, Row, Table, words
+from real_openrlhf.report.table_forms import Cell, Table, words
 
 REACHED, WINDOW = 0.5, 5
 COLUMNS = {  # beside what validation says: a title, the key that is logged, what is made of a run's values
@@ -48,7 +48,7 @@ def equal_time(runs: Sequence[Run]) -> Table:
             steps.append(float(curve.steps[reached][-1]))
             by_then.append(float(curve.values[reached][-1]))
         cells = [Cell(number=estimate(values)) for values in (a_step, mixed, ends, steps, by_then)]
-        rows.append(Row([words(setting.label), *cells, words(setting.seeds)]))
+        rows.append([words(setting.label), *cells, words(setting.seeds)])
     columns = ["Method", "Seconds a step", "Mixed prompts", "Equal steps", "Steps in equal time", "Equal time", "Runs"]
     notes = [f"Held-out pass@1. Equal time: {equal:.0f} s of steps. ± is one standard error over runs."]
     return Table("equal_time", "In equal steps and in equal time", columns, [("", rows)], notes)
@@ -69,7 +69,7 @@ def learning(runs: Sequence[Run]) -> Table:
         cells = [Cell(number=estimate(values)) for values in (first, last, rises, means)]
         cells.append(words(reached(setting.counted)))
         cells += [Cell(number=over_runs(setting.counted, *column)) for column in COLUMNS.values()]
-        rows.append(Row([words(setting.label), *cells, words(setting.seeds)]))
+        rows.append([words(setting.label), *cells, words(setting.seeds)])
     columns = ["Method", "Before", "After", "Rise", "Mean over training", f"Steps to {REACHED:g}", *COLUMNS, "Runs"]
     notes = [
         "Before, After: held-out pass@1 at the first and the last evaluation. ± is one standard error over runs.",
@@ -79,8 +79,7 @@ def learning(runs: Sequence[Run]) -> Table:
 
 
 def over_runs(runs: Sequence[Run], key: str, of_run) -> Estimate | None:
-    found = [of_run(run.logged["train"][key].values) for run in runs if key in run.logged["train"]]
-    return estimate(found) if found else None
+    return estimate(of_run(run.logged["train"][key].values) for run in runs if key in run.logged["train"])
 
 
 def reached(runs: Sequence[Run]) -> str:
@@ -112,16 +111,8 @@ def equivalence(runs: Sequence[Run]) -> Table:
         if gap := difference(end, ends[0]):
             reach = student_quantile(0.95, gap.n - 1) * gap.se
             low, high = gap.mean - reach, gap.mean + reach
-            rows.append(
-                Row(
-                    [
-                        words(setting.label),
-                        Cell(number=gap),
-                        words(f"{low:.3f} to {high:.3f}"),
-                        words(verdict(low, high)),
-                    ]
-                )
-            )
+            interval = words(f"{low:.3f} to {high:.3f}")
+            rows.append([words(setting.label), Cell(number=gap), interval, words(verdict(low, high))])
     columns = ["Method", f"Less {first.label}", "90 % interval", f"Margin {MARGIN:g}"]
     notes = ["Held-out pass@1 after the last step, by pairs of seeds. ± is one standard error over pairs."]
     return Table("equivalence", f"Level with {first.label}?", columns, [("", rows)], notes)

@@ -12,7 +12,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import bootstrap
-from real_openrlhf.report.table_forms import Cell, Row, Table, to_markdown, words
+from real_openrlhf.report.table_forms import Cell, Table, to_markdown, words
 
 LEVEL = 95  # percent of an interval
 BASELINE = "grpo"
@@ -101,11 +101,10 @@ def differences(a: Evaluated, b: Evaluated) -> list[Difference]:
         counts = len(keys), float(first.mean()), float(second.mean())
         found.append(Difference(title, *counts, *_interval(means), int((gaps > 0).sum()), int((gaps < 0).sum())))
     if len(found) > 1:
-        sums = (sum(one.problems for one in found), _mean([one.a for one in found]), _mean([one.b for one in found]))
-        ends = _interval(np.mean(resampled, axis=0))
-        found.append(
-            Difference("Avg.", *sums, *ends, sum(one.better for one in found), sum(one.worse for one in found))
-        )
+        sums = {name: sum(getattr(one, name) for one in found) for name in ("problems", "a", "b", "better", "worse")}
+        sums |= {side: sums[side] / len(found) for side in ("a", "b")}
+        low, high = _interval(np.mean(resampled, axis=0))
+        found.append(Difference("Avg.", low=low, high=high, **sums))
     return found
 
 
@@ -115,17 +114,13 @@ def _interval(means: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
     columns = ["Benchmark", "Problems", f"A: {a.name}", f"B: {b.name}", "B less A", f"{LEVEL} % interval"]
     rows = []
     for one in found:
         gap, interval = Cell(f"{one.mean:+.3f}", bold=one.clear), f"{one.low:+.3f} to {one.high:+.3f}"
         before = (one.title, one.problems, f"{one.a:.3f}", f"{one.b:.3f}")
-        rows.append(Row([*map(words, before), gap, words(interval), words(f"{one.better}, {one.worse}")]))
+        rows.append([*map(words, before), gap, words(interval), words(f"{one.better}, {one.worse}")])
     notes = [
         "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
         "out 0. Of twenty such intervals over equal models one does so by chance.",
@@ -169,7 +164,7 @@ def gains(comparison: Comparison) -> Table | None:
             continue
         titles = [one.title for one in found]  # equal for all rows: `differences` refuses other benchmarks
         cells = [Cell(f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})", bold=one.clear) for one in found]
-        rows.append(Row([words(setting.label), *cells]))
+        rows.append([words(setting.label), *cells])
     if not rows:
         return None
     return Table("gains", f"Gain over {baseline.label}", ["Method", *titles], [("", rows)], notes)

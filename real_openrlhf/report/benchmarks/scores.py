@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
-from real_openrlhf.report.table_forms import BOLD_NOTE, Cell, Row, Table, value, words
+from real_openrlhf.report.table_forms import BOLD_NOTE, Cell, Table, value, words
 
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
 # standard error, so none is ever set in bold as a win. Of DisCO's own tables only the averages are here.
@@ -39,7 +40,7 @@ def protocol(settings: object) -> str:
     return ", ".join(f"{words} = {settings[key]}" for key, words in PROTOCOL.items() if settings.get(key) is not None)
 
 
-def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
+def benchmark_estimates(setting: Setting) -> dict[str, Estimate | None]:
     """Mean over runs with the standard error over runs; a single run keeps its error over problems.
 
     `average` needs a run with every benchmark of the paper.
@@ -50,18 +51,11 @@ def benchmark_estimates(setting: Setting) -> dict[str, Estimate]:
             parts = [scores[name] for name in BENCHMARKS]
             error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
             scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
-    names = {name for scores in runs for name in scores}
-    estimates = {}
-    for name in names:
-        here = [scores[name] for scores in runs if name in scores]
-        estimates[name] = here[0] if len(here) == 1 else estimate([score.mean for score in here])
-    return estimates
-
-
-def _protocols(setting: Setting) -> str:
-    """The protocols of the setting's scored runs, joined; usually all runs have the same."""
-    found = {protocol((run.evaluation or {}).get("settings")) for run in setting.counted if benchmark_scores(run)}
-    return " / ".join(sorted(found))
+    found: dict[str, list[Estimate]] = defaultdict(list)
+    for scores in runs:
+        for name, score in scores.items():
+            found[name].append(score)
+    return {name: here[0] if len(here) == 1 else estimate(one.mean for one in here) for name, here in found.items()}
 
 
 def benchmarks(comparisons: Sequence[Comparison]) -> Table:
@@ -80,22 +74,21 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
         silent = [setting.label for setting in comparison.settings if not every[setting]]
         if silent:
             notes.append(f"{comparison.name}: not evaluated: {'; '.join(silent)}.")
-        ways = [_protocols(setting) for setting, _ in here]
+        scored = [[run.evaluation or {} for run in one.counted if benchmark_scores(run)] for one, _ in here]
+        ways = [" / ".join(sorted({protocol(run.get("settings")) for run in runs})) for runs in scored]
         alike = len(set(ways)) == 1
         if alike:
             notes.append(f"{comparison.name}: {ways[0]}.")
         rows = []
         for place, (setting, found) in enumerate(here):
-            runs = sum(bool(benchmark_scores(run)) for run in setting.counted)
+            runs = len(scored[place])
             label = f"{setting.label} ({runs} run{'s' * (runs != 1)})" + f" [{ways[place]}]" * (not alike)
             wins = {name for name in names if alike and clear_winner([f.get(name) for _, f in here]) == place}
-            rows.append(Row([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)]))
+            rows.append([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)])
         if rows:
             blocks.append((f"Ours: {comparison.name}", rows))
     for block in PUBLISHED["benchmarks"]:  # pass@1 in the order of BENCHMARKS, then the average
-        rows = [
-            Row([words(name), *map(value, found), *[Cell()] * len(extra)]) for name, found in block["rows"].items()
-        ]
+        rows = [[words(name), *map(value, found), *[Cell()] * len(extra)] for name, found in block["rows"].items()]
         blocks.append((block["title"], rows))
         notes.append(f"{block['title']}: {block['source']}.")
     columns = ["Method", *(one.title for one in BENCHMARKS.values()), "Avg.", *extra]
@@ -123,7 +116,7 @@ def beside_paper(comparison: Comparison) -> Table | None:
     for setting, scores in found:
         published = dict(zip((*BENCHMARKS, "average"), paper.get(setting.label, ()), strict=False))
         cells = [cell for name in names for cell in (Cell(number=scores.get(name)), value(published.get(name)))]
-        rows.append(Row([words(setting.label), *cells]))
+        rows.append([words(setting.label), *cells])
     notes = [
         "pass@1. Ours: ± is one standard error over runs, for a single run over problems. The paper's: one run each, "
         f"without a standard error. {'; '.join(block['source'] for block in blocks)}."
