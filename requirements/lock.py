@@ -7,11 +7,10 @@ python requirements/lock.py newest     the same for gpu-newest.in, whose pins go
 import subprocess
 import sys
 import tempfile
+import tomllib
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import tomllib
 
 HERE = Path(__file__).resolve().parent
 NAME = "-".join(["gpu", *sys.argv[1:]])

@@ -10,11 +10,10 @@ import shlex
 import shutil
 import sys
 import time
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import tomllib
 
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import PassThrough, flag_name, positive, whole
