@@ -63,14 +63,8 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         **_FAMILIES.get(objective.family, _OTHER_FAMILY),
     }
     variant = objective.family == "REAL" and name != "real"
-    return Algorithm(
-        name=f"real_{name}" if variant else name,
-        label=objective.label,
-        about=objective.about,
-        source=objective.source,
-        settings=settings,
-        family=objective.family,
-    )
+    called = f"real_{name}" if variant else name
+    return Algorithm(called, objective.label, objective.about, objective.source, settings, objective.family)
 
 
 _BASELINES = (

@@ -176,21 +176,18 @@ _SMOLLM2_SIZES = {
     "--ds.zero_stage": own("2", "one rank: nothing to shard"),
 }
 # The 7B recipe in the cpu recipe's sizes. A test compares the flags of the two.
-_CPU_SIZES = {
-    flag: _CPU.settings[flag]
-    for flag in (
-        *("--rollout.batch_size", "--train.batch_size", "--rollout.max_new_tokens", "--data.max_len"),
-        *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
-        "--vllm.enforce_eager",
-    )
-}
+_CPU_SIZES = (
+    *("--rollout.batch_size", "--train.batch_size", "--rollout.max_new_tokens", "--data.max_len"),
+    *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
+    "--vllm.enforce_eager",
+)
 _CPU_LIKE_GPU = replace(
     _CPU,
     name="cpu-like-gpu",
     about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
     settings={
         **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag != "--vllm.enable_sleep"},
-        **_CPU_SIZES,
+        **{flag: _CPU.settings[flag] for flag in _CPU_SIZES},
         "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
         "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
     },
