@@ -145,11 +145,8 @@ def _agree(one: Problem, other: Problem) -> bool:
 
 def _gold_objection(problem: Problem) -> str | None:
     """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout wrong."""
-    for gold in problem.golds:
-        verdict = verify(f"\\boxed{{{gold}}}", gold)
-        if verdict.score != 1.0:
-            return verdict.reason
-    return None
+    verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)
+    return next((verdict.reason for verdict in verdicts if verdict.score != 1.0), None)
 
 
 def _contamination(
