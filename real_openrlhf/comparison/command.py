@@ -249,9 +249,7 @@ def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[
     from real_openrlhf.data.benchmarks import chosen
 
     prepared = eval_args(flags).data_dir
-    names = [name.strip() for name in benchmarks.split(",") if name.strip()]
-    files = [name for name in names if name.endswith(".jsonl")]
-    named = chosen(name for name in names if name not in files)
+    named, files = chosen(benchmarks)
     if missing := [name for name in files if not Path(name).is_file()]:
         raise UserError(f"--benchmarks {missing[0]}: there is no such file")
     place = ["--data-dir", os.path.abspath(data_dir / "benchmarks")] if named and not prepared else []
@@ -264,7 +262,6 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
 
 
 def refuse_other_flags(path: Path, request: Request) -> None:
-    """Raise if the run of this name was made with other flags."""
     if other := changed_flags(run_folder.read(path), request.plan(path)):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")

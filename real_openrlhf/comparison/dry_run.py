@@ -32,9 +32,8 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
     alike = {(entry.algo, entry.flags): entry for entry in reversed(entries)}
     said: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for entry in reversed(alike.values()):
-        words = [*runs.words(entry), *["--dry-run"] * dry_run]
         try:
-            request = runs.request(entry, words)
+            request = runs.request(entry, *["--dry-run"] * dry_run)
             found = run_checks.found(request, Place.of(request.recipe, request.args.working_dir))
             lists = found.problems, found.notes
         except UserError as error:

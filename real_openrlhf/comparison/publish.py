@@ -28,7 +28,10 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
     lines: dict[str, list[dict]] = {}
     sources: dict[str, str] = {}
     for folder in folders:
-        records[folder.name] = parsed(_portable((folder / "run.json").read_text(), folder))
+        record = (folder / "run.json").read_text()
+        for here, there in ((str(folder.parent), "runs"), (str(cache_folder()), "CACHE"), (f"{Path.cwd()}/", "")):
+            record = record.replace(here, there)
+        records[folder.name] = parsed(record)
         if why := irreproducible(records[folder.name]):
             raise UserError(
                 f"{folder} {why}, so nobody can get that code back, and nothing is published. Commit the changes "
@@ -57,13 +60,6 @@ def _refuse_loss(out: Path, sources: Mapping[str, str]) -> None:
             f"{out} has {len(lost)} files of other runs, such as {lost[0]}: published runs are never overwritten. "
             f"Give another --publish, or remove {out} and commit that, if new runs take its place."
         )
-
-
-def _portable(text: str, folder: Path) -> str:
-    cache = str(cache_folder())
-    for here, there in ((str(folder.parent), "runs"), (cache, "CACHE"), (f"{Path.cwd()}/", "")):
-        text = text.replace(here, there)
-    return text
 
 
 def _logged(path: Path, compact: bool) -> Iterable[dict]:

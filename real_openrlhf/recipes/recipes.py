@@ -261,12 +261,6 @@ RECIPES = {
             gpus=1,
             gpu_gb=24.0,
         ),
-        _variant(
-            _QWEN_7B,
-            "qwen7b-lora",
-            "the 7B model with LoRA adapters on one 80 GB GPU",
-            _LORA,
-            gpus=1,
-        ),
+        _variant(_QWEN_7B, "qwen7b-lora", "the 7B model with LoRA adapters on one 80 GB GPU", _LORA, gpus=1),
     )
 }
