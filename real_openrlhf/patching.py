@@ -12,6 +12,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
@@ -19,7 +20,7 @@ from real_openrlhf.patch_tool.series import AFTER, BEFORE, PACKAGE, UNKNOWN, Ser
 from real_openrlhf.patch_tool.target import REINSTALL, find_target, locked, refuse_unknown, write
 
 
-def _move(root: Path | None, want: str, moved: str, already: str) -> int:
+def _move(root: Path | None = None, *, want: str, moved: str, already: str) -> int:
     """Bring every touched file to the state `want`; those that are there already stay as they are. Returns how many
     files changed."""
     series = load_series()
@@ -36,14 +37,8 @@ def _move(root: Path | None, want: str, moved: str, already: str) -> int:
     return len(paths)
 
 
-def apply(root: Path | None = None) -> int:
-    """Apply the series."""
-    return _move(root, AFTER, "applied", "was applied already")
-
-
-def revert(root: Path | None = None) -> int:
-    """Take the series off, byte-identical to the release."""
-    return _move(root, BEFORE, "reverted", "was not applied")
+apply = partial(_move, want=AFTER, moved="applied", already="was applied already")
+revert = partial(_move, want=BEFORE, moved="reverted", already="was not applied")  # byte-identical to the release
 
 
 def export(folder: Path, root: Path | None = None) -> None:

@@ -60,10 +60,9 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")
         for name in BENCHMARKS:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
-        return 0
-    if args.out.suffix != ".jsonl":
+    elif args.out.suffix != ".jsonl":
         raise UserError(f"--out {args.out}: the name must end in .jsonl, by which OpenRLHF knows the format")
-    if args.what in BENCHMARKS:
+    elif args.what in BENCHMARKS:
         prepare_benchmark(args.what, args.source, args.out)
     else:
         prepare_training(args)

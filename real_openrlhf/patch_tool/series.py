@@ -48,9 +48,8 @@ class Series:
 
 def load_series() -> Series:
     for folder in PATCH_FOLDERS:
-        series = Series(folder / f"openrlhf-{OPENRLHF_VERSION}")
-        if series.folder.is_dir():
-            return series
+        if (found := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
+            return Series(found)
     places = " or ".join(str(folder) for folder in PATCH_FOLDERS)
     raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
 

@@ -21,9 +21,7 @@ _FAMILIES = {
             "TRPA's code", "0", "its score needs the reference model, its loss has no KL to it"
         ),
     },
-    "DisCO": {
-        "--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge bounds the KL"),
-    },
+    "DisCO": {"--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge bounds the KL")},
 }
 _OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
 

@@ -130,9 +130,8 @@ class Plan:
     @property
     def needs_reference(self) -> bool:
         """Whether OpenRLHF starts a reference model: for a KL penalty, or because the objective's score needs it."""
-        if float(self.text("--algo.kl.init_coef") or 0.01) > 0:
-            return True
-        return self.objective is not None and self.objective.needs_reference
+        kl_penalty = float(self.text("--algo.kl.init_coef") or 0.01) > 0
+        return kl_penalty or (self.objective is not None and self.objective.needs_reference)
 
     @property
     def objective(self) -> Objective | None:
@@ -148,8 +147,7 @@ class Plan:
     @property
     def engine_gpus(self) -> int:
         """The number of GPUs that only vLLM uses."""
-        engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
-        return 0 if self.colocated else engines
+        return 0 if self.colocated else self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
 
     @property
     def gpus(self) -> int:

@@ -181,17 +181,6 @@ _CPU_SIZES = (
     *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
     "--vllm.enforce_eager",
 )
-_CPU_LIKE_GPU = replace(
-    _CPU,
-    name="cpu-like-gpu",
-    about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
-    settings={
-        **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag != "--vllm.enable_sleep"},
-        **{flag: _CPU.settings[flag] for flag in _CPU_SIZES},
-        "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
-        "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
-    },
-)
 
 
 RECIPES = {
@@ -222,7 +211,17 @@ RECIPES = {
             },
             **_NEEDLE,
         ),
-        _CPU_LIKE_GPU,
+        replace(
+            _CPU,
+            name="cpu-like-gpu",
+            about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
+            settings={
+                **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag != "--vllm.enable_sleep"},
+                **{flag: _CPU.settings[flag] for flag in _CPU_SIZES},
+                "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
+                "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
+            },
+        ),
         _QWEN_1_5B,
         _QWEN_7B,
         _variant(
@@ -232,10 +231,7 @@ RECIPES = {
             train_data="dapo17k",
         ),
         _variant(
-            _QWEN_1_5B,
-            "qwen1.5b-1gpu",
-            "the 1.5B run on one 80 GB GPU: the same updates, eight times slower",
-            gpus=1,
+            _QWEN_1_5B, "qwen1.5b-1gpu", "the 1.5B run on one 80 GB GPU: the same updates, eight times slower", gpus=1
         ),
         _variant(
             _QWEN_1_5B,
