@@ -21,8 +21,7 @@ from real_openrlhf.patch_tool.target import REINSTALL, find_target, locked, refu
 
 
 def _move(root: Path | None = None, *, want: str, moved: str, already: str) -> int:
-    """Bring every touched file to the state `want`; those that are there already stay as they are. Returns how many
-    files changed."""
+    """Bring every touched file to the state `want`; returns how many were not there yet."""
     series = load_series()
     root, foreign = find_target(root, series)
     with locked(root):

@@ -88,7 +88,6 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
 
 
 def apply_diff(content: bytes, diff: FileDiff) -> bytes:
-    """The file after the diff."""
     lines, result, at = BytesIO(content).readlines(), [], 0
     for hunk in diff.hunks:
         start = hunk.old_start - 1 if hunk.old else hunk.old_start
