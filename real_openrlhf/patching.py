@@ -12,6 +12,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
@@ -19,9 +20,8 @@ from real_openrlhf.patch_tool.series import AFTER, BEFORE, PACKAGE, UNKNOWN, Ser
 from real_openrlhf.patch_tool.target import REINSTALL, find_target, locked, refuse_unknown, write
 
 
-def _move(root: Path | None, want: str, moved: str, already: str) -> int:
-    """Bring every touched file to the state `want`; those that are there already stay as they are. Returns how many
-    files changed."""
+def _move(root: Path | None = None, *, want: str, moved: str, already: str) -> int:
+    """Bring every touched file to the state `want`; returns how many were not there yet."""
     series = load_series()
     root, foreign = find_target(root, series)
     with locked(root):
@@ -31,22 +31,13 @@ def _move(root: Path | None, want: str, moved: str, already: str) -> int:
             if foreign:
                 raise UserError(foreign)
             refuse_unknown(root, states)
-            diffs = series.diffs()
-            if want == BEFORE:
-                diffs = [diff.reverse() for diff in reversed(diffs)]
-            write(root, proven(root, paths, diffs, series, want))
+            write(root, proven(root, paths, series, want))
     print(f"{series.name}: {moved if paths else already} in {root} ({_size(series)})")
     return len(paths)
 
 
-def apply(root: Path | None = None) -> int:
-    """Apply the series."""
-    return _move(root, AFTER, "applied", "was applied already")
-
-
-def revert(root: Path | None = None) -> int:
-    """Take the series off, byte-identical to the release."""
-    return _move(root, BEFORE, "reverted", "was not applied")
+apply = partial(_move, want=AFTER, moved="applied", already="was applied already")
+revert = partial(_move, want=BEFORE, moved="reverted", already="was not applied")  # byte-identical to the release
 
 
 def export(folder: Path, root: Path | None = None) -> None:
@@ -66,7 +57,7 @@ def export(folder: Path, root: Path | None = None) -> None:
             shutil.copytree(PACKAGE, half / "real_openrlhf", ignore=skip)
             shutil.copytree(series.folder, half / "real_openrlhf/patches" / series.name, dirs_exist_ok=True)
             paths = {path for path, state in file_states(half, series).items() if state == BEFORE}
-            write(half, proven(half, paths, series.diffs(), series, AFTER))
+            write(half, proven(half, paths, series, AFTER))
             for name in ("real_openrlhf", "openrlhf"):
                 os.rename(half / name, folder / name)
     except OSError as error:
@@ -79,7 +70,11 @@ def status(root: Path | None = None) -> int:
     series = load_series()
     root, _ = find_target(root, series)
     states = file_states(root, series)
-    word, code = _verdict(set(states.values()))
+    word, code = "partly applied: run apply or revert to finish", 1
+    if UNKNOWN in states.values():
+        word, code = "unknown", 2
+    elif len(kinds := set(states.values())) == 1:
+        word, code = ("applied", 0) if AFTER in kinds else ("not applied", 1)
     print(f"{series.name}: {word} in {root} ({_size(series)})")
     for path, state in states.items():
         if state == UNKNOWN:
@@ -88,16 +83,6 @@ def status(root: Path | None = None) -> int:
     if code == 2:
         print(f"  to start afresh: {REINSTALL}, then `real-openrlhf patch apply`")
     return code
-
-
-def _verdict(kinds: set[str]) -> tuple[str, int]:
-    if UNKNOWN in kinds:
-        return "unknown", 2
-    if kinds == {AFTER}:
-        return "applied", 0
-    if kinds == {BEFORE}:
-        return "not applied", 1
-    return "partly applied: run apply or revert to finish", 1
 
 
 def _size(series: Series) -> str:

@@ -8,13 +8,14 @@ import json
 import sys
 from pathlib import Path
 
-from real_openrlhf.patch_tool.series import load_series, patched, sha256_of
+from real_openrlhf.base.files import sha256
+from real_openrlhf.patch_tool.series import load_series, patched
 
 root, series = Path(sys.argv[1]), load_series()
 diffs = series.diffs()
 after = patched(root, sorted({diff.path for diff in diffs}), diffs)
 files = {
-    path: {"before": sha256_of(root / path), "after": hashlib.sha256(content).hexdigest()}
+    path: {"before": sha256(root / path), "after": hashlib.sha256(content).hexdigest()}
     for path, content in after.items()
 }
 (series.folder / "files.json").write_text(json.dumps(files, indent=1) + "\n")

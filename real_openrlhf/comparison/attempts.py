@@ -49,7 +49,8 @@ class Attempt:
 
 
 def newest(folder: Path, name: str) -> Attempt | None:
-    numbers = [int(found[1]) for path in folder.glob("*.json") if (found := _named(name).fullmatch(path.name))]
+    named = re.compile(rf"{re.escape(name)}\.(\d+)\.json")
+    numbers = [int(found[1]) for path in folder.glob("*.json") if (found := named.fullmatch(path.name))]
     if not numbers:
         return None
     path = _path(folder, name, max(numbers))
@@ -81,7 +82,7 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(json.dumps(record))
         file.flush()
-        beats = threading.Thread(target=_beat, args=(path, ended), daemon=True)
+        beats = threading.Thread(target=_beat, args=(path, _path(folder, name, number + 1), ended), daemon=True)
         beats.start()
         try:
             yield end
@@ -91,18 +92,13 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
             beats.join()
 
 
-def _beat(path: Path, ended: threading.Event) -> None:
+def _beat(path: Path, successor: Path, ended: threading.Event) -> None:
     """Touch the file until the attempt ends. Terminate this process if another one has taken the run over."""
-    stem, number = path.stem.rsplit(".", 1)
     while not ended.wait(BEAT):
         with contextlib.suppress(OSError):
             os.utime(path)
-        if _path(path.parent, stem, int(number) + 1).exists():
+        if successor.exists():
             os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _named(name: str) -> re.Pattern:
-    return re.compile(rf"{re.escape(name)}\.(\d+)\.json")
 
 
 def _path(folder: Path, name: str, number: int) -> Path:

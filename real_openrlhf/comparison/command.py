@@ -195,7 +195,9 @@ def run(args: argparse.Namespace) -> int:
         refuse_now(args.publish, runs.folder)
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
-    _record(runs.out, args.campaign)
+    runs.out.mkdir(parents=True, exist_ok=True)
+    if args.campaign and not (runs.out / "campaign.toml").exists():
+        shutil.copyfile(find_campaign(args.campaign), runs.out / "campaign.toml")
     code = 0
     if todo:
         if runs.evaluation is not None:
@@ -246,21 +248,11 @@ def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[
     from real_openrlhf.data.benchmarks import chosen
 
     prepared = eval_args(flags).data_dir
-    names = [name.strip() for name in benchmarks.split(",") if name.strip()]
-    named = chosen(name for name in names if not name.endswith(".jsonl"))
-    for name in names:
-        if name.endswith(".jsonl") and not Path(name).is_file():
-            raise UserError(f"--benchmarks {name}: there is no such file")
-    files = [os.path.abspath(name) for name in names if name.endswith(".jsonl")]
+    named, files = chosen(benchmarks)
+    if missing := [name for name in files if not Path(name).is_file()]:
+        raise UserError(f"--benchmarks {missing[0]}: there is no such file")
     place = ["--data-dir", os.path.abspath(data_dir / "benchmarks")] if named and not prepared else []
-    return ("--benchmarks", ",".join([*named, *files]), *place, *flags)
-
-
-def _record(out: Path, campaign: str | None) -> None:
-    """Copy the campaign's file into the folder of its runs, unless there is one."""
-    out.mkdir(parents=True, exist_ok=True)
-    if campaign and not (out / "campaign.toml").exists():
-        shutil.copyfile(find_campaign(campaign), out / "campaign.toml")
+    return ("--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *place, *flags)
 
 
 def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
@@ -269,7 +261,6 @@ def varied(records: Sequence[dict], across: Sequence[str]) -> bool:
 
 
 def refuse_other_flags(path: Path, request: Request) -> None:
-    """Raise if the run of this name was made with other flags."""
     if other := changed_flags(run_folder.read(path), request.plan(path)):
         differences = "; ".join(f"{flag} {old}, not {new}" for flag, (old, new) in other.items())
         raise UserError(f"{path} was made with {differences}. Choose another --out.")

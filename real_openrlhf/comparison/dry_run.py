@@ -32,9 +32,8 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
     alike = {(entry.algo, entry.flags): entry for entry in reversed(entries)}
     said: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for entry in reversed(alike.values()):
-        words = [*runs.words(entry), *["--dry-run"] * dry_run]
         try:
-            request = runs.request(entry, words)
+            request = runs.request(entry, *["--dry-run"] * dry_run)
             found = run_checks.found(request, Place.of(request.recipe, request.args.working_dir))
             lists = found.problems, found.notes
         except UserError as error:
@@ -42,11 +41,11 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
         for known, new in zip(said, lists, strict=True):
             for line in new:
                 known.setdefault(line, []).append(entry.name)
-    told = [
+    wrong, notes = (
         [line if len(names) == len(alike) else f"{', '.join(names)}: {line}" for line, names in lines.items()]
         for lines in said
-    ]
-    return told[0], told[1]
+    )
+    return wrong, notes
 
 
 def show(runs: RunList) -> int:
@@ -74,7 +73,8 @@ def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
         with contextlib.suppress(UserError, ValueError, KeyError):  # `problems` reports these
             plan = runs.request(entry).plan()
             model = plan.text(run_inputs.MODEL)
-            if (shape := _shape(model)) is None:
+            config = memory_estimate.KNOWN_CONFIGS.get(model) or run_inputs.config_of(Path(model))
+            if (shape := memory_estimate.shape_of(config)) is None:
                 return [f"no estimate: the shape of {model} is not known here"]
             if plan.gpus and not runs.request(entry).recipe.on_cpu:
                 training = 0 if runs.trained(entry) else training_seconds(shape, plan)
@@ -90,11 +90,6 @@ def _cost(runs: RunList, todo: Sequence[Entry]) -> list[str]:
     lines += [f"disk: {disk / 1e9:,.0f} GB; a finished run's checkpoints/ may be deleted"]
     lines += [f"download: {name}, {size / 1e9:.1f} GB, once" for name, size in downloads.items()]
     return lines
-
-
-def _shape(model: str) -> Shape | None:
-    config = memory_estimate.KNOWN_CONFIGS.get(model)
-    return memory_estimate.shape_of(config or run_inputs.config_of(Path(model)))
 
 
 def decoding(shape: Shape, at_once: float, length: float) -> float:

@@ -28,13 +28,16 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
     lines: dict[str, list[dict]] = {}
     sources: dict[str, str] = {}
     for folder in folders:
-        records[folder.name] = parsed(_portable((folder / "run.json").read_text(), folder))
+        record = (folder / "run.json").read_text()
+        for here, there in ((str(folder.parent), "runs"), (str(cache_folder()), "CACHE"), (f"{Path.cwd()}/", "")):
+            record = record.replace(here, there)
+        records[folder.name] = parsed(record)
         if why := irreproducible(records[folder.name]):
             raise UserError(
                 f"{folder} {why}, so nobody can get that code back, and nothing is published. Commit the changes "
                 "(`git status` names them), then make the runs again in another --out."
             )
-        lines[folder.name] = [_kept(line, compact) for line in _logged(folder / "metrics.jsonl")]
+        lines[folder.name] = [*_logged(folder / "metrics.jsonl", compact)]
         sources |= {f"{folder.name}/{name}": sha256(folder / name) for name in ("run.json", "metrics.jsonl")}
     _refuse_loss(out, sources)
     campaign.write(out, records, lines, sources)
@@ -59,21 +62,11 @@ def _refuse_loss(out: Path, sources: Mapping[str, str]) -> None:
         )
 
 
-def _portable(text: str, folder: Path) -> str:
-    cache = str(cache_folder())
-    for here, there in ((str(folder.parent), "runs"), (cache, "CACHE"), (f"{Path.cwd()}/", "")):
-        text = text.replace(here, there)
-    return text
-
-
-def _logged(path: Path) -> Iterable[dict]:
-    for line in path.read_text().splitlines():
+def _logged(path: Path, compact: bool) -> Iterable[dict]:
+    for text in path.read_text().splitlines():
         try:
-            yield json.loads(line)
+            line = json.loads(text)
         except ValueError:
             return  # a kill cut off the last line
-
-
-def _kept(line: dict, compact: bool) -> dict:
-    numbers = {key: value for key, value in line.items() if key == "phase" or type(value) in (int, float)}
-    return {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers
+        numbers = {key: value for key, value in line.items() if key == "phase" or type(value) in (int, float)}
+        yield {key: value for key, value in numbers.items() if key.startswith(COMPACT)} if compact else numbers

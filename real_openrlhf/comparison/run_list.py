@@ -81,8 +81,8 @@ class RunList:
         run = ["--algo", entry.algo, "--seed", str(entry.seed), "--run-name", entry.name, "--resume"]
         return [*run, *self.common, "--runs-dir", str(self.folder), *entry.flags]
 
-    def request(self, entry: Entry, words: Sequence[str] | None = None) -> Request:
-        return train_command.request_of(words or self.words(entry))
+    def request(self, entry: Entry, *more: str) -> Request:
+        return train_command.request_of([*self.words(entry), *more])
 
     def trained(self, entry: Entry) -> bool:
         path = self.path(entry)

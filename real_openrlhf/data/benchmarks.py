@@ -1,6 +1,5 @@
 """The six benchmarks of the paper's tables: titles, numbers of rows, and sources."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,10 +64,10 @@ def _read_from(benchmark: Benchmark, source: Path) -> Rows:
     )
 
 
-def chosen(names: Iterable[str]) -> list[str]:
-    """The benchmarks of these names, or of `all`, in the order of the paper's tables."""
-    names = list(names)
-    unknown = [name for name in names if name not in BENCHMARKS and name != "all"]
-    if unknown:
+def chosen(typed: str) -> tuple[list[str], list[str]]:
+    """(benchmarks, `all` of them or by name, in the order of the paper's tables; JSONL files) of words with commas."""
+    words = [word.strip() for word in typed.split(",") if word.strip()]
+    files = [word for word in words if word.endswith(".jsonl")]
+    if unknown := [word for word in words if word not in ("all", *BENCHMARKS, *files)]:
         raise UserError(f"unknown benchmark {unknown[0]}. There are: all, {', '.join(BENCHMARKS)}")
-    return [name for name in BENCHMARKS if "all" in names or name in names]
+    return [name for name in BENCHMARKS if "all" in words or name in words], files

@@ -95,17 +95,15 @@ class BenchmarkIndex:
 
     def __init__(self, problems: Iterable[tuple[str, str, str]]) -> None:
         """`problems`: benchmark name, problem id, text."""
-        self._sizes: dict[tuple[str, str], int] = {}
-        self._where: dict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
+        self._where: dict[tuple[str, ...], list[tuple[str, str, int]]] = defaultdict(list)
         for benchmark, identity, text in problems:
             grams = ngrams(text)
-            self._sizes[benchmark, identity] = len(grams)
             for gram in grams:
-                self._where[gram].append((benchmark, identity))
+                self._where[gram].append((benchmark, identity, len(grams)))
 
     def nearest(self, text: str) -> Match | None:
         """The benchmark problem of which `text` contains most, if that is at least half."""
         shared = Counter(where for gram in ngrams(text) for where in self._where.get(gram, ()))
-        matches = [Match(*where, overlap=count / self._sizes[where]) for where, count in shared.items()]
+        matches = [Match(benchmark, identity, count / size) for (benchmark, identity, size), count in shared.items()]
         most = max(matches, key=lambda match: match.overlap, default=None)
         return most if most and most.overlap >= THRESHOLD else None

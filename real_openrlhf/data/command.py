@@ -60,10 +60,9 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--out {args.out} is a file, and the benchmarks need a folder. Name a folder")
         for name in BENCHMARKS:
             prepare_benchmark(name, args.source, args.out / f"{name}.jsonl")
-        return 0
-    if args.out.suffix != ".jsonl":
+    elif args.out.suffix != ".jsonl":
         raise UserError(f"--out {args.out}: the name must end in .jsonl, by which OpenRLHF knows the format")
-    if args.what in BENCHMARKS:
+    elif args.what in BENCHMARKS:
         prepare_benchmark(args.what, args.source, args.out)
     else:
         prepare_training(args)
@@ -145,11 +144,8 @@ def _agree(one: Problem, other: Problem) -> bool:
 
 def _gold_objection(problem: Problem) -> str | None:
     """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout wrong."""
-    for gold in problem.golds:
-        verdict = verify(f"\\boxed{{{gold}}}", gold)
-        if verdict.score != 1.0:
-            return verdict.reason
-    return None
+    verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)
+    return next((verdict.reason for verdict in verdicts if verdict.score != 1.0), None)
 
 
 def _contamination(

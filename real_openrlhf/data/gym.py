@@ -92,21 +92,17 @@ def run(args: argparse.Namespace) -> int:
         test += rows[:to_test]
         train += rows[to_test:]
         print(f"{part.name}: {to_train} questions to train on, {to_test} to test. {part.account}")
-    if len(parts) > 1:
-        random.Random(args.seed).shuffle(train)
-        random.Random(args.seed).shuffle(test)
+    hashes = {}
+    for name, rows in (("train.jsonl", train), ("test.jsonl", test)):
+        if len(parts) > 1:
+            random.Random(args.seed).shuffle(rows)
+        write_jsonl(args.out / name, rows)
+        hashes[name] = sha256(args.out / name)
     about = {part.name: {"settings": part.settings, "drawn": part.drawn, "left_out": part.left_out} for part in parts}
-    _write(args.out, train, test, {"seed": args.seed, "tasks": about})
+    made = {"reasoning_gym": gym_tasks.RELEASE, "seed": args.seed, "tasks": about, "sha256": hashes}
+    write_json(args.out / "manifest.json", made)
+    print(f"{args.out}: train.jsonl with {len(train)} rows, test.jsonl with {len(test)}, no question in both")
     return 0
-
-
-def _write(out: Path, train: list[dict], test: list[dict], about: dict) -> None:
-    files = {out / "train.jsonl": train, out / "test.jsonl": test}
-    for path, rows in files.items():
-        write_jsonl(path, rows)
-    hashes = {path.name: sha256(path) for path in files}
-    write_json(out / "manifest.json", {"reasoning_gym": gym_tasks.RELEASE, **about, "sha256": hashes})
-    print(f"{out}: train.jsonl with {len(train)} rows, test.jsonl with {len(test)}, no question in both")
 
 
 def _single(task: str, words: list[str]) -> Part:

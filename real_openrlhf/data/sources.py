@@ -1,5 +1,6 @@
 """Where rows come from: a dataset on the Hugging Face hub, a local file, or a folder of files."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,11 @@ class Rows:
 def read_hub(dataset: HubDataset) -> Rows:
     """Load a data set at the hub's current commit: from the local cache, else by download."""
     import datasets
+    from huggingface_hub import HfApi
 
-    revision = _current_revision(dataset.repo)
+    revision = None
+    with contextlib.suppress(Exception):  # where the hub does not answer, the cache may still hold the data set
+        revision = HfApi().dataset_info(dataset.repo, timeout=20).sha
     try:
         rows = datasets.load_dataset(dataset.repo, split=dataset.split, revision=revision)
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
@@ -37,16 +41,6 @@ def read_hub(dataset: HubDataset) -> Rows:
             "Check the network, or give a local copy with --source"
         ) from error
     return Rows(rows, {"hub": dataset.repo, "split": dataset.split, "revision": revision})
-
-
-def _current_revision(repo: str) -> str | None:
-    """The hub's current commit; None if the hub does not answer, because the cache may still hold the data set."""
-    from huggingface_hub import HfApi
-
-    try:
-        return HfApi().dataset_info(repo, timeout=20).sha
-    except Exception:
-        return None
 
 
 def read_local(path: Path) -> Rows:
@@ -61,12 +55,11 @@ def read_local(path: Path) -> Rows:
 
 def _read_files(files: list[Path]) -> Iterator[dict]:
     for file in files:
-        empty = True
-        for row in _read_parquet(file) if file.suffix == ".parquet" else _read_json(file):
-            empty = False
-            yield row
-        if empty:
+        rows = _read_parquet(file) if file.suffix == ".parquet" else _read_json(file)
+        if (first := next(rows, None)) is None:
             raise UserError(f"{file} is empty. Download it again, or remove it")
+        yield first
+        yield from rows
 
 
 def _read_parquet(file: Path) -> Iterator[dict]:

@@ -91,8 +91,7 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
     shares = [pairs[rank::engines] for rank in range(engines)]
     workers = [
         context.Process(
-            target=_engine,
-            args=(results, share, settings, devices[rank * width : (rank + 1) * width], engines),
+            target=_engine, args=(results, share, settings, devices[rank * width : (rank + 1) * width], engines)
         )
         for rank, share in enumerate(shares)
         if share

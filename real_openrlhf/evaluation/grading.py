@@ -1,7 +1,7 @@
 """From samples to numbers: verdicts by the verifier or by a reward file, then pass@1, its errors, and pass@k."""
 
-import importlib.util
 import math
+import runpy
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast, get_args
@@ -70,13 +70,10 @@ def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]
 def _reward_function(path: Path) -> Callable:
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"unknown grader {path}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func")
-    specification = importlib.util.spec_from_file_location("reward", path)
-    assert specification and specification.loader  # as for every .py file
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    if not hasattr(module, "reward_func"):
+    defined = runpy.run_path(str(path), run_name="reward")
+    if "reward_func" not in defined:
         raise UserError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")
-    return module.reward_func
+    return defined["reward_func"]
 
 
 # Numbers, per benchmark and on average

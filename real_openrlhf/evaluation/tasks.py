@@ -33,11 +33,9 @@ class Task:
 
 def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerBase") -> dict[str, list[Task]]:
     """`names` as typed: `all`, benchmarks, JSONL files; in the order of the paper's tables, then files."""
-    words = [word.strip() for word in names.split(",") if word.strip()]
-    files = [Path(word) for word in words if word.endswith(".jsonl")]
-    benchmarks = chosen(word for word in words if not word.endswith(".jsonl"))
+    benchmarks, files = chosen(names)
     records = {name: [problem.record(name) for problem in read_benchmark(name, folder)[0]] for name in benchmarks}
-    for file in files:
+    for file in map(Path, files):
         if file.stem in records:
             raise UserError(f"{file.stem} is given twice: rename {file}")
         records[file.stem] = _file_records(file)

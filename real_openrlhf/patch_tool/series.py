@@ -8,6 +8,7 @@ from pathlib import Path
 
 from real_openrlhf import OPENRLHF_VERSION
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import sha256
 from real_openrlhf.patch_tool.unified_diff import DoesNotFit, FileDiff, apply_diff, parse_patch
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -47,28 +48,22 @@ class Series:
 
 def load_series() -> Series:
     for folder in PATCH_FOLDERS:
-        series = Series(folder / f"openrlhf-{OPENRLHF_VERSION}")
-        if series.folder.is_dir():
-            return series
+        if (found := folder / f"openrlhf-{OPENRLHF_VERSION}").is_dir():
+            return Series(found)
     places = " or ".join(str(folder) for folder in PATCH_FOLDERS)
     raise UserError(f"no patches for openrlhf {OPENRLHF_VERSION} in {places}. Reinstall real_openrlhf.")
-
-
-def sha256_of(path: Path) -> str | None:
-    """The file's SHA-256; None for a file that does not exist."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def file_states(root: Path, series: Series) -> dict[str, str]:
     """{path: BEFORE, AFTER or UNKNOWN} for every file that the series touches."""
     states = {}
     for path, known in series.fingerprints.items():
-        found = sha256_of(root / path)
-        states[path] = AFTER if found == known["after"] else BEFORE if found == known["before"] else UNKNOWN
+        found = sha256(root / path) if (root / path).is_file() else None
+        states[path] = next((state for state in (AFTER, BEFORE) if known[state] == found), UNKNOWN)
     return states
 
 
-def patched(root: Path, paths: Iterable[str], diffs: list[FileDiff]) -> dict[str, bytes]:
+def patched(root: Path, paths: Iterable[str], diffs: Iterable[FileDiff]) -> dict[str, bytes]:
     """The new content of each path, in memory."""
     contents = {path: (root / path).read_bytes() for path in paths}
     for diff in diffs:
@@ -77,10 +72,11 @@ def patched(root: Path, paths: Iterable[str], diffs: list[FileDiff]) -> dict[str
     return contents
 
 
-def proven(root: Path, paths: set[str], diffs: list[FileDiff], series: Series, want: str) -> dict[str, bytes]:
-    """As `patched`; raises if a result has another hash than files.json records."""
+def proven(root: Path, paths: set[str], series: Series, want: str) -> dict[str, bytes]:
+    """The content of each path in the state `want`; raises if its hash is not that of files.json."""
     try:
-        contents = patched(root, paths, diffs)
+        diffs = series.diffs()
+        contents = patched(root, paths, diffs if want == AFTER else [diff.reverse() for diff in reversed(diffs)])
     except DoesNotFit as error:
         raise UserError(f"{error}. The patches and their files.json disagree: reinstall real_openrlhf.") from error
     for path, content in contents.items():

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from io import BytesIO  # its lines are diff's: split at newlines only, line ends kept
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,9 @@ class DoesNotFit(Exception):
     """A diff does not match the file, or is of a kind that this module does not support."""
 
 
-def _lines(content: bytes) -> list[bytes]:
-    """Lines as diff counts them: split at newlines only, line ends kept."""
-    return re.findall(rb"[^\n]*\n|[^\n]+", content)
-
-
 def parse_patch(content: bytes, name: str) -> list[FileDiff]:
     """Read a `git format-patch` file; every text before the first `diff --git` line is its header."""
-    lines, at, diffs = _lines(content), 0, []
+    lines, at, diffs = BytesIO(content).readlines(), 0, []
     while at < len(lines):
         header = re.match(rb"diff --git a/(\S+) b/(\S+)\n", lines[at])
         at += 1
@@ -69,6 +65,7 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
     old_start, old_count, new_start, new_count = (1 if number is None else int(number) for number in numbers.groups())
     old: list[bytes] = []
     new: list[bytes] = []
+    sides = {b" ": (old, new), b"-": (old,), b"+": (new,)}
     last = b""
     at += 1
     # Count lines as the header says, so that the `-- ` of a mail signature stays out of the hunk.
@@ -77,13 +74,11 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
             raise DoesNotFit(f"{name}: ends inside a hunk")
         sign, rest = lines[at][:1], lines[at][1:]
         if sign == b"\\":
-            for side in {b" ": (old, new), b"-": (old,), b"+": (new,)}.get(last, ()):
+            for side in sides.get(last, ()):
                 side[-1] = side[-1].removesuffix(b"\n")
-        elif sign in (b" ", b"-", b"+"):
-            if sign != b"+":
-                old.append(rest)
-            if sign != b"-":
-                new.append(rest)
+        elif sign in sides:
+            for side in sides[sign]:
+                side.append(rest)
         else:
             raise DoesNotFit(f"{name}, line {at + 1}: not a line of a hunk")
         last, at = sign, at + 1
@@ -93,8 +88,7 @@ def _parse_hunk(lines: list[bytes], at: int, name: str) -> tuple[Hunk, int]:
 
 
 def apply_diff(content: bytes, diff: FileDiff) -> bytes:
-    """The file after the diff."""
-    lines, result, at = _lines(content), [], 0
+    lines, result, at = BytesIO(content).readlines(), [], 0
     for hunk in diff.hunks:
         start = hunk.old_start - 1 if hunk.old else hunk.old_start
         if start < at or lines[start : start + len(hunk.old)] != hunk.old:

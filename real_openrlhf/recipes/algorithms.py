@@ -21,9 +21,7 @@ _FAMILIES = {
             "TRPA's code", "0", "its score needs the reference model, its loss has no KL to it"
         ),
     },
-    "DisCO": {
-        "--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge bounds the KL"),
-    },
+    "DisCO": {"--algo.kl.init_coef": Setting.of("DisCO's code", "0", "no reference model; the hinge bounds the KL")},
 }
 _OTHER_FAMILY = {"--algo.kl.init_coef": own("0", "no KL penalty, no reference model")}
 
@@ -63,14 +61,8 @@ def _of_objective(name: str, objective: Objective) -> Algorithm:
         **_FAMILIES.get(objective.family, _OTHER_FAMILY),
     }
     variant = objective.family == "REAL" and name != "real"
-    return Algorithm(
-        name=f"real_{name}" if variant else name,
-        label=objective.label,
-        about=objective.about,
-        source=objective.source,
-        settings=settings,
-        family=objective.family,
-    )
+    called = f"real_{name}" if variant else name
+    return Algorithm(called, objective.label, objective.about, objective.source, settings, objective.family)
 
 
 _BASELINES = (

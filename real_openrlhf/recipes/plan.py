@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
@@ -64,16 +65,7 @@ class Setting:
         return " ".join(self.words)
 
 
-def paper(value: str, note: str) -> Setting:
-    return Setting.of(PAPER, value, note)
-
-
-def code(value: str, note: str) -> Setting:
-    return Setting.of(CODE, value, note)
-
-
-def own(value: str, note: str = "") -> Setting:
-    return Setting.of(RECIPE, value, note)
+paper, code, own, derived = (partial(Setting.of, origin) for origin in (PAPER, CODE, RECIPE, DERIVED))
 
 
 @dataclass(frozen=True)
@@ -138,9 +130,8 @@ class Plan:
     @property
     def needs_reference(self) -> bool:
         """Whether OpenRLHF starts a reference model: for a KL penalty, or because the objective's score needs it."""
-        if float(self.text("--algo.kl.init_coef") or 0.01) > 0:
-            return True
-        return self.objective is not None and self.objective.needs_reference
+        kl_penalty = float(self.text("--algo.kl.init_coef") or 0.01) > 0
+        return kl_penalty or (self.objective is not None and self.objective.needs_reference)
 
     @property
     def objective(self) -> Objective | None:
@@ -156,8 +147,7 @@ class Plan:
     @property
     def engine_gpus(self) -> int:
         """The number of GPUs that only vLLM uses."""
-        engines = self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
-        return 0 if self.colocated else engines
+        return 0 if self.colocated else self.number("--vllm.num_engines") * self.number("--vllm.tensor_parallel_size")
 
     @property
     def gpus(self) -> int:
@@ -217,30 +207,29 @@ def _own_settings(plan: Plan) -> dict[str, Setting]:
             typed = assignments(plan.flags[SET].words) if SET in plan.flags else {}
             values = plan.objective.spelled_out | typed
             words = tuple(f"{name}={value}" for name, value in values.items())
-            if not words:
-                return {}
-            return {SET: replace(plan.flags[SET], words=words) if typed else Setting(words, DERIVED, "its defaults")}
+            if words:
+                return {
+                    SET: replace(plan.flags[SET], words=words) if typed else Setting(words, DERIVED, "its defaults")
+                }
     return {}
 
 
 def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
     """Flags that follow from the layout, the number of steps and the size of the data."""
-    derived = _own_settings(plan)
+    flags = _own_settings(plan)
     try:
         nodes, gpus = plan.layout
-        derived["--ref.num_nodes"] = Setting.of(DERIVED, str(nodes), "as the policy")
-        derived["--ref.num_gpus_per_node"] = Setting.of(DERIVED, str(gpus), "as the policy")
+        flags["--ref.num_nodes"] = derived(str(nodes), "as the policy")
+        flags["--ref.num_gpus_per_node"] = derived(str(gpus), "as the policy")
         engines = nodes * gpus // plan.number("--vllm.tensor_parallel_size")
-        derived["--vllm.num_engines"] = Setting.of(DERIVED, str(engines), "one for each tensor-parallel group of GPUs")
+        flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
         steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
         if rows and steps:
             passes = math.ceil(steps / max(rows // prompts, 1))
-            derived["--train.num_episodes"] = Setting.of(
-                DERIVED, str(passes), f"passes over {rows:,} rows for all steps"
-            )
+            flags["--train.num_episodes"] = derived(str(passes), f"passes over {rows:,} rows for all steps")
     except (ValueError, ZeroDivisionError):
         pass  # the parser reports such a value, with all others
-    return derived
+    return flags
 
 
 # On the terminal and in run.json

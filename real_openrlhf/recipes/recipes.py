@@ -176,24 +176,10 @@ _SMOLLM2_SIZES = {
     "--ds.zero_stage": own("2", "one rank: nothing to shard"),
 }
 # The 7B recipe in the cpu recipe's sizes. A test compares the flags of the two.
-_CPU_SIZES = {
-    flag: _CPU.settings[flag]
-    for flag in (
-        *("--rollout.batch_size", "--train.batch_size", "--rollout.max_new_tokens", "--data.max_len"),
-        *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
-        "--vllm.enforce_eager",
-    )
-}
-_CPU_LIKE_GPU = replace(
-    _CPU,
-    name="cpu-like-gpu",
-    about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
-    settings={
-        **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag != "--vllm.enable_sleep"},
-        **_CPU_SIZES,
-        "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
-        "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
-    },
+_CPU_SIZES = (
+    *("--rollout.batch_size", "--train.batch_size", "--rollout.max_new_tokens", "--data.max_len"),
+    *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
+    "--vllm.enforce_eager",
 )
 
 
@@ -225,7 +211,17 @@ RECIPES = {
             },
             **_NEEDLE,
         ),
-        _CPU_LIKE_GPU,
+        replace(
+            _CPU,
+            name="cpu-like-gpu",
+            about="the paths of a GPU run, on two cores: packing, token budgets, sleep, recomputation",
+            settings={
+                **{flag: setting for flag, setting in _QWEN_7B.settings.items() if flag != "--vllm.enable_sleep"},
+                **{flag: _CPU.settings[flag] for flag in _CPU_SIZES},
+                "--train.max_tokens_per_gpu": own("256", "about sixteen samples"),
+                "--rollout.max_tokens_per_gpu": own("512", "log-probs without gradients take twice as many"),
+            },
+        ),
         _QWEN_1_5B,
         _QWEN_7B,
         _variant(
@@ -235,10 +231,7 @@ RECIPES = {
             train_data="dapo17k",
         ),
         _variant(
-            _QWEN_1_5B,
-            "qwen1.5b-1gpu",
-            "the 1.5B run on one 80 GB GPU: the same updates, eight times slower",
-            gpus=1,
+            _QWEN_1_5B, "qwen1.5b-1gpu", "the 1.5B run on one 80 GB GPU: the same updates, eight times slower", gpus=1
         ),
         _variant(
             _QWEN_1_5B,
@@ -264,12 +257,6 @@ RECIPES = {
             gpus=1,
             gpu_gb=24.0,
         ),
-        _variant(
-            _QWEN_7B,
-            "qwen7b-lora",
-            "the 7B model with LoRA adapters on one 80 GB GPU",
-            _LORA,
-            gpus=1,
-        ),
+        _variant(_QWEN_7B, "qwen7b-lora", "the 7B model with LoRA adapters on one 80 GB GPU", _LORA, gpus=1),
     )
 }

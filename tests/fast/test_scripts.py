@@ -200,7 +200,7 @@ def test_the_folder_option_wants_a_folder(tmp_path, refused):
 
 
 def test_choosing():
-    assert chosen(["all"]) == list(ROWS)
-    assert chosen(["minerva", "aime24"]) == ["aime24", "minerva"]
+    assert chosen("all") == (list(ROWS), [])
+    assert chosen("minerva, mine.jsonl,aime24,") == (["aime24", "minerva"], ["mine.jsonl"])
     with pytest.raises(UserError, match="unknown benchmark aime26"):
-        chosen(["aime24", "aime26"])
+        chosen("aime24,aime26")
