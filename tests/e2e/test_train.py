@@ -65,13 +65,6 @@ def test_a_run_that_was_killed_keeps_two_groups_of_each_step_with_their_weights(
     assert sum(bool(one.numbers["score"]) for group in groups for one in group.rollouts) > 8  # of later updates
 
 
-def test_resume_continues_where_the_run_ended(real, train):
-    resumed = train("real", *REAL, "--resume", "--max-steps", "12")
-    assert [line["step"] for line in resumed.lines("train")] == [*range(1, 13)]
-    before, after = resumed.values("rollout/pass_rate")[9:11]
-    assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with
-
-
 def test_trpa_trains_with_a_reference(train):
     run = train("trpa", "--algo", "trpa", *FIRST_STEPS, "--max-steps", "3")
     assert run.finite and len(run.lines("train")) == 3
@@ -122,3 +115,13 @@ def test_a_finished_run_is_not_run_again(real, train):
     before = (real.folder / "metrics.jsonl").read_text()
     assert "is finished: there is nothing to continue" in train("real", *REAL, "--resume").output
     assert (real.folder / "metrics.jsonl").read_text() == before
+
+
+# Last, because the run has more steps after it
+
+
+def test_resume_continues_where_the_run_ended(real, train):
+    resumed = train("real", *REAL, "--resume", "--max-steps", "12")
+    assert [line["step"] for line in resumed.lines("train")] == [*range(1, 13)]
+    before, after = resumed.values("rollout/pass_rate")[9:11]
+    assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with
