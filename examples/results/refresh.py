@@ -104,8 +104,8 @@ def runs_of(name: str) -> list[Run]:
 
 def place(name: str) -> Path:
     """The folder of a campaign, or its part of a larger one (`rates/tune-rates`)."""
-    larger = "weights/" if name.startswith("weights-") else "rates/" if name.endswith(("-rates", "-losses")) else ""
-    return HERE / name if (HERE / name).exists() else HERE / f"{larger}{name}"
+    larger = (runs.parent for runs in HERE.glob("*/runs.csv") if f"\n{name}/" in runs.read_text())
+    return HERE / name if (HERE / name).exists() else next(larger, HERE) / name
 
 
 def shown(report: Path) -> set[str]:

@@ -3,7 +3,7 @@
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
-# remove its three files and commit that too. Those in rates/ and weights/ stay: a new folder NAME counts in their place.
+# remove its three files and commit that too. Those in rates/ and weights/ stay: pages read a new folder NAME first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 campaigns=$(sed -nE 's/^([a-z0-9]+[a-z0-9 |-]*)\) .*#.*/\1/p' "$0" | sed 's/ | /\n/' | paste -sd, | sed 's/,/, /g')

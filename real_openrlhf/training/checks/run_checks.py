@@ -109,7 +109,7 @@ def _resumed(request: Request, findings: Findings) -> None:
             f"{folder} is a run of {run_folder.stem_of(record)}, not of {request.stem}. Resume it with its own "
             "recipe, algorithm and seed, or choose another --run-name."
         )
-    # The objective, label rule and agent with which it began.
+    # A resumed run must have the objective, label rule and agent with which it began.
     before = objective if isinstance(objective := record.get("objective"), dict) else {}
     now = provenance.hashes(run_inputs.objective_files(request.plan().flags))
     if sorted(before.values()) != sorted(now.values()):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Protocol
 
 from real_openrlhf.base.files import parsed
 from real_openrlhf.machine.signs_of_life import PHASE, collect_stacks
@@ -64,6 +64,16 @@ def _stamp(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
+class Display(Protocol):
+    """Shows the progress of the process whose output goes to `log`."""
+
+    log: Path
+
+    def update(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def drop_stale_locks(folder: Path) -> list[Path]:
     """Remove compiler locks that a killed run left: DeepSpeed would wait for them in the next run.
 
@@ -79,7 +89,7 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 
 
 def supervise(
-    command: list[str], environment: Mapping[str, str], lock: int, progress: Any, watch: Watch | None = None
+    command: list[str], environment: Mapping[str, str], lock: int, progress: Display, watch: Watch | None = None
 ) -> tuple[int, str | None]:
     """Run the command to its end: (exit code, why it failed). Ctrl-C sends SIGINT, then SIGTERM, then SIGKILL.
 
