@@ -2,6 +2,8 @@
 
 import re
 
+from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS
+
 MAX_LENGTH = 1_000
 _MAX_NESTING = 24
 _MAX_DIGITS = 40  # in a row, outside plain arithmetic
@@ -36,4 +38,5 @@ def hostile(answer: str) -> bool:
 
 def prose(gold: str) -> bool:
     """Whether a gold is prose with formulas in it; only the same text can be recognised as equal."""
-    return len(_WORD.findall(_TEXT.sub(" ", gold))) >= 3 and not gold[:1].isdigit()
+    words = [word for word in _WORD.findall(_TEXT.sub(" ", gold)) if word not in FUNCTIONS]
+    return len(words) >= 3 and not gold[:1].isdigit()

@@ -29,7 +29,7 @@ from real_openrlhf.rewards.verifier.reading.units import BARE, SCALES, Unit, kno
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
     "nointegersolution": "emptyset", "infinitelymany": "infinity", "infinity": "infinity", "infinite": "infinity",
-    "infinitelymanysolution": "infinity", "true": "yes", "false": "no", "dne": "doesnotexist",
+    "infinitelymanysolution": "infinity", "ye": "yes", "true": "yes", "false": "no", "dne": "doesnotexist",
     "undefined": "doesnotexist", "none": "emptyset", "impossible": "impossible",
 }  # fmt: skip
 FILLING = re.compile(

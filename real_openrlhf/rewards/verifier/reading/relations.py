@@ -68,19 +68,19 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
 def _equation(pieces: list[Tokens], answer: Read) -> Answer:
     first, last = pieces[0], pieces[-1]
     value = answer(last)
-    if len(pieces) == 2 and name_of(last) and not is_name(first):
+    if len(pieces) == 2 and name_of(last) and not (is_name(first) or is_measure(first)):
         first, last, value = last, first, answer(first)  # 5 = x
     above, below = _quotient(first)
     if is_name(first) or is_name_row(first) or name_of(first) or (is_name(above) and is_name(below)):
         return Named(first, value)
-    numeric = [piece for piece in pieces if is_numeric(piece)]
-    if len(numeric) == len(pieces):
+    if all(map(is_numeric, pieces)):
         return value  # 0.56 = 56\%: spellings of one value
-    if (is_measure(first) or is_measure(above)) and len(numeric) == len(pieces) - 1:
+    if len(pieces) > 2 and (len(plain(last)) > 1 and is_measure(last) or all(map(is_name, pieces))):
+        return Text("=".join(map(plain, pieces)), False)  # AB = BC = CA
+    measured = any(is_measure((token,)) and len(token.text) > 1 for token in last)  # AB = 2CD
+    if len(pieces) > 2 or (is_measure(first) and not measured) or (is_measure(above) and is_numeric(last)):
         return Named(first, value)
-    if len(pieces) == 2 or len(numeric) == len(pieces) - 1:
-        return Relation("=", (answer(first), value))
-    return Text("=".join(map(plain, pieces)), False)
+    return Relation("=", (answer(first), value))
 
 
 def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:

@@ -11,6 +11,7 @@ from real_openrlhf.rewards.verifier.reading.cutting import (
     is_words,
     listing,
     opened,
+    sides_and_signs,
     split,
     texts_of,
     trimmed,
@@ -42,10 +43,12 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     Text,
     Unreadable,
 )
+from real_openrlhf.rewards.verifier.reading.units import unit
 
 _SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
 _CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others
 _CONNECTING = (*_SAME, "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_BOUNDING = {r"\in", r"\ne", r"\le", r"\ge", "<", ">"}
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
 
 
@@ -97,37 +100,29 @@ def _conditioned(parts: Tokens) -> Answer | None:
         return Conditioned(
             _answer(value), tuple(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
         )
-    pieces = split(parts, ",", ";")
-    if len(pieces) == 1 and parts and parts[-1].text == ")":
-        opening = max(
-            (at for at, token in enumerate(parts) if token.text == "(" and closing(parts, at) == len(parts) - 1),
-            default=0,
-        )
-        inside = parts[opening + 1 : -1]
+    opening = next(
+        (at for at in range(1, len(parts)) if parts[at].text == "(" and closing(parts, at) == len(parts) - 1), 0
+    )
+    inside = parts[opening + 1 : -1]
+    if opening and parts[opening - 1].text != ",":
         begins = inside[:1] and inside[0].kind == "word" and inside[0].text.lower() in _CONDITION
-        if opening > 0 and (begins or find(inside, lambda token: token.text in (r"\in", r"\ne")) > 0):
+        if begins or _bounds(inside):
             return Conditioned(_answer(parts[:opening]), inside)
-    if len(pieces) > 1:
-        last = trimmed(pieces[-1])
-        membership = len(last) >= 3 and last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
-        beside = (
-            len(last) >= 3
-            and last[1].text == r"\ne"
-            and find(pieces[0], lambda token: token.text in (*RELATIONS,)) < 0
-        )
-        if membership or (beside and len(pieces) == 2):
-            rest = parts[: len(parts) - len(pieces[-1]) - 1]
-            return Conditioned(_answer(rest), last)
-        first = trimmed(pieces[0])
-        if (
-            len(pieces) == 2
-            and len(first) == 3
-            and first[1].text == r"\in"
-            and first[2].text == r"\mathbb{R}"
-            and find(last, lambda token: token.text in RELATIONS) > 0
-        ):
-            return _answer(last)
-    return None
+    *pieces, last = split(parts, ",", ";")
+    head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
+    if not pieces or not _bounds(last):
+        return None
+    if texts_of(pieces[0])[1:] == [r"\in", r"\mathbb{R}"]:
+        return _answer(last)
+    integer = last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
+    valued = find(head, lambda token: token.text in RELATIONS and token.text != "=") < 0
+    return Conditioned(_answer(head), last) if integer or valued else None
+
+
+def _bounds(parts: Tokens) -> bool:
+    """Whether this is an inequality or a membership of one letter: a condition on the value beside it."""
+    sides, signs = sides_and_signs(parts)
+    return bool(signs) and set(signs) <= _BOUNDING and all(sides) and any(map(is_name, sides))
 
 
 def _approximated(parts: Tokens) -> Answer | None:
@@ -186,6 +181,7 @@ def _item(parts: Tokens) -> Answer:
         return Text("")
     for sense in (
         read_words,
+        _measured,
         read_time,
         _system,
         partial(related, answer=_answer),
@@ -201,6 +197,15 @@ def _item(parts: Tokens) -> Answer:
         if found is not None:
             return found
     return read_quantity(parts)
+
+
+def _measured(parts: Tokens) -> Answer | None:
+    """A point or a set with a unit behind it, which is left out."""
+    end = closing(parts, 0)
+    behind = parts[end + 1 :]
+    if parts[0].text not in ("(", "[", r"\{") or not behind or behind[0].kind != "word" or unit(behind) is None:
+        return None
+    return _item(parts[: end + 1])
 
 
 def _system(parts: Tokens) -> Answer | None:
