@@ -1,5 +1,6 @@
 """Whether two answers are equal: one method for each kind of answer, in the order in which kinds are tried."""
 
+from collections import Counter
 from fractions import Fraction
 
 from real_openrlhf.rewards.verifier import arithmetic, equality, process
@@ -26,6 +27,7 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     Row,
     Symbol,
     Text,
+    core,
     letters_of,
 )
 from real_openrlhf.rewards.verifier.reading.tree import Unreadable as NoExpression
@@ -42,20 +44,59 @@ class Unreadable(process.Undecided):
     reason = "gold_unparsed"
 
 
-def same(gold: str, answer: str, digits: bool = False) -> bool:
-    """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell."""
+class TooLarge(process.Undecided):
+    """The answer has a number with more digits than any gold, such as a tower of powers."""
+
+    reason = "too_large"
+
+
+def same(gold: str, answer: str, digits: bool = False, written: bool = False) -> bool:
+    """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell.
+
+    `written` asks whether they say it in the same form: no number or formula is worked out.
+    """
     if plain(tokens(clean(gold))) == plain(tokens(clean(answer))):
         return True  # the same text in other fonts
     wanted = read(gold)
     try:
-        return _Comparison(digits).equal(wanted, read(answer))
+        return _Comparison(digits, written=written).equal(wanted, read(answer))
     except RecursionError:  # hundreds of terms or brackets: no gold has them
         return False
+    except arithmetic.TooLarge as error:
+        raise TooLarge from error
+
+
+def form(expr: Expr) -> str:
+    """An expression as text, in one order of its terms and factors."""
+    if not isinstance(expr, Call):
+        return str(expr.value if isinstance(expr, Number) else expr.name)
+    args = [form(arg) for arg in expr.args]
+    return f"{expr.name}({','.join(sorted(args) if expr.name in ('+', '*') else args)})"
+
+
+def form_of(answer: Answer) -> str:
+    """An answer of any kind as text."""
+    return form(answer.value) if isinstance(answer, Quantity) else str(answer)
+
+
+def unread(gold: str, answer: str) -> bool:
+    """Whether an answer was taken for words although it has all digits and letters of a gold that is none."""
+    said, wanted = (Counter("".join(t.text for t in tokens(text) if t.kind != "sign")) for text in (answer, gold))
+    return not wanted - said and _has_words(read(answer)) and not _has_words(read(gold))
+
+
+def _has_words(answer: Answer) -> bool:
+    if isinstance(answer, Group | Row):
+        return any(map(_has_words, answer.items))
+    if isinstance(answer, Relation):
+        return any(map(_has_words, answer.sides))
+    value = core(answer)
+    return isinstance(value, Text) if value == answer else _has_words(value)
 
 
 class _Comparison:
-    def __init__(self, digits: bool, rounded: int = ROUNDED_DIGITS):
-        self.digits, self.rounded = digits, rounded
+    def __init__(self, digits: bool, rounded: int = ROUNDED_DIGITS, written: bool = False):
+        self.digits, self.rounded, self.written = digits, rounded, written
 
     def equal(self, gold: Answer, answer: Answer) -> bool:
         if gold == answer:
@@ -235,7 +276,7 @@ class _Comparison:
         return factor is not None and (gold.sign in ("=", r"\ne") or factor > 0)
 
     def _proportional(self, gold: Expr | None, answer: Expr | None) -> int | None:
-        if gold is None or answer is None or letters_of(gold) != letters_of(answer):
+        if gold is None or answer is None or self.written or letters_of(gold) != letters_of(answer):
             return None
         if not self.digits:
             raise Undecided
@@ -265,8 +306,8 @@ class _Comparison:
         return False
 
     def _same(self, gold: Expr, answer: Expr) -> bool:
-        if gold == answer:
-            return True
+        if gold == answer or self.written:
+            return form(gold) == form(answer)
         if INFINITY in (_unsigned(gold), _unsigned(answer)):
             return False
         if isinstance(gold, Call) and isinstance(answer, Call) and gold.name == answer.name == "mod":

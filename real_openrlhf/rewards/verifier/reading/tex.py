@@ -139,6 +139,10 @@ def clean(answer: str) -> str:
     return _PERIOD.sub(_recurring, text).strip().lstrip(",;:").rstrip(" \t\r\n.,;:")
 
 
+def is_recurring(answer: str) -> bool:
+    return _PERIOD.search(_from_unicode(answer)) is not None
+
+
 def _money(found: re.Match) -> str:
     """An amount with its currency as a unit; a dollar sign without a backslash stays: it begins a formula."""
     return found[0] if found[0].startswith("$") else f"{found[2]}\\text{{ {_CURRENCIES[found[1]]}}}"

@@ -144,6 +144,13 @@ class Conditioned:
 Answer = Quantity | Text | Named | Row | Group | Relation | Bounded | Ratio | Choice | Based | Either | Conditioned
 
 
+def core(answer: Answer) -> Answer:
+    """An answer without its name, condition or letter of a choice."""
+    if isinstance(answer, Choice) and answer.value is not None:
+        return core(answer.value)
+    return core(answer.value) if isinstance(answer, Named | Conditioned) else answer
+
+
 INFINITY = Symbol("infinity")
 LOW, HIGH = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
 REALS, NOTHING = Row("()", (LOW, HIGH)), Text("emptyset")

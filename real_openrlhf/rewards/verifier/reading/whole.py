@@ -55,10 +55,10 @@ _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix"
 @lru_cache(maxsize=4096)
 def read(text: str) -> Answer:
     """The tree of an answer's text."""
-    return _answer(opened(tokens(clean(text))))
+    return answer_of(opened(tokens(clean(text))))
 
 
-def _answer(parts: Tokens) -> Answer:
+def answer_of(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     for sense in (_choice, _conditioned, _approximated, _listed):
         found = sense(parts)
@@ -85,7 +85,7 @@ def _choice(parts: Tokens) -> Answer | None:
         return Choice(letter)
     if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
         return None
-    return Choice(letter, _answer(trimmed(rest)))
+    return Choice(letter, answer_of(trimmed(rest)))
 
 
 def _conditioned(parts: Tokens) -> Answer | None:
@@ -98,7 +98,7 @@ def _conditioned(parts: Tokens) -> Answer | None:
         if value and value[-1].text == "(":
             value = value[:-1]
         return Conditioned(
-            _answer(value), tuple(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
+            answer_of(value), tuple(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
         )
     opening = next(
         (at for at in range(1, len(parts)) if parts[at].text == "(" and closing(parts, at) == len(parts) - 1), 0
@@ -107,16 +107,16 @@ def _conditioned(parts: Tokens) -> Answer | None:
     if opening and parts[opening - 1].text != ",":
         begins = inside[:1] and inside[0].kind == "word" and inside[0].text.lower() in _CONDITION
         if begins or _bounds(inside):
-            return Conditioned(_answer(parts[:opening]), inside)
+            return Conditioned(answer_of(parts[:opening]), inside)
     *pieces, last = split(parts, ",", ";")
     head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
     if not pieces or not _bounds(last):
         return None
     if texts_of(pieces[0])[1:] == [r"\in", r"\mathbb{R}"]:
-        return _answer(last)
+        return answer_of(last)
     integer = last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
     valued = find(head, lambda token: token.text in RELATIONS and token.text != "=") < 0
-    return Conditioned(_answer(head), last) if integer or valued else None
+    return Conditioned(answer_of(head), last) if integer or valued else None
 
 
 def _bounds(parts: Tokens) -> bool:
@@ -131,11 +131,11 @@ def _approximated(parts: Tokens) -> Answer | None:
     if at >= 0 and find(parts, lambda token: token.text in (",", ";")) < 0:
         before, after = trimmed(parts[:at]), trimmed(parts[at + 1 :])
         if not after or not before:
-            return _answer(after or before) if after or before else None
-        left = _answer(before)
+            return answer_of(after or before) if after or before else None
+        left = answer_of(before)
         if is_name(before) and not isinstance(left, Choice):
-            return Named(before, _answer(after))
-        return Either((left, _answer(after)))
+            return Named(before, answer_of(after))
+        return Either((left, answer_of(after)))
     if len(parts) > 3 and parts[-1].text == ")":
         opening = next(
             (at for at in range(len(parts)) if parts[at].text == "(" and closing(parts, at) == len(parts) - 1), 0
@@ -148,8 +148,8 @@ def _approximated(parts: Tokens) -> Answer | None:
         ):
             return Either(
                 (
-                    _answer(parts[:opening]),
-                    _answer(inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]),
+                    answer_of(parts[:opening]),
+                    answer_of(inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]),
                 )
             )
     return None
@@ -164,8 +164,8 @@ def _listed(parts: Tokens) -> Answer | None:
         return None
     pieces, said = found
     if len(pieces) == 1:
-        return None if len(pieces[0]) == len(parts) else _answer(pieces[0])
-    items = [_answer(piece) for piece in pieces]
+        return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
+    items = [answer_of(piece) for piece in pieces]
     return joint(items, said) or (Either(tuple(items)) if same_forms(items) else _alternatives(items, said))
 
 
@@ -184,7 +184,7 @@ def _item(parts: Tokens) -> Answer:
         _measured,
         read_time,
         _system,
-        partial(related, answer=_answer),
+        partial(related, answer=answer_of),
         _plus_minus,
         _set,
         _labelled,
@@ -213,7 +213,7 @@ def _system(parts: Tokens) -> Answer | None:
     if parts[0].text != r"\begin{cases}" or closing(parts, 0) != len(parts) - 1:
         return None
     rows = [trimmed(tuple(t for t in row if t.text != "&")) for row in split(parts[1:-1], r"\\")]
-    items = [_answer(row) for row in rows if row]
+    items = [answer_of(row) for row in rows if row]
     if any("&" in texts_of(row) for row in split(parts[1:-1], r"\\")) or not all(
         isinstance(item, Named) for item in items
     ):
@@ -246,7 +246,7 @@ def _set(parts: Tokens) -> Answer | None:
     for sign in (r"\setminus", "-"):
         pieces = split(parts, sign)
         if len(pieces) == 2 and (sign != "-" or texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"])):
-            whole, apart = map(_answer, pieces)
+            whole, apart = map(answer_of, pieces)
             rest = complement(apart.value if isinstance(apart, Named) else apart)
             return (rest and intersection([whole, rest])) or Text(plain(parts), False)
     if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
@@ -256,10 +256,10 @@ def _set(parts: Tokens) -> Answer | None:
     inside = parts[1:-1]
     at = find(inside, lambda token: token.text in ("|", ":"))
     if at > 0 and find(inside[at + 1 :], lambda token: token.text in RELATIONS) >= 0:
-        return _answer(inside[at + 1 :])
+        return answer_of(inside[at + 1 :])
     if not inside:
         return NOTHING
-    items = [_answer(piece) for piece in split(inside, ",", ";") if piece]
+    items = [answer_of(piece) for piece in split(inside, ",", ";") if piece]
     found = as_group(items)
     if found == NOTHING:
         return Row(r"\{\}", (NOTHING,))
@@ -272,7 +272,7 @@ def _labelled(parts: Tokens) -> Answer | None:
     if parts[0].kind == "letters" and len(parts[0].text) > 2:
         at = 1
     if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
-        return Named(parts[:at], _answer(parts[at + 1 :]))
+        return Named(parts[:at], answer_of(parts[at + 1 :]))
     name = parts[:at] if at else parts[:1] if re.fullmatch("[A-Z]", parts[0].text) else ()
     rest = parts[len(name) :]
     if (
@@ -295,7 +295,7 @@ def _bracketed(parts: Tokens) -> Answer | None:
         return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
     if not all(pieces):
         return Text(plain(parts), False)
-    return as_interval(opening, last, tuple(_answer(piece) for piece in pieces))
+    return as_interval(opening, last, tuple(answer_of(piece) for piece in pieces))
 
 
 def _matrix(parts: Tokens) -> Answer | None:
