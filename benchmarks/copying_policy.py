@@ -25,7 +25,7 @@ LAYOUT = re.compile(r"\\begin\{align\*?\}|\\end\{align\*?\}|\[asy\].*?\[/asy\]",
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--show", action="store_true", help="print what the first policy still gets, and lost solutions")
+    parser.add_argument("--show", action="store_true", help="print what the first policy still gets")
     args = parser.parse_args()
     print("| problems | last formula: before | after | any formula: before | after | solutions lost |")
     print("|---|---|---|---|---|---|")

@@ -40,15 +40,15 @@ def _reward(verdict: Verdict, grader: Grader) -> dict:
             "verifier/no_answer": no_answer,
             "label/no_answer": no_answer,  # TRPA's lowest level: the trainer takes it out of the log
             "verifier/by_algebra": float(verdict.reason == "algebra"),
+            "verifier/copied": float(verdict.reason == "copied"),
+            "verifier/unevaluated": float(verdict.reason == "unevaluated"),
+            "verifier/unread": float(verdict.reason == "unread"),
         }
-        | {f"verifier/{reason}": float(verdict.reason == reason) for reason in (*CONVENTIONS, "unread")}
         | {f"verifier/ignored_{reason}": float(verdict.reason == reason) for reason in failed},
     }
 
 
-def _verdict(
-    query: str, prompt: str, label: str, grader: Grader, think: str, allowed: tuple[str, ...]
-) -> Verdict:
+def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, allowed: tuple[str, ...]) -> Verdict:
     response = _response(query, prompt)
     if response is None:
         return Verdict(math.nan, "prompt_not_found")

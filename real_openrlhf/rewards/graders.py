@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 def judge(item: Asked, think: Think = "optional", grader: Grader = "robust", allowed: tuple[str, ...] = ()) -> Verdict:
     """A grader's verdict on one response. Like `verify` it never raises; `allowed` are conventions of the verifier."""
     if grader == "robust":
-        return verdict.verify(item.response, item.label, think, item.prompt, allowed)
+        return verdict.verify(item.response, item.label, think, prompt=item.prompt, allowed=allowed)
     judged = {"disco": _disco, "math_verify": _math_verify, "gym": _gym}[grader]
     return verdict.answered(lambda: judged(item.response, item.label, think), item.response, item.label)
 

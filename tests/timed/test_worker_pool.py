@@ -31,7 +31,7 @@ def pool(monkeypatch):
         before = {worker.pid for worker in workers()}
         monkeypatch.setenv("REAL_VERIFIER_FAULTS", json.dumps({fault: "\\clubsuit"} if fault else {}))
         monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(size, Limits(deadline, memory=1024))})
-        verdict._ask.cache_clear()
+        verdict.ask.cache_clear()
         assert verify(boxed("5\\sqrt{2}"), HARD).reason == "algebra"
         return [worker for worker in workers() if worker.pid not in before]
 
@@ -92,7 +92,7 @@ def test_others_are_served_while_one_answer_hangs(pool):
 def test_workers_that_cannot_start_are_no_verdict(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(1, Limits())})
-    verdict._ask.cache_clear()
+    verdict.ask.cache_clear()
     failed = verify(boxed("5\\sqrt{2}"), HARD)
     assert failed.ignored and failed.reason == "worker_unavailable"
     assert verify(boxed("7"), "7").score == 1.0  # what needs no worker is not affected

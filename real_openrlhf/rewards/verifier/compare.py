@@ -134,6 +134,8 @@ class _Comparison:
             return all(self.equal(gold, item) for item in answer.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if isinstance(gold, Quantity) and isinstance(answer, Quantity):
             return self._quantities(gold, answer)
+        if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
+            return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
         for text, other in ((gold, answer), (answer, gold)):
             if (
                 isinstance(text, Text) and isinstance(other, Quantity) and isinstance(other.value, Symbol)
@@ -317,6 +319,13 @@ class _Comparison:
             return equality.same_value(gold, in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
+
+
+def _chosen(answer: Answer) -> str:
+    """`B, C, D` as one word; an empty text for what is no list of choices."""
+    items = answer.items if isinstance(answer, Group) else ()
+    letters = [item.letter for item in items if isinstance(item, Choice) and item.value is None]
+    return "".join(sorted(letters)) if len(letters) == len(items) else ""
 
 
 def _is_whole(expr: Expr) -> bool:

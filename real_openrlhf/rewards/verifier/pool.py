@@ -1,7 +1,7 @@
 """The client of the workers: every request is answered by its deadline; only workers compute.
 
-Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads). One that is late ends and is replaced
-in the background, so that the next request finds a ready worker. The deadline is CPU time, so a busy machine costs no
+Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads). A late one ends and is replaced in
+the background, so that the next request finds a ready worker. The deadline is CPU time, so a busy machine costs no
 verdict; a worker that waits instead of computing is killed after ten times as long.
 """
 

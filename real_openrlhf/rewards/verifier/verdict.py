@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 def verify(
-    response: str, label: object, think: Think = "optional", prompt: str = "", allowed: tuple[str, ...] = ()
+    response: str, label: object, think: Think = "optional", *, prompt: str = "", allowed: tuple[str, ...] = ()
 ) -> Verdict:
     """The verdict on one response; never raises and always returns in bounded time. Safe in any thread.
 
@@ -113,7 +113,7 @@ def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
 
 
 def _worked_out(golds: tuple[str, ...], answer: str) -> Verdict:
-    """The workers' verdict. An answer that exhausts one is too large where each gold is a number that needs no work."""
+    """The workers' verdict. If the golds are numbers that need no work, an answer that exhausts a worker is wrong."""
     try:
         return Verdict(1.0, "algebra") if ask("robust", golds, answer, ALGEBRA) else Verdict(0.0, "different")
     except NoVerdict as failure:

@@ -22,8 +22,8 @@ _ANNOUNCING = set(
     "is are be get gets gives have has obtain equals was approximately so thus hence therefore then".split()
 )
 _NEGATING = set(
-    "not no never cannot false wrong incorrect unlikely less more than least most if either neither but except or maybe "
-    "perhaps possibly when where unless for".split()
+    "not no never cannot false wrong incorrect unlikely less more than least most if either neither but except or "
+    "maybe perhaps possibly when where unless for".split()
 )
 
 
