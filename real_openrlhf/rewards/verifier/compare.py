@@ -81,8 +81,13 @@ def form_of(answer: Answer) -> str:
 
 def unread(gold: str, answer: str) -> bool:
     """Whether an answer was taken for words although it has all digits and letters of a gold that is none."""
-    said, wanted = (Counter("".join(t.text for t in tokens(text) if t.kind != "sign")) for text in (answer, gold))
+    said, wanted = (Counter(_digits_and_letters(text)) for text in (answer, gold))
     return not wanted - said and _has_words(read(answer)) and not _has_words(read(gold))
+
+
+def _digits_and_letters(text: str) -> list[str]:
+    found = [[token.text] if token.kind in ("number", "command") else [*token.text] for token in tokens(text)]
+    return [one for piece in found for one in piece if one[-1].isalnum()]
 
 
 def _has_words(answer: Answer) -> bool:
