@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from real_openrlhf.rewards.verifier import arithmetic, equality, process
 from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
-from real_openrlhf.rewards.verifier.names import base_name, chosen, condition, in_argument_of, in_letters_of, same_name
+from real_openrlhf.rewards.verifier.names import base_name, chosen, in_letters_of, same_name
 from real_openrlhf.rewards.verifier.reading.grammar import expression
 from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
 from real_openrlhf.rewards.verifier.reading.tree import (
@@ -107,7 +107,7 @@ class _Comparison:
         if gold == answer:
             return True
         if isinstance(gold, Conditioned) or isinstance(answer, Conditioned):
-            return self._conditioned(gold, answer)
+            return self._unlabelled(gold, answer, Conditioned)
         if isinstance(gold, Either) or isinstance(answer, Either):
             return any(self.equal(one, other) for one in self._forms(gold) for other in self._forms(answer))
         if isinstance(gold, Choice) or isinstance(answer, Choice):
@@ -115,7 +115,7 @@ class _Comparison:
         if isinstance(gold, Named) or isinstance(answer, Named):
             return self._named(gold, answer)
         if isinstance(gold, Bounded) or isinstance(answer, Bounded):
-            return self._bounded(gold, answer)
+            return self._unlabelled(gold, answer, Bounded)
         if isinstance(gold, Based) or isinstance(answer, Based):
             return self._based(gold, answer)
         if isinstance(gold, Ratio) or isinstance(answer, Ratio):
@@ -142,37 +142,31 @@ class _Comparison:
         if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
             return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
         for text, other in ((gold, answer), (answer, gold)):
-            if (
-                isinstance(text, Text) and isinstance(other, Quantity) and isinstance(other.value, Symbol)
-            ):  # XYZ for the angle
-                points = other.value.name.removeprefix(r"\angle ").lower()
-                if text.text in (points, points[::-1]) and points != other.value.name.lower():
+            if isinstance(text, Text) and isinstance(other, Quantity) and isinstance(other.value, Symbol):
+                _, angle, points = other.value.name.lower().rpartition(r"\angle ")
+                if angle and text.text in (points, points[::-1]):
                     return True
         if isinstance(gold, Text) and not gold.readable:
             raise Unreadable(gold.text)
         return False
 
-    def _forms(self, either: Answer) -> tuple[Answer, ...]:
+    def _forms(self, either: Answer) -> list[Answer]:
         """The exact form, and the other forms that equal it or are a rounding of it."""
         if not isinstance(either, Either):
-            return (either,)
+            return [either]
         exact, *others = either.forms
         rough = _Comparison(self.digits, _APPROXIMATE_DIGITS)
-        return (
+        return [
             exact,
-            *(
-                other
-                for other in others
-                if self.equal(exact, other) or (_is_decimal(other) and rough.equal(exact, other))
-            ),
-        )
+            *(one for one in others if self.equal(exact, one) or (_is_decimal(one) and rough.equal(exact, one))),
+        ]
 
-    def _conditioned(self, gold: Answer, answer: Answer) -> bool:
-        values = [side.value if isinstance(side, Conditioned) else side for side in (gold, answer)]
-        if isinstance(gold, Conditioned) and isinstance(answer, Conditioned):
-            if condition(gold.condition) != condition(answer.condition):
-                return False
-        return self.equal(*values)
+    def _unlabelled(self, gold: Answer, answer: Answer, kind: type) -> bool:
+        """Labels of a kind may be left out, not changed."""
+        labels = {side.label for side in (gold, answer) if isinstance(side, kind)}
+        return len(labels) == 1 and self.equal(
+            *(side.value if isinstance(side, kind) else side for side in (gold, answer))
+        )
 
     def _choice(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Choice) and isinstance(answer, Choice):
@@ -190,7 +184,6 @@ class _Comparison:
 
     def _named(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Named) and isinstance(answer, Named):
-            answer = in_argument_of(gold, answer)
             if same_name(gold, answer):
                 return self.equal(gold.value, answer.value)
             sides = _as_equation(gold), _as_equation(answer)
@@ -206,12 +199,6 @@ class _Comparison:
         values = [chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
         return self.equal(*values)
 
-    def _bounded(self, gold: Answer, answer: Answer) -> bool:
-        if isinstance(gold, Bounded) and isinstance(answer, Bounded) and gold.name != answer.name:
-            return False
-        values = [side.interval if isinstance(side, Bounded) else side for side in (gold, answer)]
-        return self.equal(*values)
-
     def _based(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Based) and isinstance(answer, Based):
             return gold.base == answer.base and gold.digits.lstrip("0") == answer.digits.lstrip("0")
@@ -219,10 +206,10 @@ class _Comparison:
         if not isinstance(other, Quantity) or not isinstance(based, Based) or other.unit is not None:
             return False
         digits = based.digits.removeprefix("-")
-        if not digits.isdigit():
-            return False
-        written = Number(Fraction(digits))
-        return other.value == (written if digits == based.digits else Call("-", (written,)))
+        written = Number(Fraction(digits)) if digits.replace(".", "").isdigit() else None
+        return written is not None and form(other.value) == form(
+            written if digits == based.digits else Call("-", (written,))
+        )
 
     def _ratio(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Ratio) and isinstance(answer, Ratio):

@@ -1,8 +1,6 @@
 """Compare names of answers, functions and letters."""
 
-import re
-
-from real_openrlhf.rewards.verifier.reading.tex import Tokens, plain
+from real_openrlhf.rewards.verifier.reading.tex import plain
 from real_openrlhf.rewards.verifier.reading.tree import Answer, Call, Expr, Named, Quantity, Row, Symbol, letters_of
 
 _DECORATION = str.maketrans("", "", "|{}[]() '")
@@ -31,20 +29,6 @@ def base_name(item: Answer) -> str:
     return plain(item.name).partition("_")[0] if isinstance(item, Named) else ""
 
 
-def in_argument_of(gold: Named, answer: Named) -> Named:
-    """The answer in the gold's argument: `f(t) = t + 1` becomes `f(x) = x + 1`."""
-    named = [re.fullmatch(r"([a-zA-Z])\(([a-zA-Z])\)", plain(side.name)) for side in (gold, answer)]
-    if (
-        named[0]
-        and named[1]
-        and named[0][1] == named[1][1]
-        and isinstance(answer.value, Quantity)
-        and named[0][2] not in letters_of(answer.value.value)
-    ):
-        return Named(gold.name, Quantity(_renamed(answer.value.value, named[1][2], named[0][2])))
-    return answer
-
-
 def chosen(value: Answer, named: Named) -> Answer:
     """`C(9,4)` beside a number is a binomial, not a point."""
     if isinstance(value, Row) and plain(named.name) == "C" and len(value.items) == 2:
@@ -68,10 +52,3 @@ def _renamed(expr: Expr, old: str, new: str) -> Expr:
     if isinstance(expr, Symbol):
         return Symbol(new) if expr.name == old else expr
     return Call(expr.name, tuple(_renamed(arg, old, new) for arg in expr.args)) if isinstance(expr, Call) else expr
-
-
-def condition(parts: Tokens) -> str:
-    """A condition as text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
-    said = plain(parts).lower().replace(" ", "")
-    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
-    return whole if whole == said else whole + " whole"

@@ -116,7 +116,7 @@ def is_numeric(parts: Tokens) -> bool:
 
 def read_based(parts: Tokens) -> Answer | None:
     text = re.sub(r"[\s(){}]", "", plain(parts))
-    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
+    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+(?:\.\d+)?)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
     if not found or (found[2].isalpha() and found[2] not in NUMERALS):
         return None
     return Based(found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]])

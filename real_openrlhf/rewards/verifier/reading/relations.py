@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import TypeGuard
 
@@ -17,7 +16,6 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     REALS,
     Answer,
     Bounded,
-    Call,
     Group,
     Named,
     Quantity,
@@ -101,41 +99,11 @@ def _inequality(pieces: list[Tokens], signs: list[str], answer: Read) -> Answer:
         return Text("".join(f"{plain(one)}{sign}" for one, sign in zip(pieces, [*signs, ""], strict=True)), False)
     closed = signs[0] == r"\le"
     for at, side in enumerate(pieces):
-        size = expr_of(side)
-        if isinstance(size, Call) and size.name == "abs" and isinstance(size.args[0], Symbol):
-            return _within(size.args[0].name, answer(pieces[1 - at]), closed, at == 1)
-    for at, side in enumerate(pieces):
         name, other = name_of(side), pieces[1 - at]
         if name and name not in letters_of(expr_of(other) or Symbol(name)):
             ends = (LOW, answer(other)) if at == 0 else (answer(other), HIGH)
             return Bounded(name, as_interval("[" if closed else "(", "]" if closed else ")", ends))
     return Relation(signs[0], (answer(pieces[0]), answer(pieces[1])))
-
-
-def _within(name: str, bound: Answer, closed: bool, outer: bool) -> Answer:
-    """`|x| \\le 3` and `|x| > 3` as intervals."""
-    if not isinstance(bound, Quantity):
-        return Text("interval", False)
-    minus = replace(bound, value=Call("-", (bound.value,)))
-    fence = ("[", "]") if closed != outer else ("(", ")")
-    inner = as_interval(*fence, (minus, bound))
-    return Bounded(name, outside(inner) if outer else inner)
-
-
-def same_forms(items: list[Answer]) -> bool:
-    """Whether these are spellings of one value: a fraction and a decimal, not one number twice, not two unknowns."""
-    first, *others = items
-    items = [first.value if isinstance(first, Named) else first, *others]
-    values = []
-    for item in items:
-        if not isinstance(item, Quantity) or items.count(item) > 1:
-            return False
-        try:
-            percent = item.unit is not None and item.unit.dimensions == (("%", 1),)
-            values.append(exact(item.value) / (100 if percent else 1))
-        except NoFraction:
-            return False
-    return len(set(values)) == 1
 
 
 def as_group(items: list[Answer]) -> Answer:
@@ -172,9 +140,9 @@ def joint(items: list[Answer], said: set[str]) -> Answer | None:
         return None
     sets: list[Answer] = []
     for item in items:
-        if isinstance(item, Bounded) and item.name == first.name:
-            sets.append(item.interval)
-        elif isinstance(item, Quantity) and isinstance(first.interval, Group):
+        if isinstance(item, Bounded) and item.label == first.label:
+            sets.append(item.value)
+        elif isinstance(item, Quantity) and isinstance(first.value, Group):
             sets.append(outside(item))
         else:
             return None
@@ -182,7 +150,7 @@ def joint(items: list[Answer], said: set[str]) -> Answer | None:
     if len(bounds) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in bounds)):
         return None  # two intervals side by side
     common = intersection(sets)
-    return Bounded(first.name, common) if isinstance(common, Row | Group) else common
+    return Bounded(first.label, common) if isinstance(common, Row | Group) else common
 
 
 def intersection(sets: Sequence[Answer]) -> Answer | None:

@@ -99,8 +99,8 @@ class Relation:
 class Bounded:
     """An inequality of one letter: the letter and its interval."""
 
-    name: str
-    interval: "Answer"
+    label: str
+    value: "Answer"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Conditioned:
     """`6 \\text{ at } x = 1`, `x+5, x \\ne 2`: the condition may be left out, not changed."""
 
     value: "Answer"
-    condition: Tokens
+    label: str
 
 
 Answer = Quantity | Text | Named | Row | Group | Relation | Bounded | Ratio | Choice | Based | Either | Conditioned
