@@ -14,8 +14,8 @@ from pathlib import Path
 from math_verify import parse
 from math_verify import verify as math_verify
 
-from real_openrlhf.rewards.grader_worker import disco
 from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.rewards.workers.others import disco
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 

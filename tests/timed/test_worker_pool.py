@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from real_openrlhf.rewards.verifier import verdict
-from real_openrlhf.rewards.verifier.pool import ALGEBRA, Limits, WorkerPool
 from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.rewards.workers.pool import ALGEBRA, Limits, WorkerPool
 
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
 

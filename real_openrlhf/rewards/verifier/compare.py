@@ -3,7 +3,7 @@
 from collections import Counter
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier import arithmetic, equality, process
+from real_openrlhf.rewards.verifier import arithmetic, equality
 from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
 from real_openrlhf.rewards.verifier.names import base_name, chosen, in_letters_of, same_name
 from real_openrlhf.rewards.verifier.reading.grammar import expression
@@ -33,6 +33,7 @@ from real_openrlhf.rewards.verifier.reading.tree import (
 from real_openrlhf.rewards.verifier.reading.tree import Unreadable as NoExpression
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
+from real_openrlhf.rewards.workers import process
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _PERCENT, _DEGREES = (("%", 1),), (("deg", 1),)
@@ -164,9 +165,8 @@ class _Comparison:
     def _unlabelled(self, gold: Answer, answer: Answer, kind: type) -> bool:
         """Labels of a kind may be left out, not changed."""
         labels = {side.label for side in (gold, answer) if isinstance(side, kind)}
-        return len(labels) == 1 and self.equal(
-            *(side.value if isinstance(side, kind) else side for side in (gold, answer))
-        )
+        values = (side.value if isinstance(side, kind) else side for side in (gold, answer))
+        return len(labels) == 1 and self.equal(*values)
 
     def _choice(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Choice) and isinstance(answer, Choice):
@@ -178,9 +178,8 @@ class _Comparison:
         if choice.value is not None:
             return self.equal(choice.value, other)
         letter = Quantity(Symbol(choice.letter))
-        return isinstance(other, Quantity | Named | Relation) and (
-            self.equal(letter, other) if choice is gold else self.equal(other, letter)
-        )
+        sides = (letter, other) if choice is gold else (other, letter)
+        return isinstance(other, Quantity | Named | Relation) and self.equal(*sides)
 
     def _named(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Named) and isinstance(answer, Named):
@@ -191,9 +190,8 @@ class _Comparison:
                 return self._proportional(*sides) is not None
             return False
         if isinstance(gold, Relation) or isinstance(answer, Relation):
-            if not isinstance(gold, Named | Relation) or any(
-                isinstance(side, Relation) and side.sign != "=" for side in (gold, answer)
-            ):
+            unequal = any(isinstance(side, Relation) and side.sign != "=" for side in (gold, answer))
+            if unequal or not isinstance(gold, Named | Relation):
                 return False
             return self._proportional(_as_equation(gold), _as_equation(answer)) is not None
         values = [chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
@@ -287,15 +285,13 @@ class _Comparison:
             return self._same(gold.value, value)
         if self._same(gold.value, answer.value):
             return True
-        if _DEGREES in (
-            (one or Unit()).dimensions,
-            (other or Unit()).dimensions,
-        ):  # 30^\circ + 45^\circ has its unit in the expression
+        dimensions = [(unit or Unit()).dimensions for unit in (one, other)]
+        if _DEGREES in dimensions:  # 30^\circ + 45^\circ has its unit in the expression
             given = [side.value if side.unit is None else Call("degrees", (side.value,)) for side in (gold, answer)]
             return any("degrees" in str(value.value) for value in (gold, answer)) and self._same(*given)
-        if (one or Unit()).dimensions == _PERCENT:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
+        if dimensions[0] == _PERCENT:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
             return self._same(Call("percent", (gold.value,)), answer.value)
-        if (other or Unit()).dimensions == _PERCENT:
+        if dimensions[1] == _PERCENT:
             return self._same(gold.value, Call("percent", (answer.value,)))
         return False
 

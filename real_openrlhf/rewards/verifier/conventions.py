@@ -1,5 +1,6 @@
 """Answers that are equal to the gold and still no answers, for those who know the question: copied or unevaluated."""
 
+import contextlib
 import re
 from functools import lru_cache
 
@@ -51,7 +52,8 @@ def _formulas(prompt: str) -> frozenset[str]:
         pieces = (parts, *split(parts, ",", ";", "&", r"\\"), *split(parts, *RELATIONS, ",", ";", "&", r"\\"))
         for piece in {trimmed(piece) for piece in pieces}:
             if 0 < len(piece) < _LONGEST_FORMULA:
-                found |= {form_of(core(answer_of(piece))), plain(piece)}
+                with contextlib.suppress(Exception):  # a prompt may hold anything, such as the code of a figure
+                    found |= {form_of(core(answer_of(piece))), plain(piece)}
     return frozenset(found)
 
 

@@ -16,9 +16,8 @@ def same_name(gold: Named, answer: Named) -> bool:
         return True
     worded = [any(token.kind == "word" and len(token.text) > 1 for token in side.name) for side in (gold, answer)]
     if all(worded):
-        return one.lower().replace(" ", "") in other.lower().replace(" ", "") or other.lower().replace(
-            " ", ""
-        ) in one.lower().replace(" ", "")
+        one, other = (name.lower().replace(" ", "") for name in (one, other))
+        return one in other or other in one
     if any(worded):
         return True
     bases = [name.split("_")[0].split("(")[0] for name in (one, other)]

@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from real_openrlhf.rewards.verifier import compare, process
+from real_openrlhf.rewards.verifier import compare
+from real_openrlhf.rewards.workers import process
 
 # Compared once before the first request, which then finds compiled patterns and warm caches.
 _FIRST_FORMULA = (

@@ -115,15 +115,11 @@ def as_group(items: list[Answer]) -> Answer:
                 flat.append(one)
     if len(flat) == 1:
         return flat[0]
-    first, *rest = flat
+    first = flat[0]
     names = [plain(item.name) if isinstance(item, Named) else "" for item in flat]
     if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
         flat = [item for _, item in sorted(zip(names, flat, strict=True), key=lambda pair: pair[0])]
-    if (
-        isinstance(first, Named)
-        and not any(isinstance(item, Named) for item in rest)
-        and not isinstance(first.value, Row)
-    ):
+    if isinstance(first, Named) and not isinstance(first.value, Row) and not any(names[1:]):
         flat[0] = first.value  # a = 4, -8, -10
     return Group(tuple(flat))
 

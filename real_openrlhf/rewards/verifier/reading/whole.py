@@ -96,7 +96,7 @@ def _conditioned(parts: Tokens) -> Answer | None:
         value = value[:-1] if texts_of(value)[-1:] == ["("] else value
         return Conditioned(answer_of(value), _condition(t for t in parts[at:] if t.text.lower() not in _CONNECTING))
     before, inside = _appended(parts)
-    if before and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
+    if before and inside and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
         return Conditioned(answer_of(before), _condition(inside))
     *pieces, last = split(parts, ",", ";")
     head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
