@@ -11,9 +11,12 @@ from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.parsing import whole
+from real_openrlhf.base.parsing import positive, whole
+from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.hooks.flags.refusals import deal_problems, problems, run_problems, weighted_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
+
+__all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, ours that run in upstream's loop, and `real` with its own trainer.
 POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
@@ -263,6 +266,13 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         "warn if rounding cannot explain it. stop: also end the run if the two are unrelated; with "
         "--train.async_enable it only logs, since the sampler is older by design (default: stop with --train.run_dir "
         "or REAL, else off, as upstream)",
+    )
+    group.add_argument(
+        "--vllm.max_num_seqs",
+        type=positive,
+        metavar="N",
+        help="answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
+        "recipe here: rollouts / engines, at most 512)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"

@@ -27,6 +27,7 @@ def found(request: Request, place: Place) -> Findings:
         findings.notes += machine  # a dry run may be for another machine
     else:
         findings.problems += machine
+    findings.notes += [] if place.on_cpu or not local else preflight.allocator_notes()
     findings.lines += preflight.kernels(plan)
     if unusable := preflight.folder_problems(args.runs_dir):
         findings.problems += unusable
