@@ -14,13 +14,13 @@ from pathlib import Path
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.parsing import PassThrough, whole
+from real_openrlhf.base.parsing import PassThrough, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flag_lines, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import run_checks
+from real_openrlhf.training.checks import run_checks, token_budgets
 from real_openrlhf.training.launch import forked_workers, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place, process_table
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
@@ -61,6 +61,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs of each node")
     parser.add_argument(
         "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
+    )
+    parser.add_argument(
+        "--fill",
+        nargs="?",
+        type=share,
+        const=token_budgets.SHARE,
+        metavar="SHARE",
+        help="micro-batches as large as this share of a GPU's memory takes, by the estimate (without a number: "
+        "%(const)s; default: the recipe's)",
     )
     parser.add_argument(
         "--working-dir", type=Path, help="folder for `ray job submit`, made by `real-openrlhf patch export`"

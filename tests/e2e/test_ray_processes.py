@@ -67,7 +67,8 @@ if __name__ == "__main__":
             return ray.get_runtime_context().gcs_address, queue.get(timeout=240)
 
     strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
-    print(json.dumps(ray.get(Actor.options(num_cpus=0, num_gpus=0, scheduling_strategy=strategy).remote().start.remote())))
+    actor = Actor.options(num_cpus=0, num_gpus=0, scheduling_strategy=strategy).remote()
+    print(json.dumps(ray.get(actor.start.remote())))
 '''
 
 

@@ -10,7 +10,14 @@ from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import (
+    data_check,
+    flag_checks,
+    memory_estimate,
+    model_check,
+    preflight,
+    token_budgets,
+)
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
@@ -84,7 +91,10 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     measured = place.gpu_gb is not None
     machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     host = machine if measured and not place.address else None
-    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
+    gpu_gb = place.gpu_gb or request.recipe.gpu_gb
+    lines, warnings = memory_estimate.report(shape, plan, gpu_gb, measured, host)
+    if not (place.on_cpu or request.args.fill):
+        lines += token_budgets.line(shape, plan, gpu_gb)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:
