@@ -11,8 +11,8 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.runtime.zero import stage_1_and_2
+from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from naive import naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args

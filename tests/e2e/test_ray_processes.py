@@ -108,7 +108,7 @@ def seen(*names, **environment):
 
 
 def sees(value):
-    told = ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES")).options(num_cpus=0)
+    told = ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"))
     return ray.get(told.options(runtime_env={"env_vars": {accelerators: value}}).remote())
 
 
