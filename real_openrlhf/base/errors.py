@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from real_openrlhf.base import signals
+from real_openrlhf.base.secrets import without_login
 
 LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
 
@@ -32,18 +33,9 @@ class UserError(Exception):
 OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-# User and password of a URL.
-LOGIN = re.compile(r"(?<=://)[^/\s@'\"]+@")
-
-
 def plain(text: str) -> str:
     r"""Replaces each character that a terminal would obey by its escape, like `\x1b`."""
     return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def without_login(text: str) -> str:
-    """Hides user and password of each URL in the text."""
-    return LOGIN.sub("***@", text)
 
 
 class Plain:

@@ -70,7 +70,8 @@ def environment_of(*runs: Sequence[str]) -> dict[str, str]:
     place = Place.of(requests[0].recipe, None)
     if place.job_address:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
-    return place.environment(max((request.plan() for request in requests), key=lambda plan: plan.gpus))
+    largest = max((request.plan() for request in requests), key=lambda plan: plan.gpus)
+    return place.environment(largest) | requests[0].secrets  # the runs differ in no secret
 
 
 # Evaluation: `real-openrlhf eval` in a process of its own, watched like a training

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.machine import nvidia
+from real_openrlhf.machine import home, nvidia
 from real_openrlhf.machine.probe import ProbeFailed, end_all, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
@@ -179,6 +179,9 @@ def check_room() -> Iterator[Check]:
         todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
         found = f"{free / GB:.0f} GB free at {place}"
         yield _checked("disk", free >= 10 * GB, found, todo, otherwise=WARN if free >= GB else FAIL)
+    place = os.path.expanduser("~")
+    todo = "set REAL_CACHE to a folder that can be written: made models and caches of libraries go there"
+    yield _checked("home", home.is_writable(), place, todo, otherwise=WARN)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
     yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo, otherwise=WARN)

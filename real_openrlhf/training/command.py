@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
-from real_openrlhf.base import signals
+from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.parsing import PassThrough, whole
+from real_openrlhf.base.parsing import PassThrough, path_of, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import Plan, flag_lines, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )
     parser.add_argument(
-        "--data-dir", type=Path, default=Path("data"), help="folder of prepared sets (default: %(default)s)"
+        "--data-dir", type=path_of, default=Path("data"), help="folder of prepared sets (default: %(default)s)"
     )
     parser.add_argument("--seed", type=whole, metavar="N", help="seed of data order, sampling and initialisation")
     parser.add_argument("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all of the data")
@@ -64,10 +64,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
     )
     parser.add_argument(
-        "--working-dir", type=Path, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
+        "--working-dir", type=path_of, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
     )
     parser.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), help="folder of run folders (default: %(default)s)"
+        "--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders (default: %(default)s)"
     )
     parser.add_argument("--run-name", help="name of the run folder (default: recipe, algorithm, seed and time)")
     parser.add_argument(
@@ -168,7 +168,10 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         code = 1
         reason: str | None = "the launcher failed"
         try:
-            code, reason = _supervised(path, plan, place, job, lock, session)
+            for folder, flag in run_checks.outside(request, path):
+                ownership.claim(folder, flag, ownership.owner_name(path))
+            environment = place.environment(plan) | request.secrets
+            code, reason = _supervised(path, plan, place, environment, job, lock, session)
         except KeyboardInterrupt as ended:
             code, reason = signals.code_and_words(ended)
         finally:
@@ -189,12 +192,11 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
 
 
 def _supervised(
-    path: Path, plan: Plan, place: Place, job: str, lock: int, session: Path | None
+    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int, session: Path | None
 ) -> tuple[int, str | None]:
     """Run the training to its end: (exit code, why it failed)."""
     progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
     watch = Watch(path, float(plan.text(LIMIT)))
-    environment = place.environment(plan)
     if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
     if session:

@@ -82,9 +82,9 @@ class Display(Protocol):
 def drop_stale_locks(folder: Path) -> list[Path]:
     """Remove compiler locks that a killed run left: DeepSpeed would wait for them in the next run.
 
-    A lock is stale if no process has its file open.
+    A lock is an empty file. It is stale if no process has it open.
     """
-    locks = {str(path): path for path in folder.glob("*/lock")}
+    locks = {str(path): path for path in folder.glob("*/lock") if not path.stat().st_size}
     for descriptor in glob.iglob("/proc/[0-9]*/fd/*") if locks else ():
         with contextlib.suppress(OSError):
             locks.pop(os.readlink(descriptor), None)
@@ -141,8 +141,8 @@ def supervise(
     if stalled:
         return STALLED, stalled
     if caught:
-        number, words = signals.code_and_words(signals.Ended(caught[0]))
-        return number, words if code else None
+        asked, words = signals.code_and_words(signals.Ended(caught[0]))
+        return asked, words if code else None
     if code == signal.SIGTERM:  # a process that has joined Ray ends with this code
         return code, "ended by a SIGTERM from elsewhere"
     if code < 0:
