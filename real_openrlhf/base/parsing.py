@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -10,6 +11,13 @@ def whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
+
+
+def path_of(text: str) -> Path:
+    """For `type=`: an empty text would be the current folder."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError("the name of a file or folder is missing")
+    return Path(text)
 
 
 def positive(text: str) -> int:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, on_one_line
-from real_openrlhf.base.parsing import PassThrough, flag_name, positive, whole
+from real_openrlhf.base.parsing import PassThrough, flag_name, path_of, positive, whole
+from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts, dry_run
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import (
@@ -33,6 +34,7 @@ from real_openrlhf.comparison.run_list import (
 from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.report import campaign
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
@@ -64,7 +66,10 @@ def campaign_words(path: Path) -> list[str]:
         raise UserError(f"{path} cannot be read: {error}") from error
     if unknown := sorted(content.keys() - {"about", *KEYS}):
         raise UserError(f"{path}: unknown key {unknown[0]}. There are: about, {', '.join(KEYS)}")
-    return [word for key in KEYS if key in content for word in _option(path, key, content[key])]
+    words = [word for key in KEYS if key in content for word in _option(path, key, content[key])]
+    if has_one(words):
+        raise UserError(f"{path} has a secret, and files are shared. Give that flag on the command line.")
+    return words
 
 
 def _option(path: Path, key: str, value: Any) -> Iterator[str]:
@@ -154,7 +159,7 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="folder for runs and report (default: the campaign's name, or comparison)",
     )
@@ -164,7 +169,7 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--status", action="store_true", help="a line for each run: how far it is; starts nothing")
     parser.add_argument(
         "--publish",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="also write a campaign, small enough to commit: three files with records and logged numbers, without "
         "paths of this machine; refuses runs of uncommitted code",
@@ -185,6 +190,7 @@ def run(args: argparse.Namespace) -> int:
             print(unseen)
         if (path / "run.json").exists():
             refuse_other_flags(path, runs.request(entry))
+    refuse_foreign_results(runs.out / "report", args.publish)
     if args.dry_run:
         return dry_run.show(runs)
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
@@ -210,6 +216,14 @@ def run(args: argparse.Namespace) -> int:
     if code:
         print("run the same command again for the missing runs", file=sys.stderr)
     return code
+
+
+def refuse_foreign_results(report: Path, published: Path | None) -> None:
+    from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
+
+    refuse_foreign(report)
+    if published:
+        campaign.refuse_foreign(published)
 
 
 def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -302,7 +316,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
 
-    with open(runs.out / ".report.lock", "w") as lock:
+    with open(runs.out / ".report.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:

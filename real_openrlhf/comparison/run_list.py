@@ -10,6 +10,7 @@ from pathlib import Path
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import flag_name
+from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
@@ -46,6 +47,8 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     for flag, *values in grid:
         if not values:
             raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
+    if any(map(has_one, (*methods, *grid))):
+        raise UserError("--algos and --grid make the runs' names, and a secret is in them. Give its flag apart.")
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:

@@ -15,6 +15,16 @@ class ProbeFailed(Exception):
     """A program crashed or did not answer in time; the text says which."""
 
 
+_running: set[int] = set()  # process groups
+
+
+def end_all() -> None:
+    """End the programs that other threads wait for."""
+    for group in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
 def probe(program: str, timeout: float) -> dict:
     """Run Python text in a new process; its last line of output is the JSON answer."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -25,6 +35,7 @@ def probe(program: str, timeout: float) -> dict:
             env={**os.environ, **QUIET},
             start_new_session=True,
         )
+        _running.add(process.pid)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -33,6 +44,7 @@ def probe(program: str, timeout: float) -> dict:
             with contextlib.suppress(ProcessLookupError):  # the program and its children
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            _running.discard(process.pid)
         out.seek(0)
         err.seek(0)
         if process.returncode:

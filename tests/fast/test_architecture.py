@@ -25,7 +25,7 @@ ROOMS = {
         {TOP, "algorithm", "base", "machine"},
     ),
     "runs": (set(), {TOP, "base"}),
-    "recipes": (set(), {"algorithm", "runs"}),
+    "recipes": (set(), {"algorithm", "base", "runs"}),
     "answers": (set(), {"base"}),
     "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "answers", "base", "data", "recipes", "runs"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
@@ -36,7 +36,16 @@ ROOMS = {
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
-    *("cli", "patching", "base.errors", "base.files", "base.parsing", "machine.doctor"),
+    *(
+        "cli",
+        "patching",
+        "base.errors",
+        "base.files",
+        "base.ownership",
+        "base.parsing",
+        "base.signals",
+        "machine.doctor",
+    ),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
     *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
 )

@@ -26,6 +26,7 @@ from real_openrlhf.training.launch import forked_workers
 
 MODULE = "real_openrlhf.training.launch.shared_ray"
 START_SECONDS = 300
+END_SECONDS = 6  # for Ray's own clean-up; what is left ends with the session's process
 
 
 @contextlib.contextmanager
@@ -52,7 +53,7 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(60)
+                process.wait(END_SECONDS)
             process.kill()
             path.unlink(missing_ok=True)
 
