@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from real_openrlhf.base import signals
-from real_openrlhf.base.secrets import without_login
+from real_openrlhf.base.secrets import hidden
 
 LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
 
@@ -48,7 +48,7 @@ class Plain:
 
     def write(self, text: str) -> int:
         with self._unread():
-            self._stream.write(without_login(plain(text)))
+            self._stream.write(hidden(plain(text)))
         return len(text)
 
     def flush(self) -> None:
@@ -73,7 +73,16 @@ class Plain:
 
 
 # Errors of a path that the user has named.
-PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+PATHS = (
+    errno.EACCES,
+    errno.EINVAL,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:

@@ -27,7 +27,10 @@ def end_all() -> None:
 
 def probe(program: str, timeout: float) -> dict:
     """Run Python text in a new process; its last line of output is the JSON answer."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+    ):
         process = subprocess.Popen(
             [sys.executable, "-c", program],
             stdout=out,
