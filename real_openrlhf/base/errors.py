@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from real_openrlhf.base import signals
-from real_openrlhf.base.secrets import without_login
+from real_openrlhf.base.secrets import hidden
 
 LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
 
@@ -48,7 +48,7 @@ class Plain:
 
     def write(self, text: str) -> int:
         with self._unread():
-            self._stream.write(without_login(plain(text)))
+            self._stream.write(hidden(plain(text)))
         return len(text)
 
     def flush(self) -> None:
@@ -59,10 +59,12 @@ class Plain:
     def _unread(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
+        except OSError as error:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
+            if not isinstance(error, BrokenPipeError):
+                raise  # a full disk
 
     def writelines(self, lines: list[str]) -> None:
         for line in lines:
@@ -73,7 +75,7 @@ class Plain:
 
 
 # Errors of a path that the user has named.
-PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+PATHS = {getattr(errno, name) for name in "EACCES EINVAL EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()}
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
@@ -81,7 +83,9 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     out, err = Plain(sys.stdout), Plain(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), signals.raised():
         try:
-            return run()
+            code = run()
+            out.flush()
+            return code
         except UserError as error:
             code, problems = 2, error.problems
         except OSError as error:
@@ -95,8 +99,6 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
             code, words = signals.code_and_words(error)
             print(f"real-openrlhf {command}: {words}", file=sys.stderr)
             return code
-        finally:
-            out.flush()
         for problem in problems:
             print(f"real-openrlhf {command}: error: {on_one_line(problem)}", file=sys.stderr)
         return code

@@ -1,9 +1,12 @@
 """Types and parsers that several subcommands share."""
 
 import argparse
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from real_openrlhf.base.errors import UserError
 
 
 def whole(text: str) -> int:
@@ -18,6 +21,14 @@ def path_of(text: str) -> Path:
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError("the name of a file or folder is missing")
     return Path(text)
+
+
+def words_of(option: str, text: str) -> list[str]:
+    """The words of a text in a shell's quotes."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text}: {error}. Close each quote.") from None
 
 
 def positive(text: str) -> int:

@@ -12,6 +12,8 @@ BY_VARIABLE = "env"  # as value of WANDB_KEY: the key is in KEY_VARIABLE
 HIDDEN = "***"
 LOGIN = re.compile(r"(?<=://)[^/\s@'\"]+@")
 
+TYPED = re.compile(rf"({re.escape(WANDB_KEY)}[= ]+)(?!{BY_VARIABLE}\b)\S+")
+
 Flags = dict[str, tuple[str, ...]]
 
 
@@ -27,6 +29,11 @@ class Secret(str):
 def without_login(text: str) -> str:
     """Hides user and password of each URL in the text."""
     return LOGIN.sub(f"{HIDDEN}@", text) if "://" in text else text
+
+
+def hidden(text: str) -> str:
+    """The text without secrets."""
+    return TYPED.sub(rf"\1{HIDDEN}", without_login(text))
 
 
 def taken_out(flags: Mapping[str, tuple[str, ...]]) -> tuple[Flags, dict[str, str]]:
@@ -48,8 +55,8 @@ def put_back(urls: Sequence[str], environment: Mapping[str, str]) -> list[str]:
 
 def hide(words: Sequence[str]) -> list[str]:
     """The words of a command line without secrets."""
-    hidden = [HIDDEN if before == WANDB_KEY else word for before, word in zip(["", *words], words, strict=False)]
-    return [without_login(re.sub(f"({re.escape(WANDB_KEY)}[= ]).*", rf"\1{HIDDEN}", word)) for word in hidden]
+    pairs = zip(["", *words], words, strict=False)
+    return [HIDDEN if before == WANDB_KEY and word != BY_VARIABLE else hidden(word) for before, word in pairs]
 
 
 def has_one(words: Sequence[str]) -> bool:

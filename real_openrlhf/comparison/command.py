@@ -6,7 +6,6 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 import argparse
 import fcntl
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, on_one_line
-from real_openrlhf.base.parsing import PassThrough, flag_name, path_of, positive, whole
+from real_openrlhf.base.parsing import PassThrough, flag_name, path_of, positive, whole, words_of
 from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts, dry_run
 from real_openrlhf.comparison.publish import publish, refuse_now
@@ -74,7 +73,7 @@ def campaign_words(path: Path) -> list[str]:
 
 def _option(path: Path, key: str, value: Any) -> Iterator[str]:
     if key == "flags":
-        yield from shlex.split(str(value))
+        yield from words_of(f"{path}: flags", str(value))
     elif key == "grid" and isinstance(value, dict):
         for flag, values in value.items():
             yield from ("--grid", flag, *map(str, values))
@@ -246,7 +245,9 @@ def run_list(args: argparse.Namespace) -> RunList:
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
     benchmarks = args.benchmarks or ("all" if mathematics else "none")
     data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
-    words = None if benchmarks == "none" else _evaluation(benchmarks, data_dir, shlex.split(args.eval_flags))
+    words = (
+        None if benchmarks == "none" else _evaluation(benchmarks, data_dir, words_of("--eval-flags", args.eval_flags))
+    )
     return RunList(every, (*common, *args.openrlhf), out, words)
 
 

@@ -174,7 +174,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
-            results.put(reason.read_text() if reason.exists() else first_line(error))
+            results.put(reason.read_text(encoding="utf-8", errors="replace") if reason.exists() else first_line(error))
 
 
 def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, on_cpu: bool) -> None:

@@ -197,10 +197,12 @@ def check_room() -> Iterator[Check]:
 
 def check_ray() -> Iterator[Check]:
     probe(
-        "import ray\n"
+        "import shutil, ray\n"
         "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
         "assert ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60) == 1\n"
+        "session = ray._private.worker._global_node.get_session_dir_path()\n"
         "ray.shutdown()\n"
+        "shutil.rmtree(session, ignore_errors=True)\n"
         "print('{}')",
         timeout=120,
     )

@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+from real_openrlhf.machine import home
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
@@ -27,12 +30,16 @@ def end_all() -> None:
 
 def probe(program: str, timeout: float) -> dict:
     """Run Python text in a new process; its last line of output is the JSON answer."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with (
+        tempfile.TemporaryDirectory() as caches,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+    ):
         process = subprocess.Popen(
             [sys.executable, "-c", program],
             stdout=out,
             stderr=err,
-            env={**os.environ, **QUIET},
+            env={**home.elsewhere(Path(caches)), **os.environ, **QUIET},
             start_new_session=True,
         )
         _running.add(process.pid)

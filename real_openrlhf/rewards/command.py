@@ -125,6 +125,8 @@ def _form(text: str) -> str:
 
 
 def _rows(path: Path) -> list[dict]:
+    if path.exists() and not path.is_file() and not path.is_fifo():
+        raise UserError(f"--input {path} is no file. Give a text file in UTF-8.")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:

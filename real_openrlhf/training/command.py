@@ -22,13 +22,14 @@ from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place, process_table
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
 
 FULL_BYTES = 1 << 20
+SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -201,6 +202,11 @@ def _supervised(
         drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
     if session:
         return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
-    with forked_workers.started(environment) as (python, environment):
-        command = place.command([*TRAINER, *plan.argv()], job, python)
-        return supervise(command, environment, lock, progress, watch)
+    if place.address:
+        return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
+    with scratch.opened(environment) as own, forked_workers.started(own.environment) as (python, environment):
+        code, reason = supervise([python, *TRAINER, *plan.argv()], environment, lock, progress, watch)
+        own.keep = bool(reason) and code not in SIGNALS
+    if own.keep and own.folder:
+        print(f"Ray's own logs: {own.folder}")
+    return code, reason

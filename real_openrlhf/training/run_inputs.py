@@ -173,13 +173,14 @@ def made_once() -> Iterator[None]:
         cache_folder().mkdir(parents=True, exist_ok=True)
         lock = open(cache_folder() / ".making", "a")
     except OSError as error:
-        raise UserError(
-            f"the folder of made models, {cache_folder()}, cannot be written: {error.strerror}. Set REAL_CACHE to a "
-            "folder with 1 GB."
-        ) from error
+        raise UserError(unwritten_cache(error.strerror)) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def unwritten_cache(why: object) -> str:
+    return f"the folder of made models, {cache_folder()}, cannot be written: {why}. Set REAL_CACHE to one with 1 GB."
 
 
 def config_of(model: Path) -> dict:

@@ -15,6 +15,7 @@ from real_openrlhf.training.checks import data_check, flag_checks, memory_estima
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
@@ -77,6 +78,9 @@ def data(request: Request, findings: Findings) -> None:
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
             data_check.data_findings(plan, flag, findings)
+    there = preflight.existing(cache_folder())
+    if any(cache_folder() in Path(path).parents for path in missing) and not os.access(there, os.W_OK | os.X_OK):
+        findings.problems.append(run_inputs.unwritten_cache(f"nothing can be made in {there}"))
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
     if (rows := run_inputs.rows(Path(plan.text(run_inputs.TRAINING)))) is not None:
