@@ -1,4 +1,4 @@
-"""A stranger's files: in each place of the table in docs/reliability.md one is put, and it stays as it is."""
+"""A stranger's files: in each place of the table in docs/evidence/reliability.md one is put, and it stays as it is."""
 
 import hashlib
 import importlib.util
