@@ -1,6 +1,6 @@
 """Whose a file or folder is: only what this package wrote is deleted or overwritten.
 
-docs/reliability.md lists each place where something is written, and how it is known as ours.
+docs/evidence/reliability.md lists each place where something is written, and how it is known as ours.
 """
 
 import json
