@@ -163,8 +163,8 @@ def test_secrets_are_taken_out_and_put_back():
         "--a": ("b",),
     }
     assert hidden == {"WANDB_API_KEY": "k", "REAL_REMOTE_URL": url}
-    back = secrets.put_back(flags["--reward.remote_url"][0].split(","), hidden)
-    assert back == url.split(",") and "pw" not in repr(back)
+    back = secrets.put_back(*flags["--reward.remote_url"], hidden)
+    assert back == url and back.split(",") == url.split(",") and "pw" not in repr([back, back.split(",")])
     assert secrets.hide(["--logger.wandb.key=k", "--logger.wandb.key", "k", "x"]) == [
         *("--logger.wandb.key=***", "--logger.wandb.key", "***", "x")
     ]
