@@ -26,7 +26,7 @@ class Secret(str):
     def __repr__(self) -> str:
         return repr(without_login(str(self)))
 
-    def split(self, *given: Any) -> list[str]:  # type: ignore[override]
+    def split(self, *given: Any) -> list[str]:
         return [Secret(part) for part in super().split(*given)]
 
 

@@ -156,9 +156,9 @@ def test_a_signal_while_the_server_imports_ends_the_command_and_then_the_server(
 
 def test_no_signal_is_lost_while_a_child_begins(python):
     subprocess.run([python, "-c", "pass"], check=True)  # the server has its modules
-    for number in range(30):
+    for number in range(12):
         process = subprocess.Popen([python, "-c", "import time; time.sleep(60)"], stderr=subprocess.DEVNULL)
-        time.sleep(number * 0.01)
+        time.sleep(number * 0.02)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == -signal.SIGTERM
 
