@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -154,13 +155,25 @@ def test_a_signal_while_the_server_imports_ends_the_command_and_then_the_server(
     assert process.wait(30) == -number
 
 
-def test_no_signal_is_lost_while_a_child_begins(python):
-    subprocess.run([python, "-c", "pass"], check=True)  # the server has its modules
-    for number in range(12):
+def test_a_signal_that_comes_before_the_child_has_its_handlers_is_not_lost(python):
+    about = os.memfd_create("about")
+    words = ["-c", "import time; time.sleep(60)"]
+    os.write(about, json.dumps([words, dict(os.environ), os.getcwd(), [0, 1, 2]]).encode())
+    with socket.socket(socket.AF_UNIX) as server, open(os.devnull, "r+b") as nowhere:
+        server.settimeout(30)
+        server.connect(str(Path(python).parent / "socket"))
+        socket.send_fds(server, [b"?"], [about, *[nowhere.fileno()] * 3])
+        server.send(bytes([signal.SIGTERM]))
+        assert server.recv(1) == forked_workers.FORKED and server.recv(16) == b"-15"
+
+
+def test_a_command_that_dies_at_once_takes_no_server_along(start, python):
+    for number in range(6):
         process = subprocess.Popen([python, "-c", "import time; time.sleep(60)"], stderr=subprocess.DEVNULL)
-        time.sleep(number * 0.02)
+        time.sleep(number * 0.03)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == -signal.SIGTERM
+    assert told(start("0"))["imported"]
 
 
 def test_an_import_that_fails_in_the_server_fails_where_it_is_seen(environment, tmp_path):
