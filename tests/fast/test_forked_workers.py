@@ -157,8 +157,9 @@ def test_a_signal_while_the_server_imports_ends_the_command_and_then_the_server(
 
 def test_a_signal_that_comes_before_the_child_has_its_handlers_is_not_lost(python):
     about = os.memfd_create("about")
-    words = ["-c", "import time; time.sleep(60)"]
-    os.write(about, json.dumps([words, dict(os.environ), os.getcwd(), [0, 1, 2]]).encode())
+    words = ["-c", "import time; time.sleep(60)", "x" * 30_000_000]  # which take a moment to read
+    with os.fdopen(os.dup(about), "wb") as file:
+        file.write(json.dumps([words, dict(os.environ), os.getcwd(), [0, 1, 2]]).encode())
     with socket.socket(socket.AF_UNIX) as server, open(os.devnull, "r+b") as nowhere:
         server.settimeout(30)
         server.connect(str(Path(python).parent / "socket"))
