@@ -23,31 +23,18 @@ def sums(scale: float, entropy: bool, logits: Tensor, columns: Tensor, top: Tens
     return top, at_label, total, shifted.mul_(powers).sum(1) if entropy else total
 
 
-def slopes(
-    scale: float, kind: torch.dtype, logits: Tensor, columns: Tensor, inside: Tensor, offset: Tensor, size: Tensor
-) -> Tensor:
-    """exp(scaled logits + offset), and at the label `size` less."""
-    shifted = torch.add(offset[:, None], logits, alpha=scale)
-    own = shifted.gather(1, columns).exp() - torch.where(inside, size, 0.0)[:, None]
-    return shifted.exp_().to(kind).scatter_(1, columns, own.to(kind))
+def slopes(scale: float, kind: torch.dtype, logits: Tensor, offset: Tensor) -> Tensor:
+    """exp(scaled logits + offset)"""
+    return torch.add(offset[:, None], logits, alpha=scale).exp().to(kind)
 
 
 def slopes_with_entropy(
-    scale: float,
-    kind: torch.dtype,
-    logits: Tensor,
-    columns: Tensor,
-    inside: Tensor,
-    offset: Tensor,
-    slope: Tensor,
-    level: Tensor,
-    at_label: Tensor,
+    scale: float, kind: torch.dtype, logits: Tensor, offset: Tensor, slope: Tensor, level: Tensor
 ) -> Tensor:
-    """p * (slope * log p + level), and at the label `at_label` more; log p are scaled logits + offset."""
+    """p * (slope * log p + level), where log p are scaled logits + offset."""
     log_p = torch.add(offset[:, None], logits, alpha=scale)
     p = log_p.exp()
-    table = log_p.mul_(slope[:, None]).add_(level[:, None]).mul_(p)
-    return table.scatter_add_(1, columns, torch.where(inside, at_label, 0.0)[:, None]).to(kind)
+    return log_p.mul_(slope[:, None]).add_(level[:, None]).mul_(p).to(kind)
 
 
 def in_one_pass(function: Callable, *constants: Any, into: Tensor | None = None) -> Callable:

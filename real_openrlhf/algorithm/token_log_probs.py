@@ -158,21 +158,22 @@ class _TokenLogProbs(torch.autograd.Function):
         at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad * scale
         if entropy_grad is None:
             # d/d logit_j = -at_label * (p_j - [j is the label]): the size goes into the exponent, the sign into hidden
-            signs, size = -at_label.sign(), at_label.abs()
-            table_of, rows = slopes, (size.log() - total.log() - top, size)
+            signs, more, table_of = -at_label.sign(), -at_label.abs(), slopes
+            rows = [at_label.abs().log() - total.log() - top]
         else:
-            # d/d logit_j = p_j * (slope * log p_j + level), and at the label `at_label` more
+            # d/d logit_j = p_j * (slope * log p_j + level), and at the label `more`
             slope = -entropy_grad * scale
-            level = slope * entropy - at_label
-            signs, table_of = None, slopes_with_entropy
-            rows = (-total.log() - top, slope, level, at_label)
+            signs, more, table_of = None, at_label, slopes_with_entropy
+            rows = [-total.log() - top, slope, slope * entropy - at_label]
         totals = [_GradientSum(*pair, *wants, signs) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
         # for a GPU's tensor cores in the format of the weights; a layer's own backward does so too
         narrow = {one.weight.dtype for one in totals} if labels.is_cuda else set()
-        kind = narrow.pop() if len(narrow) == 1 else _wide(flat[0])
+        kind = narrow.pop() if len(narrow) == 1 else top.dtype
         table = None
         for words, logits, columns, inside in ctx.head.blocks(labels, _pairs(flat)):
-            table = in_one_pass(table_of, scale, kind, into=table)(logits, columns, inside, *rows)
+            table = in_one_pass(table_of, scale, kind, into=table)(logits, *rows)
+            own = table_of(scale, top.dtype, logits.gather(1, columns), *rows) + more[:, None]
+            table.scatter_(1, columns, torch.where(inside[:, None], own.to(kind), table.gather(1, columns)))
             for one in totals:
                 one.add(words, table)
         return None, None, *(gradient for one in totals for gradient in one.gradients())
