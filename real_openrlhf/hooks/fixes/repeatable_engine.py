@@ -145,16 +145,12 @@ def _rows_of_prompts(count: int) -> tuple[Any, Any]:
 
 
 def _draw_once() -> None:
-    """vLLM's sampler for CPU draws noise for all requests, then again for those with a seed."""
-    import torch
-    from vllm.v1.sample.ops import topk_topp_sampler as sampler
+    """vLLM's sampler for CPU draws noise for all requests, then again for those with a seed; `forward_native` once."""
+    from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
-    draw = sampler.TopKTopPSampler.forward_cpu
+    draw = TopKTopPSampler.forward_cpu
 
-    def forward_cpu(self: Any, logits: Any, generators: Any, k: Any, p: Any) -> Any:
-        if len(generators) == len(logits) and self.logprobs_mode.startswith("raw"):
-            probs = sampler.apply_top_k_top_p(logits, k, p).softmax(dim=-1, dtype=torch.float32)
-            return sampler.random_sample(probs, generators, self.use_fp64_gumbel), None
-        return draw(self, logits, generators, k, p)
+    def forward_cpu(self: Any, logits: Any, generators: Any, *rest: Any) -> Any:
+        return self.forward_native(logits, generators, *rest) if generators else draw(self, logits, generators, *rest)
 
-    sampler.TopKTopPSampler.forward_cpu = forward_cpu
+    TopKTopPSampler.forward_cpu = forward_cpu
