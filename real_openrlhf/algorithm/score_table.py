@@ -1,75 +1,29 @@
 """An update's table of scores and weights, identical on every rank: exchange of scores, loss, logged numbers."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
-from real_openrlhf.algorithm.meter import TERMS, Meter, fetch, sum_over_ranks
-from real_openrlhf.algorithm.metrics import group_metrics, ratio_table, rollout_gradients
-from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
-from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+from real_openrlhf.algorithm.meter import fetch, sum_over_ranks
+from real_openrlhf.algorithm.metrics import group_metrics, rollout_gradients
+from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1
 from real_openrlhf.algorithm.step_plan import RankStep, RankWave
+from real_openrlhf.algorithm.update import Forward, NonFiniteError, Update
 
 
-class NonFiniteError(RuntimeError):
-    """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """Coefficients of the terms that are added to the paper's loss."""
-
-    kl_old: float = 0.0  # KL to the old policy
-    kl: float = 0.0  # KL to the reference model
-    entropy: float | None = None
-    disco_kl: float = 0.0
-    disco_kl_delta: float = 1e-4
-
-
-@dataclass
-class Forward:
-    """The result of a micro-batch's forward pass, (rollouts, tokens) each. A dummy has no rows and an empty mask."""
-
-    score: str  # the kind of score
-    rows: Tensor  # the rollouts' rows in the update's table
-    mask: Tensor
-    log_probs: Tensor  # differentiable unless it was a scoring pass
-    old: Tensor
-    reference: Tensor | None = None
-    sampler: Tensor | None = None
-    kl: Tensor | None = None  # KL to the reference model, if the loss has this term
-    entropy: Tensor | None = None
-    aux_loss: Tensor | None = None  # of a mixture of experts
-
-    @cached_property
-    def scores(self) -> Tensor:
-        return rollout_scores(self.score, self.log_probs, self.old, self.reference, self.mask, self.sampler)
-
-
-class StepTable:
+class StepTable(Update):
     """Scores and weights of an update, filled wave by wave, or at once if scores are known before any forward."""
 
-    def __init__(
-        self,
-        settings: ObjectiveSettings,
-        step: RankStep,
-        coefficients: Coefficients,
-        update: int = 1,
-        device: torch.device | str = "cpu",
-        group: dist.ProcessGroup | None = None,
-        sampled: bool = False,
-    ) -> None:
-        self.settings, self.step, self.coefficients, self.update = settings, step, coefficients, update
-        self.device, self.group = device, group
+    def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
+        super().__init__(step, *args, **named)
+        self.settings = settings
         self.denominator = max(step.num_rollouts if settings.mean_over_rollouts else step.num_groups, 1)  # the loss's
         self.scores = torch.zeros(len(step.labels), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
-        self.hinge = 0.0  # coefficient of DisCO's KL constraint
-        self.meter = Meter(device, scored=True, sampled=sampled)
         if step.scores_known:
             self.scores += KNOWN_AT_OLD[settings.score]
             self.weights = step.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
@@ -92,53 +46,24 @@ class StepTable:
             prompts = self.step.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
                 f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
-                f"{self.update}: stopped before the weights changed. Resume from the last checkpoint with a lower "
+                f"{self.number}: stopped before the weights changed. Resume from the last checkpoint with a lower "
                 "--actor.adam.lr"
             )
         self.scores[rows] = scores
         whole = torch.isin(self.step.groups, self.step.groups[rows]).nonzero().squeeze(-1)
         self.weights[whole] = self.step.weigh(self.settings, self.scores, whole).weights
 
-    def loss(self, now: Forward) -> Tensor:
-        """A micro-batch's part of the update's loss. The parts of all ranks add up to it. Feeds the meter."""
+    def policy_loss(self, now: Forward) -> Tensor:
         # a dummy has one rollout, of weight 0
         weights = self.weights[now.rows] if len(now.rows) else self.weights.new_zeros(1)
-        terms, coefficients = self.token_terms(now), self.coefficients
-        loss = RealPolicyLoss()(now.scores, weights.to(self.device))
-        per_token = coefficients.kl_old * terms["kl_old"] + coefficients.kl * terms["kl"]
-        if self.hinge:
-            per_token = per_token + self.hinge * terms["ppo_kl"]
-        if coefficients.entropy:
-            per_token = per_token - coefficients.entropy * terms["entropy_loss"]
-        self.measure(now, terms)
-        return loss + per_token / self.step.action_tokens
+        return RealPolicyLoss()(now.scores, weights.to(self.device))
 
-    def token_terms(self, now: Forward) -> dict[str, Tensor]:
-        """Sums over tokens, for the log and for loss terms beside the scores; 0 for a term that is switched off."""
-        terms = dict.fromkeys(TERMS, torch.zeros((), dtype=torch.float64, device=self.device))
-        terms["ppo_kl"] = kl_k1(now.log_probs, now.old, now.mask, 1)
-        if self.coefficients.kl_old:
-            terms["kl_old"] = kl_old(now.log_probs, now.old, now.mask, 1)
-        mask = now.mask.bool()
-        if now.kl is not None and now.reference is not None:
-            terms["kl"] = torch.where(mask, now.kl, 0.0).sum()
-            terms["logprobs_diff"] = torch.where(mask, now.log_probs - now.reference, 0.0).sum()
-        if now.entropy is not None:
-            terms["entropy_loss"] = torch.where(mask, now.entropy, 0.0).sum()
-        return terms
-
-    @torch.no_grad()
-    def measure(self, now: Forward, terms: dict[str, Tensor]) -> None:
-        """Feed the meter: loss terms, the paper's Table 1, and the drift of scores since the weights were computed."""
-        self.meter.add(**terms)
-        if not len(now.rows):
-            return
-        columns = (now.log_probs, now.old, now.mask)
+    def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
+        """Those of its rollouts' weights; also measures how far scores have drifted since these were computed."""
         used, weights = torch.stack([self.scores[now.rows], self.weights[now.rows]]).to(self.device)
-        gradients = rollout_gradients(self.settings.score, *columns, weights * self.denominator)
-        self.meter.add(ratios=ratio_table(*columns, self.step.labels[now.rows].to(self.device), gradients))
         self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
-        self.meter.see(*columns, now.sampler)
+        columns = (now.log_probs, now.old, now.mask)
+        return rollout_gradients(self.settings.score, *columns, weights * self.denominator)
 
     @property
     def trained(self) -> Tensor:
@@ -152,11 +77,6 @@ class StepTable:
         """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
         scores = self.scores.masked_fill(~self.trained, torch.nan)
         return torch.stack([self.step.groups, self.step.labels, scores, self.weights * self.denominator])
-
-    def numbers(self) -> dict[str, float]:
-        """The logged numbers of the whole update, the same on every rank."""
-        self.meter.gather(self.group)
-        return {**self.meter.token_means(self.step.trained_tokens), **self.metrics(), **self.meter.metrics()}
 
     def metrics(self) -> dict[str, float]:
         """The metrics of the full table."""
