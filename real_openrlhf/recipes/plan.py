@@ -19,6 +19,8 @@ SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
 AGENT, REWARD = "--train.agent_func_path", "--reward.remote_url"
+FILTER = "--algo.dynamic_filtering_enable"
+FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
 
 # OpenRLHF's defaults for flags that this package reads and a recipe may leave out; a test compares its parser.
 OPENRLHF_DEFAULTS = {
@@ -225,11 +227,18 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
         flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
         steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
         if rows and steps:
-            passes = math.ceil(steps / max(rows // prompts, 1))
-            flags["--train.num_episodes"] = derived(str(passes), f"passes over {rows:,} rows for all steps")
+            rows, filters = used_rows(plan, rows), FILTER in plan.flags
+            passes = math.ceil(steps / max(rows // prompts, 1)) * (FILTERED if filters else 1)
+            why = f"passes over {rows:,} rows for all steps{', of which filtering drops most' * filters}"
+            flags["--train.num_episodes"] = derived(str(passes), why)
     except (ValueError, ZeroDivisionError):
         pass  # the parser reports such a value, with all others
     return flags
+
+
+def used_rows(plan: Plan, rows: int) -> int:
+    """Rows of the training set that a run reads: --data.max_samples bounds them."""
+    return min(rows, plan.number("--data.max_samples") or rows)
 
 
 # On the terminal and in run.json

@@ -153,13 +153,12 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             "host": platform.node(),
             "job": job if place.job_address else None,
             "flags": recorded_flags(plan),
-            **provenance.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
+            **run_inputs.provenance_of(plan, place.environment(plan)),
         }
         if request.resumed:
             before = run_folder.read(path)
             record["started"] = before.get("started", record["started"])
-            if earlier := provenance.earlier_code(before, record):
-                record["earlier_code"] = earlier
+            record |= provenance.earlier(before, record)
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
@@ -182,6 +181,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 place.stop(job)
             if code and shutil.disk_usage(path).free < FULL_BYTES:
                 reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
+            reason = reason if code else run_folder.early_end(path, plan.number("--train.max_steps"))
             ending = {"status": "failed" if code else "finished", "reason": reason, "finished": run_folder.now()}
             run_folder.write(path, record | ending)
     print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")

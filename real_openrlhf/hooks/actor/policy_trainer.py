@@ -26,6 +26,7 @@ from real_openrlhf.hooks.actor.token_losses import loss_of
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
 from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
+from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 
 Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
 OF_REWARD = {"kl", "logprobs_diff"}  # logged of all rollouts where the KL is a part of the reward
@@ -43,6 +44,7 @@ class PolicyTrainer(ActorPPOTrainer):
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)
+        refuse_shared_weights(self.engine.module)
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)

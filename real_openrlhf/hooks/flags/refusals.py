@@ -97,6 +97,18 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
             f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "
             "the scores of wrong and right answers"
         )
+    if args.algo.real.labels:
+        yield from label_rules.problems(args.algo.real.labels, _two_sides(args))
+
+
+def _two_sides(args: SimpleNamespace) -> bool:
+    """Whether a group with equal labels trains nothing, as with advantages."""
+    if args.actor.policy_loss_type != "real":
+        return True
+    try:
+        return args.algo.real.uniform_groups == "drop" and find(args.algo.real.objective).two_sides
+    except ValueError:  # `_objective` reports it
+        return False
 
 
 def _batches(args: SimpleNamespace) -> Iterator[str]:
@@ -242,8 +254,6 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 f"the score {score} needs the sampler's own distribution, and --rollout.top_p {args.rollout.top_p:g} "
                 "cuts and rescales it. Use --rollout.top_p 1, or a score against the old policy"
             )
-    if real.labels:
-        yield from label_rules.problems(real.labels, real.uniform_groups, objective)
     if file_of(real.objective):
         from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
         from real_openrlhf.algorithm.objective import ObjectiveSettings

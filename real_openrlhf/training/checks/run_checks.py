@@ -22,6 +22,7 @@ def found(request: Request, place: Place) -> Findings:
     plan, args, local = right.plan(), right.args, place.address is None
     for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
         findings.problems += problems(plan)
+    findings.notes += flag_checks.unread(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
     if args.dry_run and local:
         findings.notes += machine  # a dry run may be for another machine
@@ -34,7 +35,7 @@ def found(request: Request, place: Place) -> Findings:
         findings.problems += preflight.room_problems(args.runs_dir)
     data(right, findings)
     _size(right, place, findings)
-    _resumed(right, findings)
+    _resumed(right, place, findings)
     return findings
 
 
@@ -95,7 +96,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     findings.notes += warnings
 
 
-def _resumed(request: Request, findings: Findings) -> None:
+def _resumed(request: Request, place: Place, findings: Findings) -> None:
     folder = request.resumed
     if folder is None:
         try:
@@ -118,5 +119,17 @@ def _resumed(request: Request, findings: Findings) -> None:
             f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
+    plan = request.plan()
+    for what, was, is_now in provenance.changed_place(record, run_inputs.provenance_of(plan, place.environment(plan))):
+        if what in provenance.GRADERS:
+            findings.problems.append(
+                f"{folder} began with {what}={was}, and now it is {is_now}: its verdicts would change midway. Set "
+                f"{what}={was}, or start a new run with another --run-name."
+            )
+        else:
+            findings.notes.append(
+                f"since this run began {what} has changed from {was} to {is_now}: it goes on, but not bit for bit as "
+                "it would have"
+            )
     for flag, (old, new) in changed_flags(record, request.plan()).items():
         findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")
