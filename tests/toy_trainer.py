@@ -19,7 +19,6 @@ from real_openrlhf.algorithm.meter import sum_over_ranks
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.policy_loss import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.score_table import StepTable, shared_scores
 from real_openrlhf.algorithm.step_plan import (
     MicroBatch,
     PlanSettings,
@@ -28,7 +27,7 @@ from real_openrlhf.algorithm.step_plan import (
     plan_rollouts,
     rank_plans,
 )
-from real_openrlhf.algorithm.update import Coefficients, Forward
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, shared_scores
 
 VOCABULARY, HIDDEN = 5, 3
 

@@ -22,12 +22,11 @@ from openrlhf.utils import utils
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from real_openrlhf.algorithm import meter, score_table
+from real_openrlhf.algorithm import meter, update
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.score_table import StepTable
 from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.update import NonFiniteError
+from real_openrlhf.algorithm.update import NonFiniteError, StepTable
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
@@ -575,7 +574,7 @@ def host_waits(**case) -> dict[str, int]:
     waits, fetches = Waits(), mock.Mock(wraps=meter.fetch)
     with (
         mock.patch.object(meter, "fetch", fetches),
-        mock.patch.object(score_table, "fetch", fetches),
+        mock.patch.object(update, "fetch", fetches),
         mock.patch.object(policy_trainer, "fetch", fetches),
         on_the_host(waits, engine, "forward", "backward"),
         on_the_host(waits, policy.strategy, "optimizer_step", "get_grad_norm"),

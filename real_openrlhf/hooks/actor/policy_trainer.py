@@ -16,10 +16,8 @@ from torch import Tensor
 from real_openrlhf import patching
 from real_openrlhf.algorithm.meter import TERMS, fetch
 from real_openrlhf.algorithm.metrics import norm_metrics, over_steps
-from real_openrlhf.algorithm.score_table import StepTable
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
-from real_openrlhf.algorithm.token_loss import TokenUpdate
-from real_openrlhf.algorithm.update import Coefficients, Forward, Update
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.token_losses import loss_of
