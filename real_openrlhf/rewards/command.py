@@ -29,15 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", required=True, type=path_of, metavar="FILE.jsonl", help="rows with response and label"
     )
-    for name in Asked._fields:
-        words = "text; with it, answers that copy the question are wrong" if name == "prompt" else "text"
-        words = "gold or list of golds" if name == "label" else words
-        parser.add_argument(
-            f"--{name}-key",
-            default=name,
-            metavar="NAME",
-            help=f"field with the {name}: {words} (%(default)s)",
-        )
+    for flag, default, words in (
+        ("--response-key", "response", "response"),
+        ("--label-key", "label", "gold or list of golds"),
+        ("--prompt-key", "prompt", "prompt: with it, answers that copy the question are wrong"),
+    ):
+        parser.add_argument(flag, default=default, metavar="NAME", help=f"field with the {words} (%(default)s)")
     parser.add_argument(
         "--output",
         required=True,
