@@ -29,12 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", required=True, type=path_of, metavar="FILE.jsonl", help="rows with response and label"
     )
-    for flag, default, words in (
-        ("--response-key", "response", "response"),
-        ("--label-key", "label", "gold or list of golds"),
-        ("--prompt-key", "prompt", "prompt: with it, answers that copy the question are wrong"),
-    ):
-        parser.add_argument(flag, default=default, metavar="NAME", help=f"field with the {words} (%(default)s)")
+    parser.add_argument(
+        "--response-key", default="response", metavar="NAME", help="the response's field (default: %(default)s)"
+    )
+    parser.add_argument("--label-key", default="label", metavar="NAME", help="the gold's field (default: %(default)s)")
+    parser.add_argument(
+        "--prompt-key",
+        default="prompt",
+        metavar="NAME",
+        help="the prompt's field; in rows with it, answers that copy the question are wrong (default: %(default)s)",
+    )
     parser.add_argument(
         "--output",
         required=True,
@@ -80,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         gym_tasks.require()
     keys = Asked(args.response_key, args.label_key, args.prompt_key)
     rows = _rows(args.input, keys)
-    asked = [Asked(row[keys.response], row[keys.label], str(row.get(keys.prompt) or "")) for row in rows]
+    asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
     _tell_raw_golds(asked, keys)
     logging.getLogger("real_openrlhf.verifier").setLevel(logging.ERROR)  # the rows and one line below say it
     verdicts = {grader: _verdicts(asked, args.think, grader, tuple(args.allow)) for grader in graders}
@@ -106,6 +110,13 @@ def refuse_foreign(source: Path, out: Path) -> None:
         first = parsed(read_bytes(out).partition(b"\n")[0] or b"{}")
         ours = not first or {"score", "reason"} <= first.keys() or {"form", "scores"} <= first.keys()
     ownership.refuse_foreign("--output", [out], ours)
+
+
+def _text(prompt: object) -> str:
+    """A prompt as text; it may be messages."""
+    if isinstance(prompt, list):
+        return "\n".join(map(_text, prompt))
+    return _text(prompt.get("content")) if isinstance(prompt, dict) else str(prompt or "")
 
 
 def _tell_raw_golds(asked: list[Asked], keys: Asked) -> None:

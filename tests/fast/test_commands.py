@@ -191,7 +191,7 @@ def test_rows_of_one_grader_without_a_verdict_are_no_differences(tmp_path, capsy
 def test_other_names_of_fields_and_the_conventions_of_a_prompt(tmp_path, capsys):
     rows = [
         {"text": "\\boxed{\\gcd(2,4)}", "gold": "2", "question": "Find $\\gcd(2,4)$."},
-        {"text": "\\boxed{2x+x}", "gold": "3x", "question": "Simplify $2x+x$."},
+        {"text": "\\boxed{2x+x}", "gold": "3x", "question": [{"role": "user", "content": "Simplify $2x+x$."}]},
         {"text": "\\boxed{2}", "gold": "2", "question": "Find $\\gcd(2,4)$."},
     ]
     source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"

@@ -10,17 +10,20 @@ import re
 import signal
 import subprocess
 import sys
-import types
 from fractions import Fraction
 from math import comb, factorial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import spelled_pairs
 import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
+from real_openrlhf.evaluation.grading import find_grader
+from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.rewards import verifier
+from real_openrlhf.rewards.graded import reward_function
 from real_openrlhf.rewards.graders import Asked, judge
 from real_openrlhf.rewards.verifier import arithmetic
 from real_openrlhf.rewards.verifier import verdict as verdict_module
@@ -294,7 +297,7 @@ def test_the_reward_of_the_page_for_verl():
 
 
 def test_the_environment_of_the_page_for_prime_rl(monkeypatch):
-    stand_in = types.SimpleNamespace(Rubric=types.SimpleNamespace, SingleTurnEnv=types.SimpleNamespace)
+    stand_in = SimpleNamespace(Rubric=SimpleNamespace, SingleTurnEnv=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "verifiers", stand_in)
     names: dict = {}
     exec(BLOCKS["prime_environment"], names)
@@ -344,6 +347,22 @@ def test_an_answer_that_copies_the_question_or_leaves_its_operation_is_wrong(pro
     found = verify(boxed(answer), gold, prompt=asked)
     assert found == (0.0, reason) if reason else found.score == 1.0, found
     assert verify(boxed(answer), gold, prompt=asked, allowed=("copied", "unevaluated")).score == 1.0
+
+
+def test_training_and_eval_know_the_question(monkeypatch):
+    asked = "Simplify $2x+x$."
+    copied = [asked + boxed("2x+x")], [asked], ["3x"]
+    found = reward_function("robust")(*copied)
+    assert (found["rewards"], found["extra_logs"]["verifier/copied"]) == (0.0, 1.0)
+    assert reward_function("robust")([asked + boxed("3x")], [asked], ["3x"])["rewards"] == 1.0
+    monkeypatch.setenv("REAL_ALLOW", "copied,unevaluated")
+    assert reward_function("robust")(*copied)["rewards"] == 1.0
+    monkeypatch.setenv("REAL_ALLOW", "copies")
+    with pytest.raises(ValueError, match="REAL_ALLOW names copies"):
+        reward_function("robust")
+    pairs = [(Task("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
+    assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]
+    assert [*find_grader("robust", "optional", ("copied",))(pairs)] == [(1.0, "exact")]
 
 
 # The verifier on random answers: never an exception, never late, right where the truth is known, symmetric
