@@ -162,7 +162,7 @@ class _Comparison:
             *(one for one in others if self.equal(exact, one) or (_is_decimal(one) and rough.equal(exact, one))),
         ]
 
-    def _unlabelled(self, gold: Answer, answer: Answer, kind: type) -> bool:
+    def _unlabelled(self, gold: Answer, answer: Answer, kind: type[Conditioned | Bounded]) -> bool:
         """Labels of a kind may be left out, not changed."""
         labels = {side.label for side in (gold, answer) if isinstance(side, kind)}
         values = (side.value if isinstance(side, kind) else side for side in (gold, answer))

@@ -90,8 +90,9 @@ def name_of(parts: Tokens) -> str:
         return ""
     if isinstance(found, Symbol):
         return found.name if letters_of(found) else ""
-    applied = isinstance(found, Call) and found.name.endswith("()") and [type(arg) for arg in found.args] == [Symbol]
-    return found.name if applied else ""
+    if isinstance(found, Call) and found.name.endswith("()") and [type(arg) for arg in found.args] == [Symbol]:
+        return found.name
+    return ""
 
 
 def expr_of(parts: Tokens) -> Expr | None:
