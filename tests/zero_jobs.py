@@ -11,6 +11,7 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.zero import stage_1_and_2
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from naive import naive_losses, naive_score
@@ -497,6 +498,28 @@ def repeated_gradient(count: int, **case) -> torch.Tensor:
         engine.set_gradient_accumulation_boundary(number == count)
         engine.backward((log_probs * sample.action_mask).sum(), scale_wrt_gas=False)
     return torch.cat([safe_get_full_grad(parameter).double().flatten() for parameter in parameters(engine).values()])
+
+
+def gradient_buffers(**case) -> dict[str, int]:
+    """Bytes that DeepSpeed takes for a micro-batch's gradients beside their sums, and the policy's parameters."""
+    case, made = Case(**case), []
+    policy, sample = policy_actor(case), rollouts(case)[0]
+    engine = policy.actor.model
+    log_probs = policy.actor(sample.sequences, sample.action_mask, attention_mask=sample.attention_mask)
+    engine.optimizer.clear_backward_seen_flag()
+    engine.set_gradient_accumulation_boundary(False)
+    size = sum(getattr(one, "ds_numel", one.numel()) for one in engine.module.parameters())
+
+    def empty(*shape, **named) -> torch.Tensor:
+        tensor = torch.empty(*shape, **named)
+        made.append(tensor.nbytes * (tensor.numel() >= size // (2 * dist.get_world_size())))
+        return tensor
+
+    with mock.patch.object(stage_1_and_2, "torch", SimpleNamespace(**{**vars(torch), "empty": empty})):
+        engine.backward((log_probs * sample.action_mask).sum(), scale_wrt_gas=False)
+    kept = [bucket.buffer for bucket in engine.optimizer.ipg_buckets.values()]  # ZeRO-3 keeps its own
+    made += [one.nbytes for one in kept if isinstance(one, torch.Tensor)]
+    return {"parameters": size, "bytes": sum(made)}
 
 
 def gap_to_sampler(shifts: list[float], **case) -> dict:

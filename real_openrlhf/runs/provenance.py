@@ -17,6 +17,7 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base.files import sha256
+from real_openrlhf.base.reward_variables import GRADERS, LIMITS
 from real_openrlhf.patching import load_series
 
 PACKAGES = (
@@ -29,12 +30,17 @@ INSTRUCTIONS = (
     *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "avx_vnni"),
     *("asimd", "sve", "bf16"),
 )
-# Variables that choose verdicts, with their defaults: a run that goes on under others would be two experiments.
-GRADERS = {"REAL_GRADER": "robust", "REAL_THINK": "auto"}
 # Variables that may change numbers, recorded where they are set.
 CHANGES = (
-    *("REAL_REWARD_SECONDS", "REAL_VERIFIER_DEADLINE", "REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_FAULTS"),
-    *("REAL_REPEATABLE_ENGINE", "OMP_NUM_THREADS", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR"),
+    *LIMITS,
+    *(
+        "REAL_VERIFIER_FAULTS",
+        "REAL_REPEATABLE_ENGINE",
+        "OMP_NUM_THREADS",
+        "ATEN_CPU_CAPABILITY",
+        "ONEDNN_MAX_CPU_ISA",
+        "MKL_CBWR",
+    ),
 )
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")

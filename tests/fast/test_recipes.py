@@ -168,6 +168,29 @@ def test_engines_that_draw_while_the_policy_trains_have_gpus_of_their_own(algo):
     assert plan("qwen7b", algo, {"--train.async_enable": ()}).gpus == 16
     assert plan("qwen7b", algo).colocated and plan("qwen7b", algo).gpus == 8
 
+    share = "--vllm.gpu_memory_utilization"
+    assert (eight.text(share), plan("qwen7b", algo).text(share)) == ("0.9", "0.7")
+    own = plan("qwen7b", algo, {"--train.async_enable": (), share: ("0.6",)})
+    assert own.text(share) == "0.6" and plan("cpu", algo, {"--train.async_enable": ()}).text(share) == "0.3"
+
+
+@pytest.mark.parametrize(
+    "recipe, user, most",
+    [
+        ("qwen7b", {}, 128),
+        ("qwen1.5b-1gpu", {}, 512),
+        ("lora-24gb", {}, 512),
+        ("qwen7b", {"--actor.num_gpus_per_node": ("4",), "--train.async_enable": ()}, 256),
+        ("qwen7b", {"--vllm.tensor_parallel_size": ("2",)}, 256),
+        ("qwen7b", {"--vllm.num_engines": ("3",)}, 342),
+        ("smollm2-1gpu", {}, 64),
+        ("qwen1.5b-1gpu", {"--vllm.max_num_seqs": ("99",)}, 99),
+    ],
+)
+def test_an_engine_draws_its_share_of_a_step_at_once(recipe, user, most):
+    """OpenRLHF's engines would draw 128 at once, whatever the card: vLLM has no default for them."""
+    assert plan(recipe, user=user).number("--vllm.max_num_seqs") == most
+
 
 @pytest.mark.parametrize("recipe", PAPER_SCALE)
 def test_the_data_is_read_often_enough_for_all_steps(recipe):
@@ -243,7 +266,7 @@ SIZES = {
     *("--rollout.batch_size", "--train.batch_size", "--train.max_steps"),
     *("--rollout.max_new_tokens", "--data.max_len", "--vllm.gpu_memory_utilization"),
     *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"),
-    *("--ref.num_nodes", "--ref.num_gpus_per_node", "--vllm.num_engines"),
+    *("--ref.num_nodes", "--ref.num_gpus_per_node", "--vllm.num_engines", "--vllm.max_num_seqs"),
 }
 
 

@@ -1,6 +1,7 @@
 """REAL's flags in OpenRLHF's parser, and the defaults that depend on the algorithm."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,13 @@ from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.parsing import whole
+from real_openrlhf.base.parsing import positive, whole
+from real_openrlhf.base.reward_variables import reward_variables
+from real_openrlhf.base.secrets import put_back
 from real_openrlhf.hooks.flags.refusals import problems, run_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
+
+__all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, ours that run in upstream's loop, and `real` with its own trainer.
 POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
@@ -265,6 +270,13 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         "or REAL, else off, as upstream)",
     )
     group.add_argument(
+        "--vllm.max_num_seqs",
+        type=positive,
+        metavar="N",
+        help="answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
+        "recipe here: rollouts / engines, at most 512)",
+    )
+    group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
     )
     group.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
@@ -272,6 +284,7 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
+    args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
     if real or args.actor.policy_loss_type in TOKEN_WEIGHTS:  # OpenRLHF has none of these losses
         args.train.deal = "groups"
