@@ -123,9 +123,11 @@ def test_what_is_ours_is_replaced(here, capsys):
     """Otherwise the refusals would prove nothing."""
     from real_openrlhf.cli import main
 
+    (here / "site").mkdir()
+    (here / "site" / page.PAGE).write_text(f"<!doctype html>{page.TITLE}")
+    assert main("report run --out site".split()) == 0
     for _ in range(2):
         assert main("grade --input graded.jsonl --output new.jsonl".split()) == 0
-        assert main("report run --out site".split()) == 0
         assert main("data math.jsonl --out made.jsonl".split()) == 0
     with (here / "made.jsonl").open("a") as file:
         file.write("my own row\n")
@@ -185,7 +187,7 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(page, "_save", interrupted)
         page.write(found, skipped, tmp_path / "site")
-    assert page.write(found, skipped, tmp_path / "site").exists()
+    page.refuse_foreign(tmp_path / "site")
 
 
 def page_input(run: Path) -> tuple:
