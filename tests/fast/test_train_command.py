@@ -3,18 +3,22 @@
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from small_runs import plan
 
+import real_openrlhf
 from real_openrlhf import cli
 from real_openrlhf.base import secrets, signals
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, preflight
@@ -78,6 +82,51 @@ def test_over_http_the_command_is_a_ray_job(tmp_path):
         ["job", "submit", "--address", "http://head:8265", "--submission-id", "name"]
         + ["--working-dir", str(tmp_path), "--", "python", "-m", "x"]
     )
+
+
+def test_a_job_carries_the_variables_of_the_reward_function(monkeypatch):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("REAL_GRADER", "disco")
+    command = place("http://head:8265").command(["-m", "x"], "name")
+    assert json.loads(command[command.index("--runtime-env-json") + 1]) == {"env_vars": {"REAL_GRADER": "disco"}}
+    assert "--runtime-env-json" not in place("10.0.0.1:6379").command(["-m", "x"])
+
+
+def test_every_variable_that_the_reward_files_read_is_carried():
+    rewards = Path(real_openrlhf.__file__).parent / "rewards"
+    texts = [file.read_text() for file in (*rewards.rglob("*.py"), rewards.parent / "hooks/rollout/reward_calls.py")]
+    read = {name for text in texts for name in re.findall(r'environ\.get\("(REAL_\w+)"', text)}
+    assert read - {"REAL_VERIFIER_FAULTS"} == {*NAMES}  # the tests' own
+
+
+def test_budgets_fill_the_gpus_here_by_one_word(monkeypatch):
+    monkeypatch.setattr(preflight, "local_gpus", lambda: (8, 100.0))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    words = ["--recipe", "qwen7b", "--fill"]
+    larger, here = command.request_of(words), command.request_of([*words, "0.7"])
+    budget = "--train.max_tokens_per_gpu"
+    tokens = [one.plan().number(budget) for one in (command.request_of(words[:2]), here, larger)]
+    assert 18432 == tokens[0] < tokens[1] < tokens[2]
+    assert larger.plan().text("--algo.real.wave_depth") == "2"
+    assert (budget, "18432", str(tokens[2])) in [(f, b.text, a.text) for f, b, a in larger.plan().changes if b]
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")  # the cluster's GPUs are not asked: the recipe's 80 GB
+    assert tokens[0] < command.request_of(words).plan().number(budget) < tokens[2]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--recipe", "cpu", "--fill"], "--fill is for GPUs"),
+        (["--recipe", "qwen7b", "--fill", "--train.max_tokens_per_gpu", "9"], "--fill and --train.max_tokens_per_gpu"),
+        (["--recipe", "qwen7b", "--fill", "--model", "some/other"], "the shape of some/other is not known here"),
+        (["--recipe", "qwen7b", "--fill", "0.1"], "--fill 0.1: not one of the longest samples fits"),
+    ],
+)
+def test_budgets_that_cannot_fill_are_refused(monkeypatch, words, message):
+    monkeypatch.setattr(preflight, "local_gpus", lambda: (0, None))
+    with pytest.raises(UserError, match=message):
+        command.request_of(words)
 
 
 def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
