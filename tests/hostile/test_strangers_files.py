@@ -42,7 +42,10 @@ def rows() -> dict[str, list[str]]:
 def test_the_table_names_every_module_that_writes():
     """And none that does not."""
     texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    lines = {name: [line for line in text.splitlines() if "import" not in line] for name, text in texts.items()}
+    lines = {
+        name: [line for line in text.splitlines() if "import" not in line and "devnull" not in line]
+        for name, text in texts.items()
+    }
     writers = {name for name, found in lines.items() if any(map(WRITES.search, found))}
     named = {name for names in rows().values() for name in names} | {"base/files.py"}
     assert writers == named
