@@ -1,4 +1,4 @@
-"""Tries small random copies of architectures and writes docs/models.md: `python docs/models.py`, within ten minutes.
+"""Tries small random copies of architectures and writes docs/use/models.md: `python docs/models.py`, within ten minutes.
 
 Each architecture runs in a process of its own, so that one that dies does not end the page. `--only NAME` prints one.
 """
@@ -16,7 +16,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PAGE = Path(__file__).with_name("models.md")
+PAGE = Path(__file__).parent / "use" / "models.md"
 EXACT = 5e-5  # nats, in fp32
 GAP = 0.03  # nats a token between vLLM and policy in bf16, on average
 SECONDS = 240  # for one architecture

@@ -154,14 +154,12 @@ def test_every_rank_tells_the_scores_and_weights_that_each_update_used(two_ranks
     assert largest == pytest.approx(first["logged"]["real/weight_abs_max"], rel=1e-9)
 
 
-# The paper's Table 1 of upstream's own trainer is that of all ranks' tokens
+# The paper's Table 1 of upstream's losses is that of all ranks' tokens
 
 
 @pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo"])
-def test_each_rank_logs_the_tokens_of_both(two_ranks, random_model, tmp_path, loss):
-    reports = two_ranks(
-        "logged_ratios", model=random_model, loss=loss, groups_per_step=4, zero_stage=2, run_dir=str(tmp_path)
-    )
+def test_each_rank_logs_the_tokens_of_both(two_ranks, random_model, loss):
+    reports = two_ranks("logged_ratios", model=random_model, loss=loss, deal="groups", groups_per_step=4, zero_stage=2)
     assert reports[0]["status"] == reports[1]["status"]
     for side, score in (("pos", 1.0), ("neg", 0.0)):
         same, smaller = (report["tokens"][score] for report in reports)  # the ratio is 1 on the first rank, else 1/e
@@ -171,7 +169,7 @@ def test_each_rank_logs_the_tokens_of_both(two_ranks, random_model, tmp_path, lo
         assert share["low"] + share["high"] == pytest.approx(100 * same / (same + smaller))
 
 
-# A ZeRO-3 policy on two CPU ranks starts from the weights in the file. What went wrong: docs/zero3-on-cpu.md
+# A ZeRO-3 policy on two CPU ranks starts from the weights in the file. What went wrong: patches/zero3-on-cpu.md
 
 # where two parameters are gathered together, the first of the two was not waited for
 WITH_A_BIAS = [f"model.layers.{layer}.self_attn.{name}_proj.weight" for layer in (0, 1) for name in "qkv"]
