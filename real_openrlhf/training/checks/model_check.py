@@ -77,7 +77,7 @@ def heads_problem(config: dict) -> str | None:
     return f"its heads are {width} wide, and vLLM's attention on CPU takes {widths}. Take a model with one of these."
 
 
-def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:
+def folder_findings(plan: Plan, config: dict, findings: Findings) -> None:
     """Check a model in a folder: whole weights that fit configuration, tokenizer and flags."""
     folder = Path(plan.text("--actor.model_name_or_path")).expanduser()
     if not folder.is_dir():
@@ -91,8 +91,7 @@ def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool)
                 f"its weights are Python pickles ({pickled[0]}), which can run code when they are loaded, and are not "
                 "loaded. Save the model as safetensors."
             )
-        # a dry run needs only the configuration
-        (findings.notes if dry_run else findings.problems).append(f"model {folder}: {wrong}")
+        findings.problems.append(f"model {folder}: {wrong}")
         return
     for check in (_weights, _tokenizer, _context):
         try:

@@ -30,11 +30,15 @@ FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a re
 
 @dataclass
 class Findings:
-    """Problems stop the run. Notes are always printed, lines only in a dry run."""
+    """Problems stop the run. Notes are always printed, lines only in a dry run.
+
+    `elsewhere`: this machine lacks something that the run needs, so a dry run must be for another machine.
+    """
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    elsewhere: bool = False
 
 
 def reward_problems(plan: Plan) -> list[str]:
@@ -138,6 +142,10 @@ def folder_problems(folder: Path) -> list[str]:
         return [f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."]
     if not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         return [f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."]
+    try:  # as in /proc, which a superuser may seem to write to
+        tempfile.TemporaryDirectory(prefix=".real-", dir=place).cleanup()
+    except OSError as error:
+        return [f"--runs-dir {folder}: no folder can be made in {place} ({error.strerror}). Name another --runs-dir."]
     return []
 
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.lines import short_path
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
@@ -14,6 +15,7 @@ from real_openrlhf.training.checks import data_check, flag_checks, memory_estima
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.tasks import gguf_model
 
 
 def found(request: Request, place: Place) -> Findings:
@@ -23,15 +25,13 @@ def found(request: Request, place: Place) -> Findings:
     for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
         findings.problems += problems(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
-    if args.dry_run and local:
-        findings.notes += machine  # a dry run may be for another machine
-    else:
-        findings.problems += machine
+    findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
+    (findings.notes if findings.elsewhere else findings.problems).extend(machine)
     findings.lines += preflight.kernels(plan)
-    if unusable := preflight.folder_problems(args.runs_dir):
-        findings.problems += unusable
-    elif not args.dry_run and local:
-        findings.problems += preflight.room_problems(args.runs_dir)
+    unusable = preflight.folder_problems(args.runs_dir)
+    findings.problems += unusable
+    if local and not unusable:
+        (findings.notes if findings.elsewhere else findings.problems).extend(preflight.room_problems(args.runs_dir))
     data(right, findings)
     _size(right, place, findings)
     _resumed(right, findings)
@@ -42,8 +42,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
     """{flag: what is wrong with it}"""
     wrong = {}
     try:
-        if not request.args.dry_run:
-            assert_applied()
+        assert_applied()
         wrong = flag_checks.flag_problems(request.plan(), request.removed, OPTIONS)
         findings.problems += wrong.values()
         note = flag_checks.combination(request.without(wrong).plan())
@@ -60,25 +59,33 @@ def data(request: Request, findings: Findings) -> None:
         if flag in plan.flags and plan.text(flag) not in missing:
             data_check.data_findings(plan, flag, findings)
     if request.args.dry_run:
-        findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    if (rows := run_inputs.rows(Path(plan.text(run_inputs.TRAINING)))) is not None:
+        findings.notes += [f"made before training starts: {', '.join(map(short_path, sorted(missing)))}"] * bool(
+            missing
+        )
+    most = tuple(plan.text(run_inputs.SAMPLES).split())
+    if (rows := run_inputs.used_rows(plan.text(run_inputs.TRAINING), most)) is not None:
         findings.problems += data_check.step_problems(plan, rows)
 
 
 def _size(request: Request, place: Place, findings: Findings) -> None:
     """Whether the model exists, and whether it fits into memory and disk."""
-    plan, dry_run = request.plan(), request.args.dry_run
+    plan = request.plan()
     model = plan.text(run_inputs.MODEL)
     made = Path(model) in request.missing()
-    config = None if made else model_check.model_findings(model, findings, must_reach=not dry_run)
+    if request.args.model and gguf_model.is_one(request.args.model):
+        wrong = gguf_model.problem(Path(request.args.model).expanduser())
+        findings.problems += [wrong] if wrong else []
+    config = None if made else model_check.model_findings(model, findings, must_reach=not findings.elsewhere)
     if config is not None:
-        model_check.folder_findings(plan, config, findings, dry_run)
+        model_check.folder_findings(plan, config, findings)
         if place.on_cpu and (wrong := model_check.heads_problem(config)):
             findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
-        if dry_run:
-            findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
+        if request.args.dry_run and not made:
+            findings.notes.append(
+                f"no estimate of memory and disk: the shape of {short_path(model)} is not known here"
+            )
         return
     measured = place.gpu_gb is not None
     machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
@@ -87,8 +94,8 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:
-        warnings.append(
-            f"the run folder will take {size / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
+        (warnings if findings.elsewhere or place.address else findings.problems).append(
+            f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free: another "
             "--runs-dir, or a smaller --ckpt.max_num"
         )
     findings.lines += [*lines, ""]
