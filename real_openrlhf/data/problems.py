@@ -151,8 +151,13 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # else it would ask on the terminal
     except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"{name} brings Python code of its own (auto_map), which is not run here. Take a model that "
+                "transformers knows"
+            ) from error
         raise UserError(
             f"cannot load a tokenizer from {name} ({first_line(error)}). Give a model folder or a hub id"
         ) from error

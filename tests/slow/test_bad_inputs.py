@@ -138,7 +138,7 @@ DATA = [
          "--reward.remote_url " + str(Path(rewards.__file__).parent / "gym_reward.py")),
     Case("fewer rows than steps need", _nothing, "after 1 steps, not after 8",
          "--data.max_samples 40 --max-steps 8 --train.num_episodes 1"),
-    Case("a line cut off", _rows('{"prompt": "1=", "lab'), "line 65 is not JSON (unterminated string starting at character 15)"),
+    Case("a line cut off", _rows('{"prompt": "1=", "lab'), "is not JSON (unterminated string starting at character 18"),
     Case("a list for a row", _rows('["12=", "21"]'), "line 65 is not a JSON object"),
     Case("a million brackets", _rows("[" * 1_000_000), "line 65 is not JSON (it is nested too deep)"),
     Case("a number of 5,000 digits", _rows(f'{{"prompt": "1=", "label": {"9" * 5000}}}'), "line 65 is not JSON"),
