@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.lines import wrapped
+from real_openrlhf.base.lines import short_path, wrapped
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.data.benchmarks import BENCHMARKS
@@ -73,7 +73,7 @@ def show(runs: RunList, own_notes: Sequence[str] = (), everything: bool = False)
     states = {entry: state(runs, entry) for entry in runs.entries}
     todo = [entry for entry, one in states.items() if one.kind != FINISHED]
     width, wide = max(len(entry.name) for entry in runs.entries), max(len(one.kind) for one in states.values())
-    print(f"{len(states)} runs, {len(states) - len(todo)} finished: {runs.folder}")
+    print(f"{len(states)} runs, {len(states) - len(todo)} finished: {short_path(str(runs.folder))}")
     for entry, one in [*states.items()][: None if everything else SHOWN]:
         flags = " ".join(["--algo", entry.algo, *entry.flags])
         print(wrapped(flags + f"  {one.about}".rstrip(), f"  {entry.name:{width}}  {one.kind:{wide}}  "))

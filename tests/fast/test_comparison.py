@@ -154,8 +154,8 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
         ("--recipe cpu-sum", "there is no 'cpu-sum'. Did you mean cpu-sums? Choose one of cpu, cpu-sums, "),
         ("--task sum", "there is no 'sum'. Did you mean sums?"),
         ("--campaign paper-1.5", "no campaign of ours. Did you mean paper-1.5b?"),
-        ("--algos gpro", "not an algorithm. Did you mean grpo?"),
-        ("--benchmarks aime42", "unknown benchmark aime42. Did you mean aime24?"),
+        ("--algos grpoo", "not an algorithm. Did you mean grpo?"),
+        ("--benchmarks math50", "unknown benchmark math50. Did you mean math500?"),
         ("--benchmarks BENCH --eval-flags '--top-p 0'", "--top-p above 0 and at most 1"),
         ("--benchmarks BENCH --eval-flags '--grader robost'", "unknown grader robost"),
         ("--benchmarks BENCH --eval-flags '--max-new-tokens 64'", "--max-new-tokens 64: the model's context is 64."),
@@ -175,7 +175,7 @@ def test_what_no_run_or_evaluation_could_use_is_refused_before_the_first_trainin
         code = main(["compare", *algos, *dry, *words])
     except SystemExit as ended:
         code = ended.code
-    assert code == 2 and said in capsys.readouterr().err
+    assert code == 2 and said in "".join(capsys.readouterr())
 
 
 @pytest.fixture

@@ -10,17 +10,17 @@ from deepspeed.accelerator import get_accelerator
 from openrlhf.models.loss import PolicyLoss, aggregate_loss
 from openrlhf.models.utils import masked_mean
 from openrlhf.trainer.ppo_utils.experience import Experience
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from real_openrlhf.algorithm.meter import Meter
 from real_openrlhf.algorithm.metrics import labels_of_scores, norm_metrics, ratio_table, token_gradients
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, clipped, weighted_loss
+from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.settings import threshold_of
 
 
-class LoggedActorTrainer(ActorPPOTrainer):
+class LoggedActorTrainer(EngineStartTrainer):
     """Its meter sums over all updates of a rollout batch; ranks exchange the sums once per batch."""
 
     actor_loss_fn: torch.nn.Module

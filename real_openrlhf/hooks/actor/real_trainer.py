@@ -5,7 +5,6 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from openrlhf.models.utils import compute_approx_kl
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
@@ -13,6 +12,7 @@ from real_openrlhf.algorithm.meter import TERMS, fetch
 from real_openrlhf.algorithm.metrics import norm_metrics, over_steps
 from real_openrlhf.algorithm.score_table import Coefficients, Forward, StepTable
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
+from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
@@ -22,7 +22,7 @@ from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
 Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
 
 
-class RealActorTrainer(ActorPPOTrainer):
+class RealActorTrainer(EngineStartTrainer):
     """Upstream's actor trainer with REAL's loop; engine, checkpoints and weight sync are upstream's."""
 
     def __init__(self, *args, **kwargs) -> None:
