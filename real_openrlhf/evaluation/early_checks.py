@@ -8,7 +8,7 @@ from real_openrlhf.data.benchmarks import chosen
 from real_openrlhf.evaluation.grading import VERIFIERS
 from real_openrlhf.evaluation.tasks import LONGEST, context_of, file_records
 from real_openrlhf.rewards.gym_tasks import require as require_gym
-from real_openrlhf.training.checks.preflight import reward_file_problem
+from real_openrlhf.training.checks.reward_check import reward_file_problem
 
 
 def refuse(args: argparse.Namespace) -> None:

@@ -67,7 +67,7 @@ def test_the_remedy_for_a_group_without_answers_is_one():
             lambda scores, groups, settings: groups.sum(scores, groups.positive) / groups.size(groups.positive),
             "is not finite for a group of wrong answers alone, a group that is ignored as a whole. groups.sum",
         ),
-        (oapl, r"finite for a group that is ignored as a whole. .* groups.logmeanexp are -inf: .*groups.valid\), 0.0"),
+        (oapl, r"finite for a group that is ignored as a whole. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
         (lambda scores, groups, settings: groups.sum(scores, groups.positive) * 0, "its gradient is 0 everywhere"),
         (divided_by_spread, "is not finite"),  # only where all scores are alike, as in the first update
         (

@@ -1,14 +1,12 @@
-"""Checks of the reward file and of the machine: packages, compilers, GPUs, folders, disk space, the Ray cluster.
+"""Checks of the machine: packages, compilers, GPUs, folders, disk space, the Ray cluster.
 
 `python -m real_openrlhf.training.checks.preflight NODES GPUS` checks the Ray cluster in which it runs.
 """
 
-import ast
 import importlib.util
 import os
 import re
 import shutil
-import symtable
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -25,7 +23,6 @@ MARK = "real_openrlhf preflight: "  # before each problem, in the log of a clust
 LEAST_MB = 300
 PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
 ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
-FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a reward file
 
 
 @dataclass
@@ -39,42 +36,6 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     elsewhere: bool = False
-
-
-def reward_problems(plan: Plan) -> list[str]:
-    urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
-    return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := reward_file_problem(Path(url)))]
-
-
-def reward_file_problem(path: Path) -> str | None:
-    """The defect of a reward file, found by parsing it. Only rollout actors run the file."""
-    if not path.is_file():
-        return "does not exist. Give a Python file with reward_func, or a URL."
-    try:
-        text = path.read_bytes()
-        tree = ast.parse(text)
-        names = symtable.symtable(text, str(path), "exec").get_symbols()  # type: ignore[arg-type]  # as compile()
-    except SyntaxError as error:
-        return f"is not Python (line {error.lineno or 1}: {error.msg}). Mend that line."
-    except (ValueError, RecursionError, MemoryError, OSError) as error:
-        return f"cannot be read as Python ({error}). Give a text file."
-    stars = any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
-    bound = {name.get_name() for name in names if name.is_assigned() or name.is_imported()}
-    if FUNCTION not in bound and not stars:
-        return f"has no {FUNCTION}. Define `def {FUNCTION}({', '.join(ARGUMENTS)})` in it, at its top."
-    for node in tree.body:
-        if isinstance(node, ast.AsyncFunctionDef) and node.name == FUNCTION:
-            return f"has an async {FUNCTION}, which is called in a thread. Write `def` without `async`."
-        if isinstance(node, ast.FunctionDef) and node.name == FUNCTION and not _takes_three(node.args):
-            return f"has a {FUNCTION} that cannot be called with three arguments: {', '.join(ARGUMENTS)}. Take these."
-    return None
-
-
-def _takes_three(arguments: ast.arguments) -> bool:
-    positional = len(arguments.posonlyargs) + len(arguments.args)
-    required = positional - len(arguments.defaults)
-    alone = sum(default is None for default in arguments.kw_defaults)
-    return required <= 3 <= (positional if not arguments.vararg else 3) and not alone
 
 
 def kernels(plan: Plan) -> list[str]:

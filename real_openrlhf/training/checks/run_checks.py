@@ -11,7 +11,14 @@ from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import (
+    data_check,
+    flag_checks,
+    memory_estimate,
+    model_check,
+    preflight,
+    reward_check,
+)
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
@@ -22,7 +29,7 @@ def found(request: Request, place: Place) -> Findings:
     findings = Findings()
     right = request.without(_flags(request, findings))
     plan, args, local = right.plan(), right.args, place.address is None
-    for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
+    for problems in (flag_checks.batch_problems, flag_checks.length_problems, reward_check.reward_problems):
         findings.problems += problems(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
@@ -32,6 +39,10 @@ def found(request: Request, place: Place) -> Findings:
     findings.problems += unusable
     if local and not unusable:
         (findings.notes if findings.elsewhere else findings.problems).extend(preflight.room_problems(args.runs_dir))
+    # a cluster may reach servers that this machine does not
+    (findings.notes if findings.elsewhere or not local else findings.problems).extend(
+        reward_check.server_problems(plan)
+    )
     data(right, findings)
     _size(right, place, findings)
     _resumed(right, findings)

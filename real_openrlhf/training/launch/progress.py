@@ -40,6 +40,7 @@ class Progress:
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
         self.notes = run_dir / "notes.jsonl"
+        self.told = False
         self.offsets = {path: _size(path) for path in (self.path, self.notes)}
         self.bar = tqdm(total=total_steps, unit="step", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False)
         self.say(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
@@ -56,7 +57,17 @@ class Progress:
                 self.say(f"evaluation at step {line['step']}: {evaluation(line)}")
             else:
                 self.say(self.step_line(line))
+                self.say_verdicts(line)
                 self.bar.update(line["step"] - self.bar.n)
+
+    def say_verdicts(self, line: dict) -> None:
+        """Once, if more than half of a step's answers have no verdict: they train nothing."""
+        share = line.get("rollout/ignored", 0)
+        if share > 0.5 and not self.told:
+            self.told = True
+            kinds = [key for key in line if key.startswith(("reward/failed_", "verifier/ignored_")) and line[key] > 0]
+            why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
+            self.say(f"no verdict on {share:.0%} of this step's answers{why}: they train nothing. See {self.log}")
 
     def new_lines(self, path: Path) -> list[dict]:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""
