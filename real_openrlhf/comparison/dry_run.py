@@ -7,6 +7,7 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.lines import short_path, wrapped
+from real_openrlhf.base.secrets import hide
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.data.benchmarks import BENCHMARKS
@@ -79,7 +80,7 @@ def show(runs: RunList, own_notes: Sequence[str] = (), everything: bool = False)
         print(wrapped(flags + f"  {one.about}".rstrip(), f"  {entry.name:{width}}  {one.kind:{wide}}  "))
     if len(states) > SHOWN and not everything:
         print(f"  and {len(states) - SHOWN} more: --all")
-    print(wrapped(" ".join(runs.common), "flags of all runs: "))
+    print(wrapped(" ".join(hide(runs.common)), "flags of all runs: "))
     print(wrapped(" ".join(runs.evaluation) if runs.evaluation is not None else "none", "evaluation of each: ") + "\n")
     wrong, notes = problems(runs, todo, dry_run=True)
     notes = [*own_notes, *notes]

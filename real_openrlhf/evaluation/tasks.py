@@ -110,7 +110,7 @@ def refuse_own_code(model: Path) -> None:
 
 def refuse_heads(model: Path) -> None:
     """Raise if the attention heads have a width that vLLM cannot compute on CPU."""
-    wrong = heads_problem(json.loads((model / "config.json").read_text())) if environment_for_cpu() else None
+    wrong = heads_problem(json.loads((model / "config.json").read_bytes())) if environment_for_cpu() else None
     if wrong:
         raise UserError(f"model {model}: {wrong}")
 

@@ -6,7 +6,7 @@ from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.lines import short_path, wrapped
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import LABELS, OBJECTIVE, REWARD, SET, USER, Plan, Setting, shown
+from real_openrlhf.recipes.plan import LABELS, OBJECTIVE, REWARD, SET, USER, Plan, Setting
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.checks.preflight import Findings
@@ -47,14 +47,14 @@ def _main(plan: Plan) -> Iterator[str]:
     for flag in MAIN:
         if flag in plan.flags:
             setting = plan.flags[flag]
-            value = ",".join(map(short_path, shown(flag, setting).split(","))) or "on"
+            value = ",".join(map(short_path, setting.text.split(","))) or "on"
             yield wrapped(f"{value}  ({setting.origin})", f"  {flag:{width}}  ")
     yield wrapped(f"all {len(plan.flags)} flags with their origins, the processes and their variables: --all")
 
 
 def _all_of(plan: Plan, place: Place) -> Iterator[str]:
     yield " ".join(place.command([*TRAINER]))
-    words = {flag: f"{flag} {shown(flag, setting)}".strip() for flag, setting in plan.flags.items()}
+    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in plan.flags.items()}
     left = min(max(map(len, words.values())), 46)
     middle = max(len(setting.origin) for setting in plan.flags.values())
     for flag, setting in plan.flags.items():
@@ -66,7 +66,7 @@ def _all_of(plan: Plan, place: Place) -> Iterator[str]:
 def _in_words(flag: str, setting: Setting | None) -> str:
     if setting is None:
         return _default_of(flag)
-    value = shown(flag, setting) or "on"
+    value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"
 
 

@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import absolute, file_of
+from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
+from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, REWARD, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import flag_checks, hub_data
@@ -24,7 +26,6 @@ from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
-SAMPLES = "--data.max_samples"
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 SHORTHANDS = {
     "model": MODEL,
@@ -46,6 +47,7 @@ class Request:
     removed: list[str]
     stem: str
     resumed: Path | None
+    secrets: dict[str, str]  # for the environment of the run's processes
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
@@ -54,7 +56,8 @@ class Request:
             "model": model_path,
             "data": partial(training_set, data_dir=args.data_dir),
         }
-        flags, removed = flag_checks.split_flags(args.openrlhf)
+        given, removed = flag_checks.split_flags(args.openrlhf)
+        flags, hidden = secrets.taken_out(given)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
             value = getattr(args, name.replace("-", "_"))
@@ -66,7 +69,7 @@ class Request:
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
-        return cls(args, recipe, user, removed, stem, resumed)
+        return cls(args, recipe, user, removed, stem, resumed, hidden)
 
     def plan(self, folder: Path | None = None) -> Plan:
         """The run's flags; without `folder`, those for the folder that a run would get."""
@@ -83,7 +86,7 @@ class Request:
         if self.resumed:
             launcher["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
         data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
-        count = used_rows(data, self.user.get(SAMPLES, ()))
+        count = training_rows(data)
         return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
 
     def without(self, wrong: Container[str]) -> "Request":
@@ -169,10 +172,18 @@ def _make_set(*words: str) -> None:
 @contextlib.contextmanager
 def made_once() -> Iterator[None]:
     """Of several commands that start together, one makes the missing files and the others wait for it."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with open(cache_folder() / ".making", "w") as lock:
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        lock = open(cache_folder() / ".making", "a")
+    except OSError as error:
+        raise UserError(unwritten_cache(error.strerror)) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def unwritten_cache(why: object) -> str:
+    return f"the folder of made models, {cache_folder()}, cannot be written: {why}. Set REAL_CACHE to one with 1 GB."
 
 
 def config_of(model: Path) -> dict:
@@ -182,11 +193,10 @@ def config_of(model: Path) -> dict:
     return {}
 
 
-def used_rows(names: str, most: tuple[str, ...] = ()) -> int | None:
-    """Rows of one training set or of several, with commas between them; at most `most` of each are read."""
+def training_rows(names: str) -> int | None:
+    """Rows of one training set or of several, with commas between them."""
     counts = [rows(Path(name)) for name in names.split(",")]
-    limit = int(most[0]) if most and most[0].isdecimal() else None
-    known = [count if limit is None else min(count, limit) for count in counts if count is not None]
+    known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 

@@ -20,11 +20,9 @@ from real_openrlhf.rewards.verifier.verdict import FAILED_GYM
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [
-        *(*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "patches" / "README.md"),
-        ROOT / "examples" / "results" / "archive" / "README.md",
-    ],
-    key=lambda page: page.relative_to(ROOT).as_posix(),
+    page
+    for pattern in ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/results/archive/README.md")
+    for page in ROOT.glob(pattern)
 )
 OURS = ("real_openrlhf", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -32,9 +30,9 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relati
 
 @cache
 def files(*suffixes: str) -> dict[Path, str]:
-    """The project's own texts, by path."""
+    """The project's own texts, by their path in it."""
     found = [path for room in OURS for path in (ROOT / room).rglob("*") if path.suffix in suffixes and path.is_file()]
-    return {path: path.read_text() for path in found if path != Path(__file__).resolve()}
+    return {path.relative_to(ROOT): path.read_text() for path in found if path != Path(__file__).resolve()}
 
 
 def code(page: Path) -> list[str]:
@@ -63,10 +61,19 @@ def test_every_relative_link_and_image_leads_somewhere(page):
         assert not anchor or anchor in anchors(path), target
 
 
-def test_the_index_names_every_page():
+def test_the_index_names_every_page_and_first_the_glossary():
+    """A folder for each of its groups; no page stands beside it."""
     index = (ROOT / "docs" / "README.md").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name == "README.md" or f"({page.name})" in index, page.name
+    assert [page.name for page in (ROOT / "docs").glob("*.md")] == ["README.md"]
+    assert re.search(r"\]\(([^)]*)\)", index)[1] == "use/glossary.md"
+    for page in (ROOT / "docs").glob("*/*.md"):
+        assert f"({page.relative_to(ROOT / 'docs')})" in index, page.name
+
+
+def test_every_page_that_code_names_is_there():
+    texts = files(".py", ".sh", ".sbatch", ".ipynb").values()
+    named = {page for text in texts for page in re.findall(r"(?<!/)\bdocs/[\w/-]+\.md", text)}
+    assert len(named) > 5 and {page for page in named if not (ROOT / page).is_file()} == set()
 
 
 # The README; its commands run in tests/smoke
@@ -77,8 +84,9 @@ def test_the_readme_shows_the_objective_that_is_there():
     assert shown in (ROOT / "examples/objectives/hinge.py").read_text()
 
 
-def test_the_first_screen_has_one_command_and_the_page_the_second():
+def test_the_first_screen_has_one_command_and_the_short_page_the_second():
     page = (ROOT / "README.md").read_text()
+    assert len(page.split()) <= 1100
     screen = "\n".join(page.splitlines()[:30])
     assert "```bash\nbash examples/scripts/train_real_cpu.sh\n```" in screen
     assert "```bash\nbash tests/run.sh\n```" in page
@@ -116,7 +124,7 @@ def openrlhf_flags() -> set[str]:
 def own_flags() -> set[str]:
     declared = set()
     for path, text in files(".py", ".sh").items():
-        if "tests" not in path.relative_to(ROOT).parts or path.suffix == ".sh":
+        if path.parts[0] != "tests" or path.suffix == ".sh":
             declared |= set(re.findall(r"""add_argument\([^)]*?["'](--[\w-]+)["']""", text))
     return declared | {"--help", "--version"}
 
@@ -125,7 +133,7 @@ def own_flags() -> set[str]:
 def test_every_flag_exists(page):
     if not openrlhf_flags():
         pytest.skip("OpenRLHF is not installed")
-    known = openrlhf_flags() | own_flags() | FOREIGN | (GONE if page.name in ("CHANGELOG.md", "moving.md") else set())
+    known = openrlhf_flags() | own_flags() | FOREIGN | (GONE if page.name == "CHANGELOG.md" else set())
     for text in code(page):
         for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*\*?", text):
             flag = flag.rstrip(".")
@@ -164,7 +172,7 @@ def logged() -> set[str]:
 
 def in_code() -> set[str]:
     """Keys in the package's text, and those that the verifier makes."""
-    text = "\n".join(text for path, text in files(".py").items() if "real_openrlhf" in path.parts)
+    text = "\n".join(text for path, text in files(".py").items() if path.parts[0] == "real_openrlhf")
     keys = set(re.findall(r"""["']((?:rollout|verifier|update|timing|label|mismatch|agent)/\w+)["']""", text))
     keys |= {f"reward/failed_{kind}" for kind in re.findall(r'Fault\("(\w+)"', text)}
     return keys | {f"verifier/ignored_{reason}" for reason in (*FAILED_GYM, "prompt_not_found")}
@@ -180,7 +188,7 @@ def named(cell: str) -> set[str]:
 
 
 def rows_of(name: str) -> list[list[str]]:
-    page = (ROOT / "docs" / name).read_text()
+    page = (ROOT / "docs/use" / name).read_text()
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in cells]
 
@@ -223,14 +231,14 @@ def said_by_code() -> str:
             return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
         return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
-    package = [ast.parse(text) for path, text in files(".py").items() if ROOT / "real_openrlhf" in path.parents]
+    package = [ast.parse(text) for path, text in files(".py").items() if path.parts[0] == "real_openrlhf"]
     strings = [text_of(node) for tree in package for node in ast.walk(tree)]
     scripts = [re.sub(r'" +\\\n +"', " ", text) for text in files(".sh").values()]
     return "\n".join(strings + scripts)
 
 
 def test_every_message_is_one_of_the_codes():
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (ROOT / "docs/use/troubleshooting.md").read_text()
     ours = page[page.index("## Set-up") : page.index("From CUDA, Ray")]
     cells = re.findall(r"^\| ((?:`.*?(?<!\\)`(?:, )?)+) \|", ours, re.MULTILINE)
     messages = [message.replace("\\`", "`") for cell in cells for message in re.findall(r"`(.*?)(?<!\\)`", cell)]
@@ -241,7 +249,7 @@ def test_every_message_is_one_of_the_codes():
 
 
 def test_the_table_of_our_variables_is_complete():
-    texts = [text for path, text in files(".py", ".sh", ".sbatch", ".patch").items() if "tests" not in path.parts]
+    texts = [text for path, text in files(".py", ".sh", ".sbatch", ".patch").items() if path.parts[0] != "tests"]
     read = r"""\$\{?(REAL_\w+)|environ(?:\.get\(|\[)["'](REAL_\w+)|["'](REAL_[A-Z]\w+)["']"""
     in_texts = {next(filter(None, names)) for text in texts for names in re.findall(read, text)}
     named = {row[0].strip("`") for row in rows_of("troubleshooting.md") if row[0].startswith("`REAL_")}

@@ -9,10 +9,12 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VARIABLE, WANDB_KEY
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
@@ -36,6 +38,24 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     elsewhere: bool = False
+
+
+def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> list[str]:
+    """Secrets that would not reach the run's processes."""
+    key, missing = plan.text(WANDB_KEY), KEY_VARIABLE not in os.environ
+    if key and cluster and KEY_VARIABLE in secrets:
+        return [
+            f"{WANDB_KEY}: a key typed here does not reach the cluster {cluster}. Set {KEY_VARIABLE} where its Ray "
+            f"is started, and give {WANDB_KEY} {BY_VARIABLE}."
+        ]
+    if key == BY_VARIABLE and not cluster and missing and KEY_VARIABLE not in secrets:
+        return [f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...` first."]
+    if job and URL_VARIABLE in secrets:
+        return [
+            f"{REWARD}: user and password of a URL do not travel with a job. Name a URL without, or set RAY_ADDRESS "
+            "to HEAD:6379."
+        ]
+    return []
 
 
 def kernels(plan: Plan) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.lines import short_path
 from real_openrlhf.machine.doctor import within_container
@@ -23,6 +24,9 @@ from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import gguf_model
+from real_openrlhf.training.tasks.tiny_model import cache_folder
+
+FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
 
 def found(request: Request, place: Place) -> Findings:
@@ -33,20 +37,34 @@ def found(request: Request, place: Place) -> Findings:
         findings.problems += problems(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
-    (findings.notes if findings.elsewhere else findings.problems).extend(machine)
+    of_machine = findings.notes if findings.elsewhere else findings.problems
+    of_machine += machine
+    findings.problems += preflight.secret_problems(plan, request.secrets, place.address, place.job_address)
     findings.lines += preflight.kernels(plan)
     unusable = preflight.folder_problems(args.runs_dir)
     findings.problems += unusable
     if local and not unusable:
-        (findings.notes if findings.elsewhere else findings.problems).extend(preflight.room_problems(args.runs_dir))
+        of_machine += preflight.room_problems(args.runs_dir)
     # a cluster may reach servers that this machine does not
-    (findings.notes if findings.elsewhere or not local else findings.problems).extend(
-        reward_check.server_problems(plan)
-    )
+    (of_machine if local else findings.notes).extend(reward_check.server_problems(plan))
+    findings.problems += [wrong for place, flag in outside(right) if (wrong := _folder_problem(right, place, flag))]
     data(right, findings)
     _size(right, place, findings)
     _resumed(right, findings)
     return findings
+
+
+def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
+    """(folder, flag) of each folder that the run fills outside its own."""
+    plan = request.plan(folder)
+    own = Path(plan.text("--train.run_dir"))
+    found = [(Path(plan.text(flag)).resolve(), flag) for flag in FILLED]
+    return [(place, flag) for place, flag in found if own not in place.parents]
+
+
+def _folder_problem(request: Request, place: Path, flag: str) -> str | None:
+    owner = ownership.owner_name(request.resumed) if request.resumed else None
+    return ownership.folder_problem(place, flag, owner)
 
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
@@ -69,12 +87,14 @@ def data(request: Request, findings: Findings) -> None:
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
             data_check.data_findings(plan, flag, findings)
+    there = preflight.existing(cache_folder())
+    if any(cache_folder() in Path(path).parents for path in missing) and not os.access(there, os.W_OK | os.X_OK):
+        findings.problems.append(run_inputs.unwritten_cache(f"nothing can be made in {there}"))
     if request.args.dry_run:
         findings.notes += [f"made before training starts: {', '.join(map(short_path, sorted(missing)))}"] * bool(
             missing
         )
-    most = tuple(plan.text(run_inputs.SAMPLES).split())
-    if (rows := run_inputs.used_rows(plan.text(run_inputs.TRAINING), most)) is not None:
+    if (rows := run_inputs.training_rows(plan.text(run_inputs.TRAINING))) is not None:
         findings.problems += data_check.step_problems(plan, rows)
 
 
@@ -136,5 +156,9 @@ def _resumed(request: Request, findings: Findings) -> None:
             f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
+    for checkpoint in Path(request.plan().text("--ckpt.path")).glob("_actor/*/manifest.json"):
+        by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
+        if by != folder.name:
+            findings.notes.append(f"{checkpoint.parent} was written by the run {by}")
     for flag, (old, new) in changed_flags(record, request.plan()).items():
         findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")

@@ -136,8 +136,6 @@ DATA = [
          "row 65 is not a JSON object. Write objects", "--data rows.json"),
     Case("labels of another reward", _nothing, "gym_reward.py gives no verdict on the expected answers of 3 of",
          "--reward.remote_url " + str(Path(rewards.__file__).parent / "gym_reward.py")),
-    Case("fewer rows than steps need", _nothing, "after 1 steps, not after 8",
-         "--data.max_samples 40 --max-steps 8 --train.num_episodes 1"),
     Case("a line cut off", _rows('{"prompt": "1=", "lab'),
          "line 65 is not JSON (unterminated string starting at character 18). Write one JSON object a line"),
     Case("a list for a row", _rows('["12=", "21"]'), "line 65 is not a JSON object"),
