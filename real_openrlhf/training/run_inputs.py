@@ -17,11 +17,12 @@ from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import run_folder
-from real_openrlhf.training.checks import flag_checks, hub_data
+from real_openrlhf.training.checks import flag_checks
 from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
@@ -123,7 +124,7 @@ def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
     if name in TASKS:
         return default(name).folder() / "train.jsonl"
-    if hub_data.is_id(name):
+    if is_hub_id(name):
         return Path(name)
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 

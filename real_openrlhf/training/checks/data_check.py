@@ -12,6 +12,7 @@ from real_openrlhf.base.errors import UserError, first_line, last_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
+from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.training.checks import hub_data
@@ -34,7 +35,7 @@ def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
         try:
             if path.is_dir():
                 _folder(path, flag, findings, checked)
-            elif hub_data.is_id(name) and not path.exists():
+            elif is_hub_id(name) and not path.exists():
                 hub_data.findings_of(name, flag, findings)
             elif not path.is_file():
                 findings.problems.append(f"{flag} {name} does not exist. {_similar(path)}{EXISTING}")
@@ -231,7 +232,7 @@ class Rows:
         for flag, column in self.columns.items():
             if column not in row:
                 usual = PROBLEM_COLUMNS if flag == "--data.input_key" else GOLD_COLUMNS
-                near = [name for name in (*usual, "messages") if name in row and name not in self.columns.values()]
+                near = [name for name in usual if name in row and name not in self.columns.values()]
                 hint = f"Is it {flag} {near[0]}?" if near else f"Name the right one with {flag}."
                 yield f"has no column {column!r}, it has {', '.join(row) or 'none'}. {hint}"
                 if flag == "--data.input_key" and near:

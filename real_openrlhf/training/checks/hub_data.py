@@ -1,17 +1,9 @@
 """Data sets of the Hugging Face hub, as OWNER/NAME or OWNER/NAME@FOLDER, OpenRLHF's form for one folder of a set."""
 
 import os
-import re
 
 from real_openrlhf.base.errors import last_line
 from real_openrlhf.training.checks.preflight import Findings
-
-ID = re.compile(r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?")
-FILES = (".jsonl", ".json", ".parquet", ".csv", ".arrow", ".py")
-
-
-def is_id(name: str) -> bool:
-    return ID.fullmatch(name) is not None and not name.endswith(FILES) and not os.path.exists(name)
 
 
 def findings_of(name: str, flag: str, findings: Findings) -> None:
