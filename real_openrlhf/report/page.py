@@ -35,6 +35,9 @@ def write(
 ) -> Path:
     """Write the report under `out`; `across` are the two flags of a map. Returns the page."""
     refuse_foreign(out)
+    flags = [flag_name(text) for text in across or ()]
+    comparisons = compare(runs, flags)
+    made = [_parts(comparison, flags) for comparison in comparisons]  # it may refuse the flags
     try:
         for folder in ("figures", "tables"):
             (out / folder).mkdir(parents=True, exist_ok=True)
@@ -42,12 +45,9 @@ def write(
             write_text(out / PAGE, [f"<!doctype html>{TITLE}"])  # an interrupted report is known as ours
     except OSError as problem:
         raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
-    flags = [flag_name(text) for text in across or ()]
-    comparisons = compare(runs, flags)
     slugs = [re.sub(r"[^a-z0-9.]+", "-", one.name.lower()).strip("-.")[:60] for one in comparisons]
     sections = []
-    for number, (comparison, slug) in enumerate(zip(comparisons, slugs, strict=True)):
-        parts = _parts(comparison, flags)
+    for number, (comparison, slug, parts) in enumerate(zip(comparisons, slugs, made, strict=True)):
         several = f"-{slugs[: number + 1].count(slug)}" if slugs.count(slug) > 1 or not slug else ""
         prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
         for part in parts:

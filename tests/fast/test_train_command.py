@@ -114,6 +114,16 @@ def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, c
     ]
 
 
+def test_a_slow_start_gets_a_second_line_and_only_one(tmp_path, capsys, monkeypatch):
+    progress = Progress(tmp_path, 3, tmp_path / "train.log")
+    progress.update()
+    assert "still starting" not in capsys.readouterr().out
+    progress.began -= 9
+    for _ in range(2):
+        progress.update()
+    assert capsys.readouterr().out.count("still starting: about 20 s in all") == 1
+
+
 def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
     assert place(on_cpu=True).problems(plan("cpu")) == []
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)

@@ -224,6 +224,9 @@ def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
         ("--train.batch_size 240", "a rollout of 128 prompts x 8 into equal updates of whole groups. Give 256."),
         ("--algo grpo --train.batch_size 240", "into equal updates of whole groups. Give 256."),
         ("--train.num_episodes 1", "end after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
+        ("--no-recipe", "--no-recipe: --recipe is an option of this command. Leave it out."),
+        ("--no-such.flag", "unknown flag --such.flag. `real-openrlhf train --help` says"),
+        ("--algo.real.set tau=1", "no setting 'tau'. --algo.real.tau is a flag of its own. Use one of these: score"),
         ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )

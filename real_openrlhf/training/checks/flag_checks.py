@@ -82,8 +82,10 @@ def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, 
     actions = parser._option_string_actions
     problems = {}
     for flag in [*plan.flags, *removed]:
-        if flag not in actions:
-            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.5)
+        if flag in removed and flag in ours:
+            problems[flag] = f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
+        elif flag not in actions:
+            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
