@@ -40,20 +40,20 @@ def positive(text: str) -> int:
     return whole(text)
 
 
+def share(text: str) -> float:
+    """For `type=`: a number above 0 and at most 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: give a number above 0 and at most 1")
+    return value
+
+
 def flag_name(text: str) -> str:
     """`actor.adam.lr` and `--actor.adam.lr` are one flag."""
     return f"--{text.removeprefix('--')}"
-
-
-def share(text: str) -> float:
-    """For `type=`: a number above 0, and 1 at most."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 < number <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and at most 1")
-    return number
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:

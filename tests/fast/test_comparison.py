@@ -149,8 +149,8 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
 @pytest.mark.parametrize(
     "words, said",
     [
-        ("--skill 2", "argument --skill: '2' is not a number above 0 and at most 1"),
-        ("--skill nan", "argument --skill: 'nan' is not a number above 0"),
+        ("--skill 2", "argument --skill: '2' is not a share: give a number above 0 and at most 1"),
+        ("--skill nan", "argument --skill: 'nan' is not a share"),
         ("--recipe cpu-sum", "there is no 'cpu-sum'. Did you mean cpu-sums? Choose one of cpu, cpu-sums, "),
         ("--task sum", "there is no 'sum'. Did you mean sums?"),
         ("--campaign paper-1.5", "no campaign of ours. Did you mean paper-1.5b?"),

@@ -13,7 +13,7 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
 from real_openrlhf.data.sources import is_hub_id
-from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan
+from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.training.checks import hub_data
 from real_openrlhf.training.checks.preflight import Findings
@@ -316,6 +316,7 @@ def step_problems(plan: Plan, rows: int) -> Iterator[str]:
     """The passes over the data must be enough for all steps."""
     flags = ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
     steps, prompts, passes = map(plan.number, flags)
+    rows = used_rows(plan, rows)
     if rows < prompts:
         yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."
     elif rows // prompts * passes < steps:
