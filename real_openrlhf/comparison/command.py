@@ -205,6 +205,9 @@ def run(args: argparse.Namespace) -> int:
     unmade = args.skill is not None and not _skilled(args).folder().exists()
     checked = run_list(args, skilled=False) if unmade else runs
     notes = [*_notes(args, runs)]
+    refuse_foreign_results(runs.out / "report", args.publish)
+    if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
+        refuse_now(args.publish, runs.folder)
     if args.dry_run and unmade:
         return dry_run.show(
             checked, [*notes, f"a model of skill {args.skill:g} is pre-trained before the first run"], args.all
@@ -219,7 +222,6 @@ def run(args: argparse.Namespace) -> int:
             print(unseen)
         if (path / "run.json").exists():
             refuse_other_flags(path, runs.request(entry))
-    refuse_foreign_results(runs.out / "report", args.publish)
     if args.dry_run:
         return dry_run.show(runs, notes, args.all)
     for note in notes:
@@ -228,8 +230,6 @@ def run(args: argparse.Namespace) -> int:
     steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
     done = len(runs.entries) - len(todo)
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
-    if args.publish and todo:
-        refuse_now(args.publish, runs.folder)
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
     runs.out.mkdir(parents=True, exist_ok=True)

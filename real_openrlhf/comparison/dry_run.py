@@ -12,6 +12,7 @@ from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.evaluation import early_checks
+from real_openrlhf.evaluation.engines import engine_count
 from real_openrlhf.evaluation.tasks import LONGEST
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training import run_inputs
@@ -40,8 +41,11 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
     for entry in reversed(alike.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            found = run_checks.found(request, Place.of(request.recipe, request.args.working_dir))
-            lists = [*found.problems, *_evaluation_problems(request, runs.evaluation)], found.notes
+            place = Place.of(request.recipe, request.args.working_dir)
+            if place.job_address:
+                raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
+            found = run_checks.found(request, place)
+            lists = [*found.problems, *_evaluation_problems(request, place, runs.evaluation)], found.notes
         except UserError as error:
             lists = error.problems, []
         for known, new in zip(said, lists, strict=True):
@@ -54,7 +58,7 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
     return wrong, notes
 
 
-def _evaluation_problems(request: Request, words: Sequence[str] | None) -> Iterator[str]:
+def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | None) -> Iterator[str]:
     """Why the model that this run makes could not be evaluated, as far as can be told before it is made."""
     if words is None:
         return
@@ -64,8 +68,10 @@ def _evaluation_problems(request: Request, words: Sequence[str] | None) -> Itera
             "--benchmarks: a run with --ds.lora.rank saves an adapter, which `eval` cannot load. Give --benchmarks "
             "none, and evaluate the merged model (docs/recipes.md)"
         )
+    args = eval_args(words)
     try:
-        early_checks.refuse_length(eval_args(words), Path(plan.text(run_inputs.MODEL)).expanduser())
+        early_checks.refuse_length(args, Path(plan.text(run_inputs.MODEL)).expanduser())
+        engine_count(args.data_parallel, place.gpus_here, args.tensor_parallel)
     except UserError as error:
         yield from (f"--eval-flags {problem}" for problem in error.problems)
 
