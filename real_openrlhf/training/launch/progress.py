@@ -72,7 +72,7 @@ class Progress:
         share = line.get("rollout/ignored", 0)
         if share > 0.5 and not self.told:
             self.told = True
-            kinds = [key for key in line if key.startswith(("reward/failed_", "verifier/ignored_")) and line[key] > 0]
+            kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
             why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
             self.say(f"no verdict on {share:.0%} of this step's answers{why}: they train nothing. See {self.log}")
 
