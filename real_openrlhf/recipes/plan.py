@@ -279,20 +279,3 @@ def is_finished(path: Path, plan: Plan) -> bool:
 def typed() -> list[str]:
     """The command line as it was typed, without secrets."""
     return hide(["real-openrlhf", *sys.argv[1:]])
-
-
-def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
-    """One flag a line, in columns: the flag with its words, the origin, the note."""
-    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.items()}
-    left = min(max(map(len, words.values())), 60)
-    middle = max(len(setting.origin) for setting in flags.values())
-    return [
-        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
-    ]
-
-
-def in_words(flag: str, setting: Setting | None) -> str:
-    if setting is None:
-        return "OpenRLHF's default"
-    value = setting.text or "on"
-    return value if setting.origin == USER else f"{value} ({setting.origin})"
