@@ -38,7 +38,10 @@ def read_bytes(path: Path) -> bytes:
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:
     """An interrupted write leaves the old file, or none; never half of a new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", error.filename) from error
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("w", encoding="utf-8") as file:

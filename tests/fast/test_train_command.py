@@ -16,6 +16,7 @@ from small_runs import plan
 
 import real_openrlhf
 from real_openrlhf import cli
+from real_openrlhf.base import secrets, signals
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
@@ -202,6 +203,23 @@ def read(folder):
     return json.loads((folder / "run.json").read_text())
 
 
+def test_secrets_are_taken_out_and_put_back():
+    url = "http://me:pw@host/x,mine.py"
+    flags, hidden = secrets.taken_out({"--reward.remote_url": (url,), "--logger.wandb.key": ("k",), "--a": ("b",)})
+    assert flags == {
+        "--reward.remote_url": ("http://***@host/x,mine.py",),
+        "--logger.wandb.key": ("env",),
+        "--a": ("b",),
+    }
+    assert hidden == {"WANDB_API_KEY": "k", "REAL_REMOTE_URL": url}
+    back = secrets.put_back(*flags["--reward.remote_url"], hidden)
+    assert back == url and back.split(",") == url.split(",") and "pw" not in repr([back, back.split(",")])
+    assert secrets.hide(["--logger.wandb.key=k", "--logger.wandb.key", "k", "x"]) == [
+        *("--logger.wandb.key=***", "--logger.wandb.key", "***", "x")
+    ]
+    assert not secrets.has_one(["--logger.wandb.key", "env", "http://host/a@b"])
+
+
 def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypatch, capfd):
     import_os = "import os; json.dump([sys.argv[1:], os.environ['WANDB_API_KEY']], open('argv.json', 'w'))"
     play(monkeypatch, import_os)
@@ -234,6 +252,25 @@ def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypat
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for, tmp_path, monkeypatch, capfd):
+    play(
+        monkeypatch,
+        "import os, signal, time; signal.signal(2, signal.SIG_IGN); os.kill(os.getppid(), 2); time.sleep(1)",
+    )
+    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 130
+    assert (read(tmp_path / "runs/mine")["status"], read(tmp_path / "runs/mine")["reason"]) == ("finished", None)
+    assert "\nfinished: " in capfd.readouterr().out
+
+
+def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
+    def pressed(*_: object) -> None:
+        raise signals.Ended(signal.SIGTERM)
+
+    monkeypatch.setattr(command, "_supervised", pressed)
+    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 143
+    assert read(tmp_path / "runs/mine")["reason"] == "interrupted by SIGTERM"
+
+
 def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
     play(monkeypatch, "sys.exit('--ckpt.load_enable' not in sys.argv)")
     assert command._train(request_for("--resume"), place(on_cpu=True)) == 1  # nothing to resume: a new run
@@ -260,6 +297,8 @@ print(supervise([sys.executable, "-c", sys.argv[2]], os.environ, lock, progress)
 """
 PATIENT = "import time; print('up', flush=True); time.sleep(60)"
 DEAF = "import signal; signal.signal(2, lambda *_: None); " + PATIENT
+STUBBORN = "import signal; signal.signal(15, lambda *_: None); " + DEAF
+TO_ITS_END = "import signal; signal.signal(2, lambda *_: exit(0)); " + PATIENT
 
 
 @pytest.mark.parametrize(
@@ -268,6 +307,8 @@ DEAF = "import signal; signal.signal(2, lambda *_: None); " + PATIENT
         (PATIENT, [signal.SIGTERM], "(143, 'interrupted by SIGTERM')"),
         (PATIENT, [signal.SIGINT], "(130, 'interrupted by SIGINT')"),
         (DEAF, [signal.SIGINT, signal.SIGINT], "(130, 'interrupted by SIGINT')"),  # the second one insists
+        (STUBBORN, [signal.SIGINT], "(130, 'interrupted by SIGINT')"),  # the command insists by itself
+        (TO_ITS_END, [signal.SIGINT], "(130, None)"),
     ],
 )
 def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signals, expected):

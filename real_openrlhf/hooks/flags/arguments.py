@@ -284,8 +284,7 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
-    if isinstance(args.reward.remote_url, list):
-        args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
+    args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
     if real:
         args.train.deal = "groups"

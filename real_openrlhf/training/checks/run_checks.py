@@ -103,6 +103,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     config = None if made else model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
+        findings.problems += [f"model {model}: {wrong}" for wrong in model_check.unfit_problems(plan, config)]
         if place.on_cpu and (wrong := model_check.heads_problem(config)):
             findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
