@@ -180,7 +180,9 @@ class Trial:
 
         for one in (attention, "eager"):
             with contextlib.suppress(ValueError):  # without sdpa
-                model = AutoModelForCausalLM.from_config(deepcopy(self.config), attn_implementation=one, dtype=torch.float32)
+                model = AutoModelForCausalLM.from_config(
+                    deepcopy(self.config), attn_implementation=one, dtype=torch.float32
+                )
                 break
         draw = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -299,7 +301,10 @@ class Trial:
         import torch
         from vllm import SamplingParams
 
-        params = [SamplingParams(max_tokens=16, seed=seed, logprobs=0, ignore_eos=True, detokenize=False) for seed in range(8)]
+        params = [
+            SamplingParams(max_tokens=16, seed=seed, logprobs=0, ignore_eos=True, detokenize=False)
+            for seed in range(8)
+        ]
         prompts = [{"prompt_token_ids": self.rows[seed % 2, : 8 + seed].tolist()} for seed in range(8)]
         bf16, differences = policy.to(torch.bfloat16), []
         for answer in engine.generate(prompts, params, use_tqdm=False):
@@ -323,7 +328,9 @@ class Trial:
             model = AutoModelForCausalLM.from_config(AutoConfig.for_model(self.kind, **self.published.fields))
         count = sum(one.numel() for one in model.parameters()) / 1e9
         if abs(count / self.published.billions - 1) > 0.02:
-            raise ValueError(f"{self.published.name} has {self.published.billions} B parameters, the shape {count:.2f}")
+            raise ValueError(
+                f"{self.published.name} has {self.published.billions} B parameters, the shape {count:.2f}"
+            )
         place = self.folder / "published"
         place.mkdir(exist_ok=True)
         (place / "config.json").write_text(json.dumps(raw))
@@ -369,7 +376,7 @@ def tried(name: str) -> dict[str, Any]:
         try:
             row |= trial.engine()
         except Exception as error:
-            row |= dict.fromkeys(("vLLM", "hand-over"), f"not supported by vLLM here")
+            row |= dict.fromkeys(("vLLM", "hand-over"), "not supported by vLLM here")
             row["why"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}"
             row["LoRA"] = trial.lora()[0]
     return row
@@ -395,7 +402,9 @@ def main() -> None:
         command = [sys.executable, __file__, "--only", name]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-            rows[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"died": done.stderr[-300:]}
+            rows[name] = (
+                json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"died": done.stderr[-300:]}
+            )
         except subprocess.TimeoutExpired:
             rows[name] = {"died": f"no result in {SECONDS} seconds"}
         print(name, json.dumps(rows[name]), flush=True)

@@ -4,10 +4,10 @@ import json
 import os
 from collections.abc import Mapping
 
-NAMES = (
-    *("REAL_GRADER", "REAL_THINK", "REAL_REWARD_SECONDS"),
-    *("REAL_VERIFIER_DEADLINE", "REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_WORKERS"),
-)
+# With their defaults: a run that goes on under another one would be two experiments.
+GRADERS = {"REAL_GRADER": "robust", "REAL_THINK": "auto"}
+LIMITS = ("REAL_REWARD_SECONDS", "REAL_VERIFIER_DEADLINE", "REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_WORKERS")
+NAMES = (*GRADERS, *LIMITS)
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the settings of a Ray job, in the environment of its command
 
 

@@ -35,6 +35,13 @@ def gpu_count() -> int:
     return _answer("nvidia-smi", "-L").count("GPU ")
 
 
+def gpu_names() -> list[str]:
+    """The models of this machine's GPUs; none where vLLM is its build for CPU."""
+    if environment_for_cpu():
+        return []
+    return sorted(_answer("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines())
+
+
 def driver_version() -> str:
     return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
 

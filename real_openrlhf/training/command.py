@@ -146,8 +146,8 @@ def _show(request: Request, place: Place) -> None:
 
 
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
-    args, inputs = request.args, request.plan().flags
-    origin = provenance.provenance(run_inputs.local_files(inputs), run_inputs.objective_files(inputs))
+    args, inputs = request.args, request.plan()
+    origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
     plan = request.plan(path)
     job = f"{path.name}-{time.time_ns()}"
@@ -170,8 +170,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         if request.resumed:
             before = run_folder.read(path)
             record["started"] = before.get("started", record["started"])
-            if earlier := provenance.earlier_code(before, record):
-                record["earlier_code"] = earlier
+            record |= provenance.earlier(before, record)
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
@@ -191,9 +190,10 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
+                reason = reason or run_folder.early_end(path, plan.number("--train.max_steps"))
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
-    if not reason:
+    if status == "finished":
         print(f"\n{final_summary(path)}")
     else:
         print(f"its output: {path / 'train.log'}")

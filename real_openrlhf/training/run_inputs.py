@@ -6,6 +6,7 @@ Files are prepared sets, files of a task, or the user's own. This package makes 
 import argparse
 import contextlib
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +16,13 @@ from pathlib import Path
 from real_openrlhf.algorithm.lookup import absolute, file_of
 from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed
+from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.runs import run_folder
+from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight, token_budgets
 from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
@@ -231,6 +233,26 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     for flag in (TRAINING, VALIDATION):
         if flag in flags:
             yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
+
+
+def starting_weights(model: str) -> str | None:
+    """One hash of the model's weight files, of a folder or of a hub model in the cache; None before its download."""
+    folder = Path(model)
+    if not folder.is_dir():
+        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+        hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
+        with contextlib.suppress(OSError):
+            folder = hub / "snapshots" / (hub / "refs" / "main").read_text().strip()
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
+    # a hub's blob is named after its hash
+    names = [path.resolve().name if path.is_symlink() else sha256(path) for path in files]
+    lines = [f"{name} {path.name}" for name, path in zip(names, files, strict=True)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
+
+
+def provenance_of(plan: Plan, environment: Mapping[str, str]) -> dict:
+    files = local_files(plan.flags), objective_files(plan.flags)
+    return provenance.provenance(*files, starting_weights(plan.text(MODEL)), nvidia.gpu_names(), environment)
 
 
 def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

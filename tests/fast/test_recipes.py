@@ -9,6 +9,7 @@ from small_runs import ON_GPUS, plan
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import PAPER, SET
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.training.checks.data_check import step_problems
 from real_openrlhf.training.command import request_of
 
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
@@ -198,6 +199,15 @@ def test_the_data_is_read_often_enough_for_all_steps(recipe):
     steps_a_pass = rows // composed.number("--rollout.batch_size")
     passes, steps = composed.number("--train.num_episodes"), composed.number("--train.max_steps")
     assert (passes - 1) * steps_a_pass < steps <= passes * steps_a_pass
+
+
+def test_rows_that_are_not_read_are_not_counted_and_filtering_gets_passes_to_spare():
+    bounded = {"--train.max_steps": ("40",), "--data.max_samples": ("200",)}
+    assert plan("cpu", user=bounded, rows=8000).number("--train.num_episodes") == 7  # six steps of 32 prompts a pass
+    filtered = plan("cpu", user={**bounded, "--algo.dynamic_filtering_enable": ()}, rows=8000)
+    assert filtered.number("--train.num_episodes") == 140
+    (said,) = step_problems(plan("cpu", user={**bounded, "--train.num_episodes": ("2",)}), 8000)
+    assert said.startswith("2 passes over 200 rows end after 12 steps, not after 40")
 
 
 def test_a_value_that_is_no_number_is_left_to_the_parser():

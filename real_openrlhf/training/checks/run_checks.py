@@ -33,6 +33,7 @@ def found(request: Request, place: Place) -> Findings:
     plan, args, local = right.plan(), right.args, place.address is None
     for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
         findings.problems += problems(plan)
+    findings.notes += flag_checks.unread(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
     if args.dry_run and local:
         findings.notes += machine  # a dry run may be for another machine
@@ -48,7 +49,7 @@ def found(request: Request, place: Place) -> Findings:
     findings.problems += [wrong for place, flag in outside(right) if (wrong := _folder_problem(right, place, flag))]
     data(right, findings)
     _size(right, place, findings)
-    _resumed(right, findings)
+    _resumed(right, place, findings)
     return findings
 
 
@@ -129,7 +130,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     findings.notes += warnings
 
 
-def _resumed(request: Request, findings: Findings) -> None:
+def _resumed(request: Request, place: Place, findings: Findings) -> None:
     folder = request.resumed
     if folder is None:
         try:
@@ -156,5 +157,17 @@ def _resumed(request: Request, findings: Findings) -> None:
         by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
         if by != folder.name:
             findings.notes.append(f"{checkpoint.parent} was written by the run {by}")
+    plan = request.plan()
+    for what, was, is_now in provenance.changed_place(record, run_inputs.provenance_of(plan, place.environment(plan))):
+        if what in GRADERS:
+            findings.problems.append(
+                f"{folder} began with {what}={was}, and now it is {is_now}: its verdicts would change midway. Set "
+                f"{what}={was}, or start a new run with another --run-name."
+            )
+        else:
+            findings.notes.append(
+                f"since this run began {what} has changed from {was} to {is_now}: it goes on, but not bit for bit as "
+                "it would have"
+            )
     for flag, (old, new) in changed_flags(record, request.plan()).items():
         findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")
