@@ -6,6 +6,7 @@ from pathlib import Path
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
