@@ -279,7 +279,7 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         type=positive,
         metavar="N",
         help="answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
-        "recipe here: rollouts / engines, at most 512)",
+        "recipe here: rollouts / engines, from 128 to 512)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
