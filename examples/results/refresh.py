@@ -16,6 +16,7 @@ from pathlib import Path
 
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report import maps, table_forms, tables
+from real_openrlhf.report.differences.table import differences
 from real_openrlhf.report.page import write
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import compare
@@ -127,8 +128,8 @@ def table(name: str, stem: str) -> str:
     (comparison,) = compare(runs, across)
     others = {
         "map": lambda comparison: maps.cells(comparison, across),
-        "cell-pairs": lambda comparison: maps.pairs(comparison, across),
-        "pairs": maps.pairs,
+        "cell-differences": lambda comparison: maps.differences(comparison, across),
+        "differences": differences,
     }
     made = others.get(stem, getattr(tables, stem, None))(comparison)
     return table_forms.to_markdown(made) if made else ""

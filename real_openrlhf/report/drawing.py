@@ -174,6 +174,11 @@ def thin_line(axes: Axes, curve: Series, look: Look, width: float = 0.6) -> None
     axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
 
 
+def faint_line(axes: Axes, curve: Series, look: Look) -> None:
+    """One run behind the mean of its setting."""
+    axes.plot(*_broken(curve), color=look.colour, linewidth=0.5, alpha=0.35, zorder=1)
+
+
 def fill(axes: Axes, middle: Series, spread: np.ndarray, colour: str) -> None:
     x, y, e = _broken(middle, spread)
     axes.fill_between(x, y - e, y + e, color=colour, alpha=0.18, linewidth=0)
