@@ -27,7 +27,7 @@ from real_openrlhf.training.checks.memory_estimate import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- code: (?P<name>\w+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
 ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\| (?P<last>[^|]*) \|$", re.MULTILINE)
 

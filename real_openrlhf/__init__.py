@@ -1,4 +1,4 @@
-"""REAL (Rewards as Labels) on OpenRLHF. See docs/method.md for the map from the paper's equations to this code."""
+"""REAL (Rewards as Labels) on OpenRLHF. docs/change/method.md maps the paper's equations to this code."""
 
 import importlib
 

@@ -1,6 +1,6 @@
 """Several turns in one rollout: guess a number, with a hint after each wrong guess. An environment to copy.
 
-`--train.agent_func_path examples/agents/guess_number.py`; docs/objectives.md says how it is trained.
+`--train.agent_func_path examples/agents/guess_number.py`; docs/change/objectives.md says how it is trained.
 """
 
 import re

@@ -23,7 +23,7 @@ from real_openrlhf.report.settings import compare
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PAGES = (ROOT / "README.md", HERE / "archive" / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", HERE / "archive" / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
 POOLED = {"weights": ("weights-small", "weights-seeds")}  # one cell, in two goes
 FOLDERS = sorted(path.name for path in HERE.iterdir() if path.is_dir())

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The environment for training, made once and then left alone: bash examples/scripts/setup_env.sh cpu|gpu|any
 #   any                   what is there, whatever it was made for; where nothing is: gpu or cpu, as the machine is
-#   REAL_LOCK=newest      newer vLLM, transformers, DeepSpeed and Ray than OpenRLHF asks for (docs/versions.md); `pinned`:
+#   REAL_LOCK=newest      newer vLLM, transformers, DeepSpeed and Ray than OpenRLHF asks for (requirements/README.md); `pinned`:
 #                         those that it asks for. Unset: what the environment was made of, and `pinned` for a new one
 #   REAL_VENV             where (default: .venv in the repository, or .venv-cpu, .venv-gpu, .venv-cpu-newest or
 #                         .venv-gpu-newest where .venv is of another kind;
@@ -168,7 +168,7 @@ ask_all() {
     printf 'setup_env: error: %d things are missing, and nothing was downloaded.\n' ${#LACKS[@]} >&2
     printf '  - %s\n' "${LACKS[@]}" >&2
     [ "$MODE" = cpu ] || echo "  Or build the Dockerfile: its image has all of this but the GPUs and their driver." \
-        "See docs/gpu.md." >&2
+        "See docs/use/gpu.md." >&2
     exit 1
 }
 

@@ -20,11 +20,9 @@ from real_openrlhf.rewards.verifier.verdict import FAILED_GYM
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [
-        *(*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "patches" / "README.md"),
-        ROOT / "examples" / "results" / "archive" / "README.md",
-    ],
-    key=lambda page: page.relative_to(ROOT).as_posix(),
+    page
+    for pattern in ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/results/archive/README.md")
+    for page in ROOT.glob(pattern)
 )
 OURS = ("real_openrlhf", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -63,10 +61,19 @@ def test_every_relative_link_and_image_leads_somewhere(page):
         assert not anchor or anchor in anchors(path), target
 
 
-def test_the_index_names_every_page():
+def test_the_index_names_every_page_and_first_the_glossary():
+    """A folder for each of its groups; no page stands beside it."""
     index = (ROOT / "docs" / "README.md").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name == "README.md" or f"({page.name})" in index, page.name
+    assert [page.name for page in (ROOT / "docs").glob("*.md")] == ["README.md"]
+    assert re.search(r"\]\(([^)]*)\)", index)[1] == "use/glossary.md"
+    for page in (ROOT / "docs").glob("*/*.md"):
+        assert f"({page.relative_to(ROOT / 'docs')})" in index, page.name
+
+
+def test_every_page_that_code_names_is_there():
+    texts = files(".py", ".sh", ".sbatch", ".ipynb").values()
+    named = {page for text in texts for page in re.findall(r"(?<!/)\bdocs/[\w/-]+\.md", text)}
+    assert len(named) > 5 and {page for page in named if not (ROOT / page).is_file()} == set()
 
 
 # The README; its commands run in tests/smoke
@@ -77,8 +84,9 @@ def test_the_readme_shows_the_objective_that_is_there():
     assert shown in (ROOT / "examples/objectives/hinge.py").read_text()
 
 
-def test_the_first_screen_has_one_command_and_the_page_the_second():
+def test_the_first_screen_has_one_command_and_the_short_page_the_second():
     page = (ROOT / "README.md").read_text()
+    assert len(page.split()) <= 1100
     screen = "\n".join(page.splitlines()[:30])
     assert "```bash\nbash examples/scripts/train_real_cpu.sh\n```" in screen
     assert "```bash\nbash tests/run.sh\n```" in page
@@ -125,7 +133,7 @@ def own_flags() -> set[str]:
 def test_every_flag_exists(page):
     if not openrlhf_flags():
         pytest.skip("OpenRLHF is not installed")
-    known = openrlhf_flags() | own_flags() | FOREIGN | (GONE if page.name in ("CHANGELOG.md", "moving.md") else set())
+    known = openrlhf_flags() | own_flags() | FOREIGN | (GONE if page.name == "CHANGELOG.md" else set())
     for text in code(page):
         for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*\*?", text):
             flag = flag.rstrip(".")
@@ -180,7 +188,7 @@ def named(cell: str) -> set[str]:
 
 
 def rows_of(name: str) -> list[list[str]]:
-    page = (ROOT / "docs" / name).read_text()
+    page = (ROOT / "docs/use" / name).read_text()
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in cells]
 
@@ -230,7 +238,7 @@ def said_by_code() -> str:
 
 
 def test_every_message_is_one_of_the_codes():
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (ROOT / "docs/use/troubleshooting.md").read_text()
     ours = page[page.index("## Set-up") : page.index("From CUDA, Ray")]
     cells = re.findall(r"^\| ((?:`.*?(?<!\\)`(?:, )?)+) \|", ours, re.MULTILINE)
     messages = [message.replace("\\`", "`") for cell in cells for message in re.findall(r"`(.*?)(?<!\\)`", cell)]

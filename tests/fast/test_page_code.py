@@ -1,4 +1,4 @@
-"""The Python of docs/objectives.md and docs/elsewhere.md runs, for TRL and verl on stand-ins; so does the notebook."""
+"""The Python of the pages in docs/change runs, for TRL and verl on stand-ins; so does the notebook."""
 
 import collections
 import re
@@ -13,14 +13,14 @@ import torch
 from real_openrlhf import real_policy_loss
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "elsewhere.md"
+PAGE = DOCS / "change/elsewhere.md"
 
 
 def python_of(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-BLOCKS, OBJECTIVES = python_of(PAGE), python_of(DOCS / "objectives.md")
+BLOCKS, OBJECTIVES = python_of(PAGE), python_of(DOCS / "change/objectives.md")
 NAMED = {found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+)\.py\n", block))}
 
 

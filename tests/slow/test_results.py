@@ -53,11 +53,11 @@ def test_the_edge_of_the_map_recomputed(algo, label):
             collapsed += curve[-1] < max(curve) / 2
         cells.append(f"{statistics.mean(ends):.3f} ± {statistics.stdev(ends) / math.sqrt(5):.3f}")
     row = f"| {label} | {' | '.join(cells)} | {collapsed} of 15 |"
-    assert row in (ROOT / "docs" / "results.md").read_text().splitlines()
+    assert row in (ROOT / "docs/evidence/results.md").read_text().splitlines()
 
 
 def test_the_ends_that_the_page_lists_of_single_runs():
-    page, archive = (ROOT / "docs" / "results.md").read_text(), (RESULTS / "archive" / "README.md").read_text()
+    page, archive = (ROOT / "docs/evidence/results.md").read_text(), (RESULTS / "archive" / "README.md").read_text()
     for rate in ("1e-4", "4e-4"):
         for algo, label in {"real": "REAL", "grpo": "GRPO", "cispo": "CISPO"}.items():
             ends = [curves("stale")[f"{algo}-lr-{rate}-async_queue_size-{size}-s1"][-1] for size in (1, 2, 4, 8)]
@@ -82,7 +82,7 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
 
 
 def test_new_campaigns_can_be_made_again():
-    """Those of the first release are what they are; docs/results.md says what is known of them."""
+    """Those of the first release are what they are; docs/evidence/results.md says what is known of them."""
     early = {"map", "stale", "tune", "tune-hard", "tune-hard-rates", "tune-rates", "tune-sums", "tune-sums-rates"}
     early |= {"mixed", "knobs", "hard", "more", "deal"}
     campaigns: dict[str, list[dict]] = {}

@@ -382,7 +382,7 @@ def told(result: subprocess.CompletedProcess) -> list[str]:
     """What is missing, where it is more than one thing."""
     assert result.returncode == 1 and result.stdout == "", result.stdout
     first, *rest = result.stderr.splitlines()
-    assert "nothing was downloaded" in first and "docs/gpu.md" in rest[-2] + rest[-1]
+    assert "nothing was downloaded" in first and "docs/use/gpu.md" in rest[-2] + rest[-1]
     return [line for line in rest if line.startswith("  - ")]
 
 

@@ -100,7 +100,7 @@ PAIRS = pairs_of("tricky_pairs")
 
 
 def test_pairs_that_were_written_without_the_verifier():
-    """docs/verifier.md says who wrote them, and what each part found when it was looked at first."""
+    """docs/evidence/verifier.md says who wrote them, and what each part found when it was looked at first."""
     pairs = pairs_of("written_pairs")
     verdicts = [(pair, verify(rf"\boxed{{{pair['answer']}}}", pair["gold"]).score) for pair in pairs]
     wrong = [pair for pair, score in verdicts if score != float(pair["equal"])]
@@ -110,7 +110,7 @@ def test_pairs_that_were_written_without_the_verifier():
 
 
 def test_tricky_pairs():
-    """No wrong answer counts, and most right ones do: docs/verifier.md says which kinds were given up."""
+    """No wrong answer counts, and most right ones do: docs/evidence/verifier.md says which kinds were given up."""
     pairs = PAIRS if EVERY else [pair for number, pair in enumerate(PAIRS) if not pair["equal"] or number % 3 == 0]
     verdicts = [(pair, verify(pair["response"], pair["gold"])) for pair in pairs]
     assert [pair for pair, verdict in verdicts if verdict.score == 1.0 and not pair["equal"]] == []
