@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one of the campaigns of docs/evidence/results.md, writes its report, and puts what is committed here beside this script:
+# Runs one of the campaigns of archive/measurements.md, writes its report, and puts what is committed here beside this script:
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
@@ -170,7 +170,7 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     published "${flags[@]}" --steps 20 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-rates published --compact "${tried[@]}"
     ;;
-smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best rates of seed 1 (three are published, see docs/evidence/results.md)
+smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best rates of seed 1 (three are published, see archive/README.md)
     every_rollout=()
     place=$(short_warm_up)
     flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$place/train.jsonl"

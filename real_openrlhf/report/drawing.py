@@ -83,15 +83,19 @@ def save_as(picture: Picture, path: Path, with_pdf: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         figure = _whole(picture)
-        figure.dpi = 150
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
-        pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        save_png(figure, path)
         if with_pdf:
             figure.set_layout_engine("none")  # the PNG has fixed the layout
             FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     return path
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    figure.dpi = 150
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+    pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _whole(picture: Picture) -> Figure:

@@ -1,4 +1,4 @@
-"""What wrong verdicts in training cost each method: a table of docs/evidence/weights.md.
+"""What wrong verdicts in training cost each method: a table of archive/weights.md.
 
 A cost is a method's own run without noise less its run with it, by pairs of seeds. The last column compares two costs
 of one seed: above 0 the method loses more than REAL.

@@ -16,6 +16,7 @@ from real_openrlhf.report.statistics import FEWEST
 
 LEVEL = 0.05  # chance that a table of equal settings names a difference
 POWER = 0.8
+MOST_FREEDOM = 1000  # beyond it Student's t is normal, and the series of mpmath converges too slowly
 MARGIN = 0.03  # of pass@1: settings whose 90 % interval lies within it are level
 Blocks = Mapping[str, Sequence[float]]  # machine -> one value a run
 
@@ -83,12 +84,13 @@ def holm(values: Sequence[float]) -> list[float]:
 
 def two_sided(t: float, freedom: float) -> float:
     """How likely a larger |t| is: a regularized beta function of freedom / (freedom + t^2)."""
+    freedom = min(freedom, MOST_FREEDOM)
     return float(betainc(freedom / 2, 0.5, 0, freedom / (freedom + t**2), regularized=True))
 
 
 @functools.cache
 def student_quantile(share: float, freedom: float) -> float:
     """The quantile of Student's t with `freedom` degrees of freedom at probability `share`, above 0.5."""
-    tails = 2 * (1 - share)
+    tails, freedom = 2 * (1 - share), min(freedom, MOST_FREEDOM)
     place = findroot(lambda x: betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails, (0, 1), solver="bisect")
     return math.sqrt(freedom * (1 / place - 1))
