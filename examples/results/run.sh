@@ -31,12 +31,7 @@ sampler='--algo.real.set score=log_ratio_rollout'
 four_wait=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size 4
     --train.hopeless fail --train.hopeless_steps 0)
 smollm2=(--task needle_haystack --train.micro_batch_size 32 --eval.n_samples_per_prompt 2)
-short_warm_up() { # SmolLM2 warmed up on 64 worked examples, not 96, so that it has more to learn; prints its folder
-    "${REAL_VENV:-.venv}/bin/python" -c 'from dataclasses import replace
-from real_openrlhf.training.tasks import tasks
-task = tasks.PRETRAINED["needle_haystack"]
-print(tasks.prepare(replace(task, warm_up=replace(task.warm_up, steps=4))))' | tail -n 1
-}
+short_warm_up() { "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1; }
 case "$name" in
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     six=(real real_constant real_balanced grpo cispo gspo)
