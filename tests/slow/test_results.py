@@ -109,6 +109,16 @@ def test_the_page_for_the_reader_is_short_and_its_tables_are_of_the_runs():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("block", ["ratio", "group-weights", "old", "ratio-old", "table"])
+def test_every_cell_of_the_next_experiments_is_a_command_that_trains(block, monkeypatch):
+    """A dry run checks each arm's flags as a run does, and loads the objectives in files."""
+    monkeypatch.setenv("SMOKE", "1")
+    run = ["bash", "examples/results/next/run.sh", block, "--dry-run"]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert "nothing is wrong" in done.stdout and not (ROOT / "comparison/next").exists()
+
+
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
     folders = sorted(path.parent for path in RESULTS.rglob("campaign.json"))
     assert len(folders) >= 8

@@ -54,7 +54,7 @@ waits() { # batches that wait: how old an answer may be
         --train.hopeless fail --train.hopeless_steps 0
 }
 others=()
-for name in oapl vespo rence; do others+=("real --algo.real.objective $PWD/examples/objectives/$name.py:$name"); done
+for name in oapl vespo rence; do others+=("real --algo.real.objective examples/objectives/$name.py:$name"); done
 case "$block" in
 ratio) # 16 updates: what survives, and is it the ratio in GRPO's gradient that kills?
     seed_by_seed ratio 25 46 --train.batch_size 16 --actor.adam.lr 3e-4 \

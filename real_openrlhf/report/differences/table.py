@@ -18,6 +18,7 @@ ENDPOINTS: dict[str, Callable[[Series], float]] = {  # the first one is the main
     "At the end": lambda curve: float(curve.values[-1]),
 }
 Values = dict[Setting, dict[Run, float]]  # one endpoint of each finished run
+BLOCK = ("machine", "starting_weights")  # of the record; runs of two blocks are not subtracted
 COLUMNS = ["95 % interval", "p (Holm)", "Detectable", "It is", "Runs"]
 
 
@@ -43,11 +44,11 @@ def values(comparison: Comparison, endpoint: Callable[[Series], float]) -> Value
     }
 
 
-def by_machine(found: Mapping[Run, float]) -> dict[str, list[float]]:
-    """Older records do not name their machine; they are one block."""
+def by_block(found: Mapping[Run, float]) -> dict[str, list[float]]:
+    """A block is one machine and one starting model. Older records name neither; they are one block."""
     blocks: dict[str, list[float]] = defaultdict(list)
     for run, value in found.items():
-        blocks[str(run.meta.get("machine", ""))].append(value)
+        blocks[str([run.meta.get(name) for name in BLOCK])].append(value)
     return blocks
 
 
@@ -55,7 +56,7 @@ def less_first(found: Values) -> tuple[Setting | None, dict[Setting, Difference]
     """The first setting with enough runs, and the others less it."""
     for place, first in enumerate(found):
         others = list(found)[place + 1 :]
-        gaps = {setting: difference(by_machine(found[setting]), by_machine(found[first])) for setting in others}
+        gaps = {setting: difference(by_block(found[setting]), by_block(found[first])) for setting in others}
         if known := {setting: gap for setting, gap in gaps.items() if gap is not None}:
             return first, known
     return None, {}
