@@ -46,6 +46,8 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    except FileNotFoundError as error:  # as below /proc
+        raise PermissionError(errno.EACCES, "no file can be made there", str(path)) from error
     finally:
         draft.unlink(missing_ok=True)
 

@@ -1,8 +1,12 @@
 """Types and parsers that several subcommands share."""
 
 import argparse
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+from real_openrlhf.base.errors import UserError
 
 
 def whole(text: str) -> int:
@@ -10,6 +14,21 @@ def whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
+
+
+def path_of(text: str) -> Path:
+    """For `type=`: an empty text would be the current folder."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError("the name of a file or folder is missing")
+    return Path(text)
+
+
+def words_of(option: str, text: str) -> list[str]:
+    """The words of a text in a shell's quotes."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{option} {text}: {error}. Close each quote.") from None
 
 
 def positive(text: str) -> int:

@@ -1,5 +1,6 @@
 """Folders that are whole or not there: written beside their place, listed with sizes and hashes, then moved."""
 
+import errno
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.files import sha256, write_json
+from real_openrlhf.base.ownership import may_be_replaced
 
 MANIFEST = "manifest.json"
 Files = dict[str, tuple[int, str]]  # name -> size, SHA-256
@@ -38,6 +40,8 @@ def publish(draft: Path, place: Path, files: Files, about: dict) -> None:
 def move(draft: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.exists():
+        if not may_be_replaced(place):
+            raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(place))
         shutil.rmtree(place)
     draft.rename(place)
     _sync(place.parent)
@@ -46,7 +50,7 @@ def move(draft: Path, place: Path) -> None:
 def manifest(folder: Path) -> dict | None:
     """The folder's manifest; None if it is missing or not readable."""
     try:
-        content = json.loads((folder / MANIFEST).read_text())
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         content["files"] = {str(name): (int(size), str(digest)) for name, (size, digest) in content["files"].items()}
         return content if isinstance(content["global_step"], int) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.secrets import hide
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.data.benchmarks import BENCHMARKS
@@ -56,7 +57,7 @@ def show(runs: RunList) -> int:
     for entry, one in states.items():
         flags = " ".join(["--algo", entry.algo, *entry.flags])
         print(f"  {entry.name:{width}}  {one.kind:{wide}}  {flags}  {one.about}".rstrip())
-    print(f"flags of all runs: {' '.join(runs.common)}")
+    print(f"flags of all runs: {' '.join(hide(runs.common))}")
     print(f"evaluation of each: {' '.join(runs.evaluation) if runs.evaluation is not None else 'none'}\n")
     wrong, notes = problems(runs, todo, dry_run=True)
     print("\n".join([*_cost(runs, todo), *(f"note: {note}" for note in notes)]))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from vllm import LLM
 
+END_SECONDS = 5.0
 Pair = tuple[Task, int]  # a problem, and the number of one of its samples
 
 
@@ -96,18 +97,21 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
         for rank, share in enumerate(shares)
         if share
     ]
-    for worker in workers:
-        worker.start()
     try:
+        for worker in workers:
+            worker.start()
         for _ in pairs:
             yield _next(results, workers)
     except BaseException:  # a failure, Ctrl-C, or the caller closed the generator
-        for worker in workers:
+        started = [worker for worker in workers if worker.pid]
+        for worker in started:
             worker.terminate()
+        for worker in started:
+            worker.join(END_SECONDS)  # one that loads its libraries may have lost the signal
+            worker.kill()
         raise
-    finally:
-        for worker in workers:
-            worker.join()
+    for worker in workers:
+        worker.join()
 
 
 def quieten_tracker() -> None:
@@ -170,7 +174,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
-            results.put(reason.read_text() if reason.exists() else first_line(error))
+            results.put(reason.read_text(encoding="utf-8", errors="replace") if reason.exists() else first_line(error))
 
 
 def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, on_cpu: bool) -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.runs import run_folder
 
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
-AGENT, REWARD = "--train.agent_func_path", "--reward.remote_url"
+AGENT = "--train.agent_func_path"
 
 # OpenRLHF's defaults for flags that this package reads and a recipe may leave out; a test compares its parser.
 OPENRLHF_DEFAULTS = {
@@ -43,7 +44,6 @@ OPENRLHF_DEFAULTS = {
     "--ckpt.save_steps": "-1",
     "--ckpt.max_num": "3",
 }
-SECRET, HIDDEN = "--logger.wandb.key", "***"
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
@@ -236,7 +236,7 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
 
 
 def recorded_flags(plan: Plan) -> dict:
-    return {flag: HIDDEN if flag == SECRET else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
+    return {flag: HIDDEN if flag == WANDB_KEY else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
 
 
 def flags_of(record: dict) -> dict:
@@ -259,14 +259,13 @@ def is_finished(path: Path, plan: Plan) -> bool:
 
 
 def typed() -> list[str]:
-    """The command line as it was typed, with the secret key masked."""
-    words = ["real-openrlhf", *sys.argv[1:]]
-    return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
+    """The command line as it was typed, without secrets."""
+    return hide(["real-openrlhf", *sys.argv[1:]])
 
 
 def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
     """One flag a line, in columns: the flag with its words, the origin, the note."""
-    words = {flag: f"{flag} {_shown(flag, setting)}".strip() for flag, setting in flags.items()}
+    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.items()}
     left = min(max(map(len, words.values())), 60)
     middle = max(len(setting.origin) for setting in flags.values())
     return [
@@ -274,12 +273,8 @@ def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
     ]
 
 
-def _shown(flag: str, setting: Setting) -> str:
-    return HIDDEN if flag == SECRET else setting.text
-
-
 def in_words(flag: str, setting: Setting | None) -> str:
     if setting is None:
         return "OpenRLHF's default"
-    value = _shown(flag, setting) or "on"
+    value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"

@@ -141,7 +141,7 @@ def record_ending(path: Path) -> str | None:
 def last_step(log: Path) -> int:
     """The last training step in metrics.jsonl; a line that a kill cut off does not count."""
     steps = [0]
-    for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ():
         with contextlib.suppress(ValueError, KeyError, TypeError):
             row = parsed(line)
             if row["phase"] == "train":

@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import absolute, file_of
+from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
+from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, REWARD, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import flag_checks
@@ -45,6 +47,7 @@ class Request:
     removed: list[str]
     stem: str
     resumed: Path | None
+    secrets: dict[str, str]  # for the environment of the run's processes
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
@@ -53,7 +56,8 @@ class Request:
             "model": model_path,
             "data": partial(training_set, data_dir=args.data_dir),
         }
-        flags, removed = flag_checks.split_flags(args.openrlhf)
+        given, removed = flag_checks.split_flags(args.openrlhf)
+        flags, hidden = secrets.taken_out(given)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
             value = getattr(args, name.replace("-", "_"))
@@ -65,7 +69,7 @@ class Request:
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
-        return cls(args, recipe, user, removed, stem, resumed)
+        return cls(args, recipe, user, removed, stem, resumed, hidden)
 
     def plan(self, folder: Path | None = None) -> Plan:
         """The run's flags; without `folder`, those for the folder that a run would get."""
@@ -165,10 +169,18 @@ def _make_set(*words: str) -> None:
 @contextlib.contextmanager
 def made_once() -> Iterator[None]:
     """Of several commands that start together, one makes the missing files and the others wait for it."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with open(cache_folder() / ".making", "w") as lock:
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        lock = open(cache_folder() / ".making", "a")
+    except OSError as error:
+        raise UserError(unwritten_cache(error.strerror)) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def unwritten_cache(why: object) -> str:
+    return f"the folder of made models, {cache_folder()}, cannot be written: {why}. Set REAL_CACHE to one with 1 GB."
 
 
 def config_of(model: Path) -> dict:

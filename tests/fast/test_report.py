@@ -474,7 +474,7 @@ def test_the_page_begins_with_what_it_shows_and_what_the_runs_say(ten, tmp_path)
     shown = page_of(ten, tmp_path / "out")
     assert (
         "<h1>REAL, REAL with BCE, GRPO and DAPO</h1>" in shown
-        and "<title>REAL, REAL with BCE, GRPO and DAPO<" in shown
+        and "<title>REAL report: REAL, REAL with BCE, GRPO and DAPO<" in shown
     )
     assert "<h2 id='task-1'>Task: sums (cpu)</h2>\n<p><strong>By the mean over training. " in shown
     alone = page_of(ten / "cpu-grpo-s1", tmp_path / "alone")

@@ -154,13 +154,15 @@ def read(folder):
 
 
 def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypatch, capfd):
-    play(monkeypatch, "json.dump(sys.argv[1:], open('argv.json', 'w'))")
+    import_os = "import os; json.dump([sys.argv[1:], os.environ['WANDB_API_KEY']], open('argv.json', 'w'))"
+    play(monkeypatch, import_os)
     monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
     assert command._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True)) == 0
     assert read(tmp_path / "runs/mine")["command"] == ["real-openrlhf", "train", "--logger.wandb.key", "***"]
     assert "secret" not in (tmp_path / "runs/mine/run.json").read_text()
-    argv = json.loads((tmp_path / "argv.json").read_text())
-    assert argv[argv.index("--logger.wandb.key") + 1] == "secret"
+    argv, key = json.loads((tmp_path / "argv.json").read_text())
+    assert argv[argv.index("--logger.wandb.key") + 1] == "env" and key == "secret"
+    assert "secret" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(

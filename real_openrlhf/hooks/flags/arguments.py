@@ -1,6 +1,7 @@
 """REAL's flags in OpenRLHF's parser, and the defaults that depend on the algorithm."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import whole
+from real_openrlhf.base.secrets import put_back
 from real_openrlhf.hooks.flags.refusals import deal_problems, problems, run_problems, weighted_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
@@ -272,6 +274,8 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
+    if isinstance(args.reward.remote_url, list):
+        args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
     if real:
         args.train.deal = "groups"

@@ -11,10 +11,12 @@ import shutil
 import symtable
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VARIABLE, WANDB_KEY
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
@@ -40,6 +42,24 @@ class Findings:
 def reward_problems(plan: Plan) -> list[str]:
     urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
     return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := reward_file_problem(Path(url)))]
+
+
+def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> list[str]:
+    """Secrets that would not reach the run's processes."""
+    key, missing = plan.text(WANDB_KEY), KEY_VARIABLE not in os.environ
+    if key and cluster and KEY_VARIABLE in secrets:
+        return [
+            f"{WANDB_KEY}: a key typed here does not reach the cluster {cluster}. Set {KEY_VARIABLE} where its Ray "
+            f"is started, and give {WANDB_KEY} {BY_VARIABLE}."
+        ]
+    if key == BY_VARIABLE and not cluster and missing and KEY_VARIABLE not in secrets:
+        return [f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...` first."]
+    if job and URL_VARIABLE in secrets:
+        return [
+            f"{REWARD}: user and password of a URL do not travel with a job. Name a URL without, or set RAY_ADDRESS "
+            "to HEAD:6379."
+        ]
+    return []
 
 
 def reward_file_problem(path: Path) -> str | None:

@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
@@ -14,6 +15,9 @@ from real_openrlhf.training.checks import data_check, flag_checks, memory_estima
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.tasks.tiny_model import cache_folder
+
+FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
 
 def found(request: Request, place: Place) -> Findings:
@@ -27,15 +31,30 @@ def found(request: Request, place: Place) -> Findings:
         findings.notes += machine  # a dry run may be for another machine
     else:
         findings.problems += machine
+    findings.problems += preflight.secret_problems(plan, request.secrets, place.address, place.job_address)
     findings.lines += preflight.kernels(plan)
     if unusable := preflight.folder_problems(args.runs_dir):
         findings.problems += unusable
     elif not args.dry_run and local:
         findings.problems += preflight.room_problems(args.runs_dir)
+    findings.problems += [wrong for place, flag in outside(right) if (wrong := _folder_problem(right, place, flag))]
     data(right, findings)
     _size(right, place, findings)
     _resumed(right, findings)
     return findings
+
+
+def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
+    """(folder, flag) of each folder that the run fills outside its own."""
+    plan = request.plan(folder)
+    own = Path(plan.text("--train.run_dir"))
+    found = [(Path(plan.text(flag)).resolve(), flag) for flag in FILLED]
+    return [(place, flag) for place, flag in found if own not in place.parents]
+
+
+def _folder_problem(request: Request, place: Path, flag: str) -> str | None:
+    owner = ownership.owner_name(request.resumed) if request.resumed else None
+    return ownership.folder_problem(place, flag, owner)
 
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
@@ -59,6 +78,9 @@ def data(request: Request, findings: Findings) -> None:
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
             data_check.data_findings(plan, flag, findings)
+    there = preflight.existing(cache_folder())
+    if any(cache_folder() in Path(path).parents for path in missing) and not os.access(there, os.W_OK | os.X_OK):
+        findings.problems.append(run_inputs.unwritten_cache(f"nothing can be made in {there}"))
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
     if (rows := run_inputs.rows(Path(plan.text(run_inputs.TRAINING)))) is not None:
@@ -118,5 +140,9 @@ def _resumed(request: Request, findings: Findings) -> None:
             f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
+    for checkpoint in Path(request.plan().text("--ckpt.path")).glob("_actor/*/manifest.json"):
+        by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
+        if by != folder.name:
+            findings.notes.append(f"{checkpoint.parent} was written by the run {by}")
     for flag, (old, new) in changed_flags(record, request.plan()).items():
         findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")

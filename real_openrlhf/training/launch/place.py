@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import nvidia
+from real_openrlhf.machine import home, nvidia
 from real_openrlhf.recipes.plan import Plan, Recipe
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, preflight
 from real_openrlhf.training.launch import forked_workers
 from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
@@ -63,6 +64,7 @@ COMPUTED = {
     "REAL_FORKED_WORKERS": "processes are forks of one that has imported the stack",
     "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
     "HF_HUB_OFFLINE": "the model is in a folder",
+    **dict.fromkeys(home.CACHES, "the home folder cannot be written"),
 }
 WHY = COMPUTED | {name: why for table in (CPU_ENVIRONMENT, NO_GPU, LOOPBACK) for name, (_, why) in table.items()}
 
@@ -130,7 +132,7 @@ class Place:
         elif self.address is None and os.access(sys.prefix, os.W_OK):
             # DeepSpeed compiles its offloaded Adam there. One folder per machine: drop_stale_locks sees no other's.
             ours = {"TORCH_EXTENSIONS_DIR": str(EXTENSIONS / platform.node())}
-        environment = {**ours, **os.environ}
+        environment = {**home.elsewhere(cache_folder()), **ours, **os.environ}
         if self.address is None:
             environment = _values(LOOPBACK) | environment
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
