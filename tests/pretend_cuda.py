@@ -151,6 +151,10 @@ class Pretend(TorchFunctionMode):
             if left.is_meta:
                 return left.new_empty(len(left), right.shape[1], dtype=kwargs["out_dtype"])
             return left.to(kwargs["out_dtype"]) @ right.to(kwargs["out_dtype"])
+        if function is torch.addmm and "out_dtype" in kwargs:
+            total, left, right = args
+            assert left.dtype == right.dtype in (torch.bfloat16, torch.float16) and kwargs["out"] is total
+            return total.addmm_(left.to(kwargs["out_dtype"]), right.to(kwargs["out_dtype"]))
         if function in READS and self.on.place(args[0]) == GPU:
             self.on.note(self.on.waits, function.__name__)
         if function in (Tensor.to, Tensor.cpu, Tensor.cuda):

@@ -9,7 +9,9 @@ Extra memory and time, forward and backward, 2,048 tokens x 30,000 words, fp32, 
     Liger-Kernel 0.8.5's fused function                 400 MB   2.7 s
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU
-from real_openrlhf.algorithm.logit_blocks import in_one_pass, part_of, slopes, slopes_with_entropy, sums
 
+CPU_LOGITS = 2**17  # of a block in work at a time on a CPU: they stay in a core's cache
 Factors = Sequence[tuple[Tensor, Tensor]]  # (hidden, weight): logits are the sum of hidden @ weight.T
 
 
@@ -100,7 +102,7 @@ class _Head(NamedTuple):
     words: int
 
     def blocks(self, labels: Tensor, factors: Factors) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """For each block: (words, their logits before the temperature, the column of each label, whether it is here)."""
+        """For each block: (words, their logits times temperature, the column of each label, is it here)."""
         if not self.rounded and not labels.is_cuda:
             factors = [(hidden.to(_wide(hidden)), weight) for hidden, weight in factors]
         first: Tensor | None = None
@@ -115,7 +117,7 @@ class _Head(NamedTuple):
         """`into`: a block that is done with. On a CPU fresh memory costs as much as the product."""
         if into is not None and len(factors) == 1 and not into.is_cuda:
             hidden, weight = factors[0][0], factors[0][1][words]
-            return torch.mm(hidden.to(into.dtype), weight.to(into.dtype).t(), out=part_of(into, len(weight)))
+            return torch.mm(hidden.to(into.dtype), weight.to(into.dtype).t(), out=_part_of(into, len(weight)))
         parts = [
             F.linear(hidden, weight[words]) if self.rounded else _product(hidden, weight[words].t())
             for hidden, weight in factors
@@ -138,7 +140,7 @@ class _TokenLogProbs(torch.autograd.Function):
         for _, logits, columns, inside in head.blocks(labels, _pairs(flat)):
             # Sums are relative to the largest logit so far: nothing overflows, and a log-probability next to 0 keeps
             # its digits.
-            of_block = in_one_pass(sums, 1 / head.temperature, head.entropy)
+            of_block = _in_one_pass(_sums, 1 / head.temperature, head.entropy)
             higher, at_label, powers, moments = of_block(logits, columns, top)
             fall, top = top - higher, higher
             picked = torch.where(inside, at_label, picked + fall)
@@ -158,21 +160,22 @@ class _TokenLogProbs(torch.autograd.Function):
         at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad * scale
         if entropy_grad is None:
             # d/d logit_j = -at_label * (p_j - [j is the label]): the size goes into the exponent, the sign into hidden
-            signs, size = -at_label.sign(), at_label.abs()
-            table_of, rows = slopes, (size.log() - total.log() - top, size)
+            signs, more, table_of = -at_label.sign(), -at_label.abs(), _slopes
+            rows = [at_label.abs().log() - total.log() - top]
         else:
-            # d/d logit_j = p_j * (slope * log p_j + level), and at the label `at_label` more
+            # d/d logit_j = p_j * (slope * log p_j + level), and at the label `more`
             slope = -entropy_grad * scale
-            level = slope * entropy - at_label
-            signs, table_of = None, slopes_with_entropy
-            rows = (-total.log() - top, slope, level, at_label)
+            signs, more, table_of = None, at_label, _slopes_with_entropy
+            rows = [-total.log() - top, slope, slope * entropy - at_label]
         totals = [_GradientSum(*pair, *wants, signs) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
         # for a GPU's tensor cores in the format of the weights; a layer's own backward does so too
         narrow = {one.weight.dtype for one in totals} if labels.is_cuda else set()
-        kind = narrow.pop() if len(narrow) == 1 else _wide(flat[0])
+        kind = narrow.pop() if len(narrow) == 1 else top.dtype
         table = None
         for words, logits, columns, inside in ctx.head.blocks(labels, _pairs(flat)):
-            table = in_one_pass(table_of, scale, kind, into=table)(logits, columns, inside, *rows)
+            table = _in_one_pass(table_of, scale, kind, into=table)(logits, *rows)
+            own = table_of(scale, top.dtype, logits.gather(1, columns), *rows) + more[:, None]
+            table.scatter_(1, columns, torch.where(inside[:, None], own.to(kind), table.gather(1, columns)))
             for one in totals:
                 one.add(words, table)
         return None, None, *(gradient for one in totals for gradient in one.gradients())
@@ -237,3 +240,78 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
             torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
         else:
             total.addmm_(left.to(total.dtype), right.to(total.dtype))
+
+
+# Functions of a block's logits, row by row. `_in_one_pass` runs them so that a block passes memory once: on a GPU
+# compiled, on a CPU a few rows at a time.
+
+
+def _sums(scale: float, entropy: bool, logits: Tensor, columns: Tensor, top: Tensor) -> tuple[Tensor, ...]:
+    """(the largest scaled logit so far; relative to it: the label's, sum of powers, sum of powers times logits)."""
+    top = torch.maximum(top, logits.amax(1).to(top.dtype) * scale)
+    shifted = torch.add(-top[:, None], logits, alpha=scale)
+    powers = shifted.exp()
+    at_label, total = shifted.gather(1, columns).squeeze(1), powers.sum(1)
+    return top, at_label, total, shifted.mul_(powers).sum(1) if entropy else total
+
+
+def _slopes(scale: float, kind: torch.dtype, logits: Tensor, offset: Tensor) -> Tensor:
+    """exp(scaled logits + offset)"""
+    return torch.add(offset[:, None], logits, alpha=scale).exp().to(kind)
+
+
+def _slopes_with_entropy(
+    scale: float, kind: torch.dtype, logits: Tensor, offset: Tensor, slope: Tensor, level: Tensor
+) -> Tensor:
+    """p * (slope * log p + level), where log p are scaled logits + offset."""
+    log_p = torch.add(offset[:, None], logits, alpha=scale)
+    p = log_p.exp()
+    return log_p.mul_(slope[:, None]).add_(level[:, None]).mul_(p).to(kind)
+
+
+def _in_one_pass(function: Callable, *constants: Any, into: Tensor | None = None) -> Callable:
+    """`into`: a table that is done with, whose memory a table on a CPU takes."""
+
+    def on_rows(logits: Tensor, *rows: Tensor) -> Any:
+        if logits.is_cuda:
+            return _compiled(function)(*constants, logits, *rows)
+        few = max(CPU_LOGITS // logits.shape[1], 1)
+        given = zip(*(one.split(few) for one in (logits, *rows)), strict=True)
+        if into is None:
+            found = [function(*constants, *some) for some in given]
+            if isinstance(found[0], Tensor):
+                return torch.cat(found)
+            return [torch.cat(parts) for parts in zip(*found, strict=True)]
+        table = _part_of(into, logits.shape[1])
+        for rows_of_table, some in zip(table.split(few), given, strict=True):
+            rows_of_table.copy_(function(*constants, *some))
+        return table
+
+    return on_rows
+
+
+def _part_of(block: Tensor, columns: int) -> Tensor:
+    """The block's memory as a smaller block of as many rows."""
+    return block.view(-1)[: len(block) * columns].view(len(block), columns)
+
+
+@functools.cache
+def _compiled(function: Callable) -> Callable:
+    """The function as one kernel; as it stands if it cannot be compiled here."""
+    fast: Callable = torch.compile(function, dynamic=True)
+    tried = False
+
+    def run(*given: Any) -> Any:
+        nonlocal fast, tried
+        try:
+            found = fast(*given)
+        except Exception as error:
+            if tried or isinstance(error, torch.OutOfMemoryError):
+                raise
+            warnings.warn(f"{function.__name__} runs uncompiled: {type(error).__name__}: {error}", stacklevel=2)
+            fast = function
+            found = function(*given)
+        tried = True
+        return found
+
+    return run

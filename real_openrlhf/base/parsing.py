@@ -38,6 +38,17 @@ def positive(text: str) -> int:
     return whole(text)
 
 
+def share(text: str) -> float:
+    """For `type=`: a number above 0 and at most 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: give a number above 0 and at most 1")
+    return value
+
+
 def flag_name(text: str) -> str:
     """`actor.adam.lr` and `--actor.adam.lr` are one flag."""
     return f"--{text.removeprefix('--')}"

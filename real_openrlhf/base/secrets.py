@@ -5,6 +5,7 @@ They travel as variables of the environment. No other command line, print, recor
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 WANDB_KEY, REWARD = "--logger.wandb.key", "--reward.remote_url"
 KEY_VARIABLE, URL_VARIABLE = "WANDB_API_KEY", "REAL_REMOTE_URL"
@@ -24,6 +25,9 @@ class Secret(str):
 
     def __repr__(self) -> str:
         return repr(without_login(str(self)))
+
+    def split(self, *given: Any) -> list[str]:
+        return [Secret(part) for part in super().split(*given)]
 
 
 def without_login(text: str) -> str:
@@ -46,11 +50,10 @@ def taken_out(flags: Mapping[str, tuple[str, ...]]) -> tuple[Flags, dict[str, st
     return found, secrets
 
 
-def put_back(urls: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The URLs with user and password, in a process of the run."""
-    typed = environment.get(URL_VARIABLE, "").split(",")
-    known = {without_login(url): Secret(url) for url in typed}
-    return [known.get(url, url) for url in urls]
+def put_back(url: str | None, environment: Mapping[str, str]) -> str | None:
+    """The value of REWARD with user and password, in a process of the run."""
+    typed = Secret(environment.get(URL_VARIABLE, ""))
+    return typed if url and url == without_login(typed) else url
 
 
 def hide(words: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_jsonl, write_text
-from real_openrlhf.base.parsing import path_of, positive
+from real_openrlhf.base.parsing import path_of, positive, share
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import EngineSettings, generate
@@ -78,6 +78,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--data-parallel", type=positive, help="engines (default: as many as fit on the visible GPUs, else 1)"
     )
+    machine.add_argument(
+        "--gpu-memory-utilization",
+        type=share,
+        metavar="SHARE",
+        help="of each GPU's memory, for vLLM; give less if something else uses the GPU (default: vLLM's, 0.92)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
         model=str(model),
         max_model_len=context_length(model, tasks, args.max_new_tokens),
         tensor_parallel=args.tensor_parallel,
+        gpu_memory_utilization=args.gpu_memory_utilization,
         **sampling,
     )
     ids = {name: {task.identity for task in group} for name, group in groups.items()}

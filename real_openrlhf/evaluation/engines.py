@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
@@ -42,6 +42,7 @@ class EngineSettings:
     seed: int
     dtype: str
     tensor_parallel: int
+    gpu_memory_utilization: float | None = None  # None: vLLM's own
 
 
 def sample_seed(seed: int, identity: str, sample: int) -> int:
@@ -177,18 +178,26 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
             results.put(reason.read_text(encoding="utf-8", errors="replace") if reason.exists() else first_line(error))
 
 
+def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
+    """What vLLM's LLM is made of, for this process's GPUs."""
+    share = settings.gpu_memory_utilization
+    return {
+        "model": settings.model,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "max_model_len": settings.max_model_len,
+        "dtype": settings.dtype,
+        "enforce_eager": on_cpu,
+        "enable_prefix_caching": not on_cpu,  # on CPU cached prefixes would change samples
+        "seed": 0,
+        **({"gpu_memory_utilization": share} if share else {}),
+        **nvidia.attention_without_nvcc(),
+    }
+
+
 def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, on_cpu: bool) -> None:
     from vllm import LLM
 
-    llm = LLM(
-        settings.model,
-        tensor_parallel_size=settings.tensor_parallel,
-        max_model_len=settings.max_model_len,
-        dtype=settings.dtype,
-        enforce_eager=on_cpu,
-        enable_prefix_caching=not on_cpu,  # on CPU cached prefixes would change samples
-        seed=0,
-    )
+    llm = LLM(**engine_arguments(settings, on_cpu))
     parent = multiprocessing.parent_process()
     assert parent
     try:

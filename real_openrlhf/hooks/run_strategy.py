@@ -105,7 +105,7 @@ class RunStrategy(DeepspeedStrategy):
             self.on_first(lambda: whole_folders.publish(draft / tag, place / tag, every, about))
             self.on_first(lambda: self.tidy(place, tag, max_num, max_mem * 1024**3))
         except (OSError, RuntimeError) as error:
-            free = shutil.disk_usage(place).free
+            free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.is_dir())).free
             shutil.rmtree(draft, ignore_errors=True)
             raise CheckpointError(
                 f"{place / tag} could not be written ({error}); {free / 1e9:.1f} GB were free there. Make room and "

@@ -8,6 +8,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import resource
 import shutil
@@ -131,6 +132,7 @@ def check_devices() -> Iterator[Check]:
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
         yield _compiler()
+        yield from _handing_over()
     elif not nvidia.gpu_count():
         yield Check("devices", OK, f"no GPU; training on {len(os.sched_getaffinity(0))} CPU cores")
     elif built_for:
@@ -153,6 +155,16 @@ def _compiler() -> Check:
     found = f"{compiler}, and Python's headers" if header.exists() else f"{compiler}, without {header}"
     todo = "install Python's headers (on Debian: apt install python3-dev)"
     return _checked("C compiler", header.exists(), found, todo)
+
+
+def _handing_over() -> Iterator[Check]:
+    """What keeps the policy from handing vLLM its weights on one GPU."""
+    for name in nvidia.expandable_segments(os.environ):
+        found = f"{name} has {nvidia.EXPANDABLE}: no weights reach vLLM; `train` leaves the word out"
+        yield Check("allocator", WARN, found, f"unset {name} before `ray start` or OpenRLHF's own command")
+    if "microsoft" in platform.uname().release.lower():
+        todo = "train on Linux itself, or with GPUs for vLLM alone: --train.async_enable --no-vllm.enable_sleep"
+        yield Check("WSL", WARN, "CUDA there may share no memory between processes: then no weights reach vLLM", todo)
 
 
 def within_container(memory: int) -> int:

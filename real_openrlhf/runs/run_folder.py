@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.files import FINISHED, parsed, write_json
+from real_openrlhf.base.files import ENDED, FINISHED, parsed, write_json
 
 # Keys of every run.json, with their types; its flags are those of the version that wrote it.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
@@ -147,6 +147,17 @@ def last_step(log: Path) -> int:
             if row["phase"] == "train":
                 steps.append(int(row["step"]))
     return steps[-1]
+
+
+def early_end(path: Path, steps: int) -> str | None:
+    """Why a finished run has fewer steps than were asked for; None if it has all of them, or ended itself."""
+    last, notes = last_step(path / "metrics.jsonl"), path / "notes.jsonl"
+    if last >= steps or (notes.exists() and ENDED in notes.read_text(errors="replace")):
+        return None
+    return (
+        f"the data ended after step {last} of {steps}: give more rows, or a larger --train.num_episodes "
+        "(with --algo.dynamic_filtering_enable most prompts may be dropped)"
+    )
 
 
 def is_trained(path: Path) -> bool:

@@ -15,13 +15,13 @@ from real_openrlhf import __version__
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.parsing import PassThrough, path_of, whole
+from real_openrlhf.base.parsing import PassThrough, path_of, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import Plan, flag_lines, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import run_checks
+from real_openrlhf.training.checks import run_checks, token_budgets
 from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place, process_table
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
@@ -63,6 +63,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=whole, metavar="N", help="GPUs of each node")
     parser.add_argument(
         "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
+    )
+    parser.add_argument(
+        "--fill",
+        nargs="?",
+        type=share,
+        const=token_budgets.SHARE,
+        metavar="SHARE",
+        help="micro-batches as large as this share of a GPU's memory takes, by the estimate (without a number: "
+        "%(const)s; default: the recipe's)",
     )
     parser.add_argument(
         "--working-dir", type=path_of, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
@@ -137,8 +146,8 @@ def _show(request: Request, place: Place) -> None:
 
 
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
-    args, inputs = request.args, request.plan().flags
-    origin = provenance.provenance(run_inputs.local_files(inputs), run_inputs.objective_files(inputs))
+    args, inputs = request.args, request.plan()
+    origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
     plan = request.plan(path)
     job = f"{path.name}-{time.time_ns()}"
@@ -161,8 +170,7 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         if request.resumed:
             before = run_folder.read(path)
             record["started"] = before.get("started", record["started"])
-            if earlier := provenance.earlier_code(before, record):
-                record["earlier_code"] = earlier
+            record |= provenance.earlier(before, record)
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
@@ -182,9 +190,10 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 if reason and shutil.disk_usage(path).free < FULL_BYTES:
                     reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
                 status = "failed" if reason else "finished"
+                reason = reason or run_folder.early_end(path, plan.number("--train.max_steps"))
                 run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
     print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
-    if not reason:
+    if status == "finished":
         print(f"\n{final_summary(path)}")
     else:
         print(f"its output: {path / 'train.log'}")

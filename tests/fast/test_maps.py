@@ -130,8 +130,8 @@ def test_runs_of_two_machines_are_not_subtracted_from_each_other():
 def test_the_record_says_which_runs_are_one_block(tmp_path):
     """The second machine adds 0.3 to both methods, and ran more seeds of GRPO: a mean over all would say 0.1 more."""
     for machine, shift, seeds in (("a", 0.0, 3), ("b", 0.3, 6)):
-        write(tmp_path, "real", {s: 0.4 + shift + s / 100 for s in range(1, 4)}, machine=machine)
-        write(tmp_path, "grpo", {s: 0.5 + shift + s % 3 / 100 for s in range(1, seeds + 1)}, machine=machine)
+        write(tmp_path, "real", {s: 0.4 + shift + s / 100 for s in range(1, 4)}, machine={"cpu": machine})
+        write(tmp_path, "grpo", {s: 0.5 + shift + s % 3 / 100 for s in range(1, seeds + 1)}, machine={"cpu": machine})
     rows = {str(row[0]): [str(cell) for cell in row] for row in table(tmp_path).blocks[0][1]}
     assert rows["GRPO"][1].startswith("0.090 ± ") and rows["GRPO"][-1] == "9"
 

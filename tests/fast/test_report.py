@@ -22,6 +22,7 @@ from real_openrlhf.recipes.plan import recorded_flags
 from real_openrlhf.report import campaign, figures, page, table_forms, tables
 from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
+from real_openrlhf.report.differences.table import differences
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
 from real_openrlhf.report.settings import compare
@@ -105,6 +106,23 @@ def test_long_curves_are_means_over_whole_windows():
     sparse = windowed(Series.of({step: float(step) for step in range(5, 251, 5)}), 10)  # logged every 5 steps
     assert sparse.steps.tolist() == list(range(10, 251, 10))
     assert sparse.values.tolist() == [step - 2.5 for step in range(10, 251, 10)]
+    uneven = windowed(Series.of({step: float(step) for step in range(2, 15, 2)}), 3)  # one value, two, one, two
+    assert uneven.steps.tolist() == [3, 6, 9, 12, 15] and uneven.values.tolist() == [2, 5, 8, 11, 14]
+
+
+def test_runs_of_two_machines_are_told_apart(tmp_path):
+    cpu = {"cpu": "A", "instructions": "avx2", "gpus": ""}
+    for seed in (1, 2, 4, 5):
+        invented.write_run(tmp_path, "real", seed, machine=cpu)
+        invented.write_run(tmp_path, "grpo", seed, machine=cpu)
+    assert not tables.results(comparison(tmp_path)).warnings
+    invented.write_run(
+        tmp_path, "real", 3, machine=cpu, earlier_places=[{"machine": {**cpu, "cpu": "B"}}]
+    )  # it was resumed
+    (warning,) = tables.results(comparison(tmp_path)).warnings
+    assert "of 2 machines (A (avx2); B (avx2))" in warning
+    rows = differences(comparison(tmp_path)).blocks[0][1]
+    assert [str(row[-1]) for row in rows] == ["4"]  # REAL's fifth run is of no block that GRPO has
 
 
 def test_a_mean_rests_on_steps_that_every_run_has():

@@ -29,7 +29,7 @@ PROBLEM = {"prompt": [{"role": "user", "content": "1+1?"}], "label": '["2"]', "i
 
 
 def section() -> str:
-    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
     return text.partition("## Nothing of yours")[2].partition("\n## ")[0]
 
 

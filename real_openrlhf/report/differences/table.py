@@ -18,7 +18,6 @@ ENDPOINTS: dict[str, Callable[[Series], float]] = {  # the first one is the main
     "At the end": lambda curve: float(curve.values[-1]),
 }
 Values = dict[Setting, dict[Run, float]]  # one endpoint of each finished run
-BLOCK = ("machine", "starting_weights")  # of the record; runs of two blocks are not subtracted
 COLUMNS = ["95 % interval", "p (Holm)", "Detectable", "It is", "Runs"]
 
 
@@ -48,7 +47,10 @@ def by_block(found: Mapping[Run, float]) -> dict[str, list[float]]:
     """A block is one machine and one starting model. Older records name neither; they are one block."""
     blocks: dict[str, list[float]] = defaultdict(list)
     for run, value in found.items():
-        blocks[str([run.meta.get(name) for name in BLOCK])].append(value)
+        earlier = run.meta.get("earlier_places")
+        places = [run.meta, *(earlier if isinstance(earlier, list) else ())]
+        machines = sorted({str(one.get("machine")) for one in places if isinstance(one, dict)})
+        blocks[f"{machines} {run.meta.get('starting_weights')}"].append(value)
     return blocks
 
 

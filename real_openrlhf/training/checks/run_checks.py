@@ -6,12 +6,20 @@ from pathlib import Path
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import (
+    data_check,
+    flag_checks,
+    memory_estimate,
+    model_check,
+    preflight,
+    token_budgets,
+)
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
@@ -26,11 +34,13 @@ def found(request: Request, place: Place) -> Findings:
     plan, args, local = right.plan(), right.args, place.address is None
     for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
         findings.problems += problems(plan)
+    findings.notes += flag_checks.unread(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
     if args.dry_run and local:
         findings.notes += machine  # a dry run may be for another machine
     else:
         findings.problems += machine
+    findings.notes += [] if place.on_cpu or not local else preflight.allocator_notes()
     findings.problems += preflight.secret_problems(plan, request.secrets, place.address, place.job_address)
     findings.lines += preflight.kernels(plan)
     if unusable := preflight.folder_problems(args.runs_dir):
@@ -40,7 +50,7 @@ def found(request: Request, place: Place) -> Findings:
     findings.problems += [wrong for place, flag in outside(right) if (wrong := _folder_problem(right, place, flag))]
     data(right, findings)
     _size(right, place, findings)
-    _resumed(right, findings)
+    _resumed(right, place, findings)
     return findings
 
 
@@ -95,6 +105,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     config = None if made else model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
+        findings.problems += [f"model {model}: {wrong}" for wrong in model_check.unfit_problems(plan, config)]
         if place.on_cpu and (wrong := model_check.heads_problem(config)):
             findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
@@ -105,7 +116,10 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     measured = place.gpu_gb is not None
     machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     host = machine if measured and not place.address else None
-    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
+    gpu_gb = place.gpu_gb or request.recipe.gpu_gb
+    lines, warnings = memory_estimate.report(shape, plan, gpu_gb, measured, host)
+    if not (place.on_cpu or request.args.fill):
+        lines += token_budgets.line(shape, plan, gpu_gb)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:
@@ -117,7 +131,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     findings.notes += warnings
 
 
-def _resumed(request: Request, findings: Findings) -> None:
+def _resumed(request: Request, place: Place, findings: Findings) -> None:
     folder = request.resumed
     if folder is None:
         try:
@@ -144,5 +158,17 @@ def _resumed(request: Request, findings: Findings) -> None:
         by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
         if by != folder.name:
             findings.notes.append(f"{checkpoint.parent} was written by the run {by}")
+    plan = request.plan()
+    for what, was, is_now in provenance.changed_place(record, run_inputs.provenance_of(plan, place.environment(plan))):
+        if what in GRADERS:
+            findings.problems.append(
+                f"{folder} began with {what}={was}, and now it is {is_now}: its verdicts would change midway. Set "
+                f"{what}={was}, or start a new run with another --run-name."
+            )
+        else:
+            findings.notes.append(
+                f"since this run began {what} has changed from {was} to {is_now}: it goes on, but not bit for bit as "
+                "it would have"
+            )
     for flag, (old, new) in changed_flags(record, request.plan()).items():
         findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")

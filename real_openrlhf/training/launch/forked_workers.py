@@ -77,6 +77,7 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         assert server.stdin
         server.stdin.close()
         server.terminate()  # ends it if it still imports; later it waits for its last child
+        shutil.rmtree(folder, ignore_errors=True)  # nobody starts a process any more
 
 
 def runtime_env(given: dict | None) -> dict:
@@ -93,13 +94,11 @@ def serve(listener: socket.socket) -> None:
         for ready in connection.wait([listener, *wanted, *children]):
             if ready is listener:
                 command, _ = listener.accept()
-                try:
+                files: list[int] = []
+                with contextlib.suppress(OSError):  # the command has ended
                     _, files, _, _ = socket.recv_fds(command, 1, MOST_FILES)
-                    command.sendall(FORKED)
-                except OSError:
-                    files = []
                 if not files:
-                    continue  # the command has ended
+                    continue
                 if not (pid := os.fork()):
                     for one in (listener, command, *(held for _, held in children.values())):
                         one.close()  # before `become` gives other files these numbers
@@ -107,6 +106,8 @@ def serve(listener: socket.socket) -> None:
                 for file in files:
                     os.close(file)
                 children[os.pidfd_open(pid)] = children[command] = pid, command
+                with contextlib.suppress(OSError):
+                    command.sendall(FORKED)
             elif ready in wanted:
                 wanted = []
             elif isinstance(ready, int):
@@ -119,7 +120,9 @@ def serve(listener: socket.socket) -> None:
                 os.close(ready)
             elif ready in children:
                 pid, command = children[ready]
-                number = command.recv(1)  # the number of a signal to pass on; empty if the command was killed
+                number = b""  # of a signal to pass on; empty if the command was killed
+                with contextlib.suppress(OSError):
+                    number = command.recv(1)
                 if not number:
                     del children[command]
                 os.kill(pid, number[0] if number else signal.SIGKILL)

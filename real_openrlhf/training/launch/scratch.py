@@ -3,13 +3,25 @@
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 LONGEST = 34  # characters of the folder: Ray's names below it take 73, and a socket's path has 107 at most
-SECONDS = 3.0  # for Ray's last agents, which still write
+SECONDS = 3.0  # for processes that still write
+
+
+def end_ray(folder: str) -> None:
+    """End Ray's agents: after the run's end they would try for a minute to reach a cluster that is gone."""
+    mark = f"RAY_TMPDIR={folder}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            if (words.startswith(b"ray::") or b"/ray/" in words) and mark in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 @dataclass
@@ -30,6 +42,8 @@ def opened(environment: Mapping[str, str]) -> Iterator[Scratch]:
     try:
         yield scratch
     finally:
+        end_ray(folder)
+        scratch.keep = scratch.keep and bool(os.listdir(folder))
         deadline = time.monotonic() + SECONDS
         while not scratch.keep and os.path.isdir(folder):
             shutil.rmtree(folder, ignore_errors=True)

@@ -163,7 +163,8 @@ def _reuse(train_ppo_ray: Any) -> None:
         setattr(train_ppo_ray, name, again)
 
     once("placement_group", lambda args, kwargs: (args, kwargs))
-    once("create_vllm_engines", lambda args, kwargs: (args[:3] + args[4:], kwargs))  # args[3]: the seed
+    # args[3] is the seed. An engine that draws fewer answers at once than a later run asks for draws the same ones.
+    once("create_vllm_engines", lambda args, kwargs: (args[:3] + args[4:], {**kwargs, "max_num_seqs": None}))
 
     class Group(train_ppo_ray.RayActorGroup):
         """An engine holds the last training's weights until the new policy hands over its own."""
