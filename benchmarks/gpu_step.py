@@ -153,7 +153,8 @@ def measure(args: argparse.Namespace) -> dict:
         seconds.append(time.perf_counter() - begun)
     used = torch.cuda.max_memory_reserved() / 1e9 if cuda else peak() / 1e3
     shape = memory_estimate.shape_of(dict(shape_config(args)))
-    estimate = sum(memory_estimate.training_memory(shape, plan).values()) / 1e9
+    size = torch.cuda.get_device_properties(0).total_memory if cuda else 0
+    estimate = sum(memory_estimate.training_memory(shape, plan, size).values()) / 1e9
     middle = statistics.median(seconds)
     tokens = sum(answers) + prompt_tokens * len(answers)
     return dict(

@@ -7,10 +7,13 @@
 #           Expected: at most 0.35 of the memory with logits, and 1.5 of the time
 #   step    the actor's step at 1.5B shape with real and grpo: seconds, memory beside the estimate, waits of the host.
 #           Expected: no more memory than the estimate
-#   train   three steps of qwen1.5b-1gpu on random weights, vLLM and all; every answer trains, at a high learning rate.
+#   train   three steps of the recipe on random weights, vLLM and all; every answer trains, at a high learning rate.
 #           Expected: vLLM follows the policy (expected.py)
+# The recipe is qwen1.5b-1gpu; on a GPU below 60 GB lora-24gb, and `exact` has shorter answers: 17 GB
+# in place of 43, by arithmetic. GPU_GB=N says the size.
 #   setup   a new environment by setup_env.sh: its time and size; downloads it all, so it is made only when named
-# Each part says `ok` or `DIFFERS`, and fails where something differs. One whose packages are missing is skipped. SMALL=1 runs the same parts on CPU, in small.
+# Each part says `ok` or `DIFFERS`, and fails where something differs. One whose packages are missing is skipped.
+# SMALL=1 runs the same parts on CPU, in small.
 # Uses the Python of the environment for GPUs, or else the one on PATH. Send us what it prints.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,10 +26,20 @@ trap 'rm -rf "$folder"' EXIT
 
 if [ -n "${SMALL:-}" ]; then
     export DS_ACCELERATOR=cpu
-    exact=(--device cpu) setup=cpu head=(--tokens 256 --vocabulary 20000 --rounds 1)
+    rate=1e-4 exact=(--device cpu) setup=cpu head=(--tokens 256 --vocabulary 20000 --rounds 1)
     step=(--recipe cpu-like-gpu --prompts 8) train=(--recipe cpu-like-gpu)
 else
-    exact=() setup=gpu head=(--device cuda --width 3584) step=(--recipe qwen1.5b-1gpu) train=()
+    memory='import torch; print(torch.cuda.get_device_properties(0).total_memory // 10**9)'
+    gb=${GPU_GB:-$("$python" -c "$memory" 2>/dev/null)}
+    gb=${gb:-80}
+    if [ "$gb" -lt 22 ]; then
+        echo "this GPU has $gb GB, and the smallest recipe here is for 24 GB: nothing was run" >&2
+        exit 2
+    fi
+    recipe=qwen1.5b-1gpu rate=1e-4 exact=() setup=gpu head=(--device cuda --width 3584) train=()
+    [ "$gb" -ge 60 ] || recipe=lora-24gb rate=1e-3 exact=(--longest 192)
+    step=(--recipe "$recipe")
+    echo "a GPU of $gb GB: step and train take recipe $recipe, exact takes ${exact[*]:-its longest answers}"
 fi
 
 has() { # has PACKAGE...: names those that are missing
@@ -65,13 +78,13 @@ run_part() {
     train)
         if [ -z "${SMALL:-}" ]; then
             # random weights hardly ever draw the end of an answer, so answers are short by the limit
-            random_model && train=(--recipe qwen1.5b-1gpu --model "$folder/model" --rollout.max_new_tokens 1024
+            random_model && train=(--recipe "$recipe" --model "$folder/model" --rollout.max_new_tokens 1024
                 --data.max_len 2048) || return 1
         fi
         # Left to the recipe, not a token would train: nothing is right, so no answer has a gradient.
         "$python" -m real_openrlhf.cli train "${train[@]}" --runs-dir "$folder/runs" --run-name run --max-steps 3 \
             --no-eval.at_start --no-eval.at_end --no-train.skip_weightless --algo.real.uniform_groups keep \
-            --actor.adam.lr 1e-4 && "$python" benchmarks/expected.py "$folder/runs/run"
+            --actor.adam.lr "$rate" && "$python" benchmarks/expected.py "$folder/runs/run"
         ;;
     *)
         echo "no such part: $1" >&2

@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,12 +28,15 @@ class Size:
     longest: int
 
 
-SIZES = {"cpu": Size(64, 2, 1000, 48), "cuda": Size(1024, 8, 152_064, 512)}  # with logits 43 GB by arithmetic
+SIZES = {"cpu": Size(64, 2, 1000, 48), "cuda": Size(1024, 8, 152_064, 512)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=SIZES)
+    parser.add_argument(
+        "--longest", type=int, help="tokens of the longest rollout (512 on a GPU: 43 GB by arithmetic)"
+    )
     parser.add_argument("--logit-free", action="store_true", help="and without logits, as the recipes train")
     args = parser.parse_args()
     if args.device == "cpu":
@@ -47,7 +50,7 @@ def main() -> None:
     if find_spec("flash_attn") and args.device == "cuda":
         ways["packed, flash-attn"] = ("flash_attention_2", True)
     torch.manual_seed(0)
-    size = SIZES[args.device]
+    size = replace(SIZES[args.device], longest=args.longest or SIZES[args.device].longest)
     with tempfile.TemporaryDirectory() as folder:
         save_model(folder, size)
         rollouts = make_rollouts(size, args.device)

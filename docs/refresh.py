@@ -22,6 +22,7 @@ from real_openrlhf.training.checks.memory_estimate import (
     RUNTIME_GB,
     disk,
     generation_memory,
+    kept_graphs,
     shape_of,
     training_memory,
 )
@@ -68,11 +69,17 @@ def memory(_: str) -> str:
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
         for name in ("real", "grpo"):
             plan = compose(recipe, ALGORITHMS[name], {}, launcher={})
-            peaks = training_memory(shape, plan), generation_memory(shape, plan, recipe.gpu_gb * GB)
-            sizes = (f"{sum(peak.values()) / GB + RUNTIME_GB:.0f} GB" for peak in peaks)
+            gpu = recipe.gpu_gb * GB
+            peaks = (training_memory(shape, plan, gpu), generation_memory(shape, plan, gpu))
+            train, generate = (
+                f"{sum(peak.values()) / GB + runtime:.0f} GB"
+                for peak, runtime in zip(peaks, RUNTIME_GB.values(), strict=True)
+            )
+            sizes = train, f"{kept_graphs(shape, plan, gpu) / GB:.0f} GB", generate
             on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
             rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes, on_disk))
-    return table(("recipe", "`--algo`", "GPUs", "training, a GPU", "generation, a GPU", "disk"), rows)
+    columns = "training, a GPU", "of it further graphs, at most", "generation, a GPU", "disk"
+    return table(("recipe", "`--algo`", "GPUs", *columns), rows)
 
 
 MADE: dict[str, Callable[[str], str]] = {

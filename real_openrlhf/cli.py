@@ -49,19 +49,23 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
+    chosen = next((word for word in argv if not word.startswith("-")), "")
+    return exit_code(chosen, lambda: _main(argv, chosen))
+
+
+def _main(argv: list[str], chosen: str) -> int:
     parser = argparse.ArgumentParser(
         prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF. `COMMAND --help` explains each."
     )
     parser.add_argument("--version", action="version", version=f"real_openrlhf {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    chosen = next((word for word in argv if not word.startswith("-")), None)
     for name, (module, _, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == chosen:
             implementation = importlib.import_module(f"real_openrlhf.{module}")
             implementation.configure(command)
     args = parser.parse_args(argv)
-    return exit_code(args.command, lambda: run(args.command, implementation, args))
+    return run(chosen, implementation, args)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import path_of
 from real_openrlhf.patch_tool.series import AFTER, BEFORE, PACKAGE, UNKNOWN, Series, file_states, load_series, proven
 from real_openrlhf.patch_tool.target import REINSTALL, find_target, locked, refuse_unknown, write
 
@@ -119,13 +120,13 @@ def _node() -> str:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     where = argparse.ArgumentParser(add_help=False)
-    where.add_argument("--root", type=Path, help="folder that contains openrlhf/ (default: the installed one)")
+    where.add_argument("--root", type=path_of, help="folder that contains openrlhf/ (default: the installed one)")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("status", parents=[where], help="exit 0: applied, 1: not applied, 2: unknown")
     actions.add_parser("apply", parents=[where], help="apply the series, all or nothing")
     actions.add_parser("revert", parents=[where], help="restore the release, byte for byte")
     exporting = actions.add_parser("export", parents=[where], help="write a patched copy for Ray's working_dir")
-    exporting.add_argument("folder", type=Path, metavar="DIR")
+    exporting.add_argument("folder", type=path_of, metavar="DIR")
 
 
 def run(args: argparse.Namespace) -> int:

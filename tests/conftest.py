@@ -25,7 +25,7 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
     "peft": "logit_free_head engine_inputs memory_estimate",
-    "parser": "arguments bad_inputs dry_run reward_faults",
+    "parser": "arguments dry_run reward_faults",
     "ranks": "actor_trainer checkpoints fixes logit_free pretend_cuda zero_ranks",
     "training on one rank": "compare train",
     "more training on one rank": "like_gpu user_files",
@@ -109,3 +109,24 @@ def forked():
         return
     with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory) -> str:
+    """The tiny model with random weights and biases: as good as a trained one where only numbers are compared."""
+    import torch
+
+    from real_openrlhf.training.tasks import tiny_model
+    from real_openrlhf.training.tasks.reverse_task import ReverseTask
+
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = tiny_model.make_tokenizer(ReverseTask)
+    model = tiny_model.make_model(ReverseTask, tokenizer, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0, 0.02, generator=generator)
+    model.save_pretrained(folder)  # float32
+    tokenizer.save_pretrained(folder)
+    return str(folder)

@@ -6,6 +6,7 @@ on a GPU does not show, nor does DeepSpeed's engine: `Engine` stands in for it.
 
 import linecache
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ from unittest import mock
 
 import deepspeed
 import hand_over_jobs
+import openrlhf
+import peft
 import torch
+import transformers
 from deepspeed.accelerator import get_accelerator
 from openrlhf.trainer.ray.launcher import ReferenceModelActor
 from torch import Tensor
@@ -26,11 +30,17 @@ from torch.utils._pytree import tree_leaves
 from varlen_on_cpu import stand_in
 from zero_jobs import WAITS, Case, fill, policy_actor
 
+import real_openrlhf
 from real_openrlhf import real_policy_loss
 
 CUDA = torch.device("cuda", 0)
 HOST, GPU, EITHER = "host", "gpu", "either"  # where a storage is; what an operator makes from nothing fits both
-CODE = ("/real_openrlhf/", "/openrlhf/", "/transformers/", "/peft/", "/torch/utils/checkpoint", "/tests/")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Beginnings of the files under test: by place, since a clone's own name is in the path of its environment too.
+CODE = (
+    *(os.path.join(os.path.dirname(one.__file__), "") for one in (real_openrlhf, openrlhf, transformers, peft)),
+    *(checkpoint.__file__, os.path.join(ROOT, "tests", "")),
+)
 READS = (Tensor.tolist, Tensor.numpy, Tensor.cpu)
 # Elsewhere a tensor without dimensions may stay on the host.
 STRICT = ("cat", "stack", "gather", "scatter", "index_select", "index_copy", "index_add", "mm", "c10d")
@@ -65,10 +75,11 @@ class Rehearsal:
     def note(self, where: Counter, what: str) -> None:
         """With the innermost line of the code under test."""
         frame = sys._getframe(2)
-        while frame and (frame.f_code.co_filename == __file__ or not any(c in frame.f_code.co_filename for c in CODE)):
+        while frame and (frame.f_code.co_filename == __file__ or not frame.f_code.co_filename.startswith(CODE)):
             frame = frame.f_back
         file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("?", 0)
-        where[f"{what} at {file.split('site-packages/')[-1]}:{line} {linecache.getline(file, line).strip()}"] += 1
+        place = file.removeprefix(ROOT).split("site-packages/")[-1]
+        where[f"{what} at {place}:{line} {linecache.getline(file, line).strip()}"] += 1
 
 
 class Watch(TorchDispatchMode):
@@ -140,6 +151,10 @@ class Pretend(TorchFunctionMode):
             if left.is_meta:
                 return left.new_empty(len(left), right.shape[1], dtype=kwargs["out_dtype"])
             return left.to(kwargs["out_dtype"]) @ right.to(kwargs["out_dtype"])
+        if function is torch.addmm and "out_dtype" in kwargs:
+            total, left, right = args
+            assert left.dtype == right.dtype in (torch.bfloat16, torch.float16) and kwargs["out"] is total
+            return total.addmm_(left.to(kwargs["out_dtype"]), right.to(kwargs["out_dtype"]))
         if function in READS and self.on.place(args[0]) == GPU:
             self.on.note(self.on.waits, function.__name__)
         if function in (Tensor.to, Tensor.cpu, Tensor.cuda):

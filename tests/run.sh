@@ -3,6 +3,7 @@
 #   maths  the algorithm alone, with any Python that has PyTorch, pytest and hypothesis; nothing is set up
 #   fast   no Ray, no vLLM, about a minute
 #   slow   no Ray: gloo ranks, real ZeRO engines, set-up, the data
+#   hostile  the worst inputs, a stranger's files, signals, full disks: a minute and a half
 #   timed  answers that must come in time, so that nothing else runs beside these
 #   smoke  every command that a page shows, each subcommand among them, in a shell without the environment
 #   e2e    the real stack: Ray actors, a ZeRO-3 policy, a vLLM engine
@@ -10,7 +11,7 @@
 #          patch, a change of set-up; and set-up with Python 3.12 where there is one (REAL_TEST_PYTHON names another)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts=(fast slow timed smoke e2e)
+parts=(fast slow hostile timed smoke e2e)
 maths=(tests/fast/test_{exactness,metrics,objective,policy_loss,schedule,token_log_probs}.py)
 if [ "${1:-}" = every ]; then
     export REAL_TEST_EVERY=1 && shift
@@ -19,7 +20,7 @@ if [ "${1:-}" = every ]; then
         export REAL_TEST_PYTHON=${REAL_TEST_PYTHON:-$candidate}
     done
 fi
-case "${1:-}" in maths | fast | slow | timed | smoke | e2e) parts=("$1") && shift ;; esac
+case "${1:-}" in maths | fast | slow | hostile | timed | smoke | e2e) parts=("$1") && shift ;; esac
 python="${REAL_VENV:-.venv}/bin/python"
 
 if [ "${parts[*]}" = maths ]; then

@@ -19,7 +19,6 @@ from real_openrlhf.algorithm.meter import sum_over_ranks
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
 from real_openrlhf.algorithm.policy_loss import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm.schedule import Limit
-from real_openrlhf.algorithm.score_table import Coefficients, Forward, StepTable, shared_scores
 from real_openrlhf.algorithm.step_plan import (
     MicroBatch,
     PlanSettings,
@@ -28,6 +27,7 @@ from real_openrlhf.algorithm.step_plan import (
     plan_rollouts,
     rank_plans,
 )
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, shared_scores
 
 VOCABULARY, HIDDEN = 5, 3
 
@@ -123,6 +123,7 @@ def rollouts_of(case: Case) -> Rollouts:
         truncated=torch.zeros(len(case.groups), dtype=torch.bool),
         lengths=list(case.lengths),
         actions=[len(case.actions(row)) for row in range(len(case.groups))],
+        signal=~no_weight,
         left_out=frozenset(left_out),
     )
 
@@ -186,7 +187,7 @@ class Trainer:
     def run(self) -> list[dict]:
         plan = plan_rollouts(rollouts_of(self.case), plan_settings(self.case, self.ranks))
         everything = list(range(len(self.case.groups)))
-        held, plans = rank_plans(plan, rollouts_of(self.case), self.settings, self.ranks, everything)
+        held, plans = rank_plans(plan, rollouts_of(self.case), self.ranks, everything)
         self.held = held[self.rank]
         pairs = zip(plan.steps, plans[self.rank].steps, strict=True)
         return [self.train_step(planned.dealt, step) for planned, step in pairs]

@@ -11,6 +11,7 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.zero import stage_1_and_2
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from naive import naive_losses, naive_score
@@ -22,17 +23,17 @@ from openrlhf.utils import utils
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from real_openrlhf.algorithm import meter, score_table
+from real_openrlhf.algorithm import meter, update
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.score_table import NonFiniteError, StepTable
 from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks.actor import real_trainer
+from real_openrlhf.algorithm.update import NonFiniteError, StepTable
+from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
-from real_openrlhf.hooks.controller.experience_maker import DealtExperienceMaker, RealExperienceMaker
+from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import reads_old, without_advantage
+from real_openrlhf.hooks.messages.settings import reads_old
 
 compile_less()
 
@@ -236,16 +237,21 @@ def facts_of(case: Case) -> Rollouts:
 def deal(policy, case: Case) -> tuple[list[Experience], Plan, PlannedExperience]:
     """The controller's part: all rollouts with their old log-probabilities, for the naive formula; the plan; and what
     this rank gets, of which the first update comes without old log-probabilities, as in a run."""
-    maker = RealExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
+    maker = ExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
     maker.kept_tokens = policy.call_trainer("kept_tokens")
-    samples, facts = rollouts(case), facts_of(case)
+    every, items = (with_old_log_probs(policy, rollouts(case)) for _ in range(2))
+    facts = facts_of(case)
+    if maker.objective:
+        facts = replace(facts, signal=~weightless(maker.objective, facts.labels, facts.groups, facts.values))
+    else:
+        advantages = advantages_of(case)
+        for item, advantage in zip(every + items, 2 * advantages, strict=True):
+            item.advantages = advantage * item.action_mask
+        facts = replace(facts, signal=torch.tensor(advantages) != 0)
     if maker.skips:
-        no_weight = weightless(maker.objective, facts.labels, facts.groups, facts.values)
-        facts = replace(facts, left_out=frozenset(no_weight.nonzero().squeeze(-1).tolist()))
+        facts = replace(facts, left_out=frozenset((~facts.signal).nonzero().flatten().tolist()))
     plan = plan_rollouts(facts, maker.plan_settings())
-    every = with_old_log_probs(policy, samples)
-    items = with_old_log_probs(policy, rollouts(case))
-    unknown = [] if case.old_log_probs == "always" else plan.first_update
+    unknown = plan.first_update if maker.objective and case.old_log_probs != "always" else []
     for position in unknown:
         items[position].action_log_probs = torch.full_like(items[position].action_log_probs, torch.nan)
     if not reads_old(policy.strategy.args, maker.objective):
@@ -253,9 +259,19 @@ def deal(policy, case: Case) -> tuple[list[Experience], Plan, PlannedExperience]
         for item in items:
             item.action_log_probs = item.rollout_log_probs.clone()
     forwarded = sorted(set(plan.trained) - set(unknown))
-    held, plans = rank_plans(plan, facts, maker.objective, maker.num_ranks, forwarded, maker.skips)
+    held, plans = rank_plans(plan, facts, maker.num_ranks, forwarded, maker.skips)
     rank = dist.get_rank()
     return every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank])
+
+
+def advantages_of(case: Case) -> list[float]:
+    """GRPO's, of the rollouts with a verdict: 0 for others, and where all rewards of a group are equal."""
+    found = []
+    for rewards in torch.tensor(rewards_of(case)).split(case.group_sizes):
+        known = rewards[~rewards.isnan()]
+        spread = known.std() if len(known) > 1 and known.max() > known.min() else torch.inf
+        found += ((rewards - known.mean()) / (spread + 1e-9)).nan_to_num(0.0).tolist()
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -308,7 +324,7 @@ def real_steps(**case) -> list[dict]:
 
 def statuses_of(policy) -> list[dict[str, float]]:
     """Train with REAL's trainer: the logged numbers of each optimizer step, before they are merged."""
-    with mock.patch.object(real_trainer, "over_steps", wraps=real_trainer.over_steps) as merged:
+    with mock.patch.object(policy_trainer, "over_steps", wraps=policy_trainer.over_steps) as merged:
         policy.trainer.ppo_train(0.0)
     return merged.call_args.args[0]
 
@@ -382,7 +398,7 @@ def weights_of(policy) -> torch.Tensor:
 
 def points_of(policy, case: Case) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
-    if case.loss == "real":
+    if case.deal == "groups" or case.loss == "real":
         return [(status["policy_loss"], status["actor_grad_norm"]) for status in statuses_of(policy)]
     backward, step, parts = policy.strategy.backward, policy.strategy.optimizer_step, []
 
@@ -393,7 +409,7 @@ def points_of(policy, case: Case) -> list[tuple[float, float]]:
     def recorded(*args, **kwargs):
         step(*args, **kwargs)
         gradients = policy.actor.model.gradient_accumulation_steps()
-        if case.deal == "groups" or len(parts) == gradients:  # a step is the mean over micro-batches and ranks
+        if len(parts) == gradients:  # a step is the mean over micro-batches and ranks
             loss = policy.strategy.all_reduce(sum(parts) / gradients, op="mean")
             points.append((loss, policy.strategy.get_grad_norm(policy.actor)))
             parts.clear()
@@ -404,24 +420,14 @@ def points_of(policy, case: Case) -> list[tuple[float, float]]:
 
 
 def fill(policy, case: Case) -> None:
-    """This rank's rollouts of the case into the replay buffer: by REAL's plan, or a part of the same size for GRPO."""
+    """This rank's rollouts of the case into the replay buffer: by the plan, or an equal part for OpenRLHF."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    if case.loss == "real":
+    if policy.strategy.args.train.deal == "groups":
         policy.append(deal(policy, case)[-1])
         return
     items = with_old_log_probs(policy, rollouts(case))
-    rewards = torch.stack([item.rewards for item in items]).split(case.group_sizes)
-    advantages = torch.cat([(group - group.mean()) / (group.std() + 1e-9) for group in rewards])
-    for item, advantage in zip(items, advantages, strict=True):
-        item.advantages = advantage * item.action_mask
-        item.info = {}
-    if case.deal == "groups":
-        maker = DealtExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
-        facts = replace(facts_of(case), left_out=without_advantage(items) if maker.skips else frozenset())
-        plan = plan_rollouts(facts, maker.plan_settings())
-        held, plans = rank_plans(plan, facts, ObjectiveSettings(), ranks, plan.trained, maker.skips)
-        policy.append(PlannedExperience.of([items[i] for i in held[rank]], plans[rank]))
-        return
+    for item, advantage in zip(items, advantages_of(case), strict=True):
+        item.advantages, item.info = advantage * item.action_mask, {}
     policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
 
 
@@ -469,7 +475,7 @@ def weighed(**case) -> dict:
 
 
 def logged_ratios(**case) -> dict:
-    """What upstream's trainer logs of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
+    """What is logged of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
     policy, case = filled(**case)
     tokens = {0.0: 0, 1.0: 0}
     policy.trainer.mismatch.stops = False  # the policy moves by 1 here, vLLM's numbers stay
@@ -492,6 +498,28 @@ def repeated_gradient(count: int, **case) -> torch.Tensor:
         engine.set_gradient_accumulation_boundary(number == count)
         engine.backward((log_probs * sample.action_mask).sum(), scale_wrt_gas=False)
     return torch.cat([safe_get_full_grad(parameter).double().flatten() for parameter in parameters(engine).values()])
+
+
+def gradient_buffers(**case) -> dict[str, int]:
+    """Bytes that DeepSpeed takes for a micro-batch's gradients beside their sums, and the policy's parameters."""
+    case, made = Case(**case), []
+    policy, sample = policy_actor(case), rollouts(case)[0]
+    engine = policy.actor.model
+    log_probs = policy.actor(sample.sequences, sample.action_mask, attention_mask=sample.attention_mask)
+    engine.optimizer.clear_backward_seen_flag()
+    engine.set_gradient_accumulation_boundary(False)
+    size = sum(getattr(one, "ds_numel", one.numel()) for one in engine.module.parameters())
+
+    def empty(*shape, **named) -> torch.Tensor:
+        tensor = torch.empty(*shape, **named)
+        made.append(tensor.nbytes * (tensor.numel() >= size // (2 * dist.get_world_size())))
+        return tensor
+
+    with mock.patch.object(stage_1_and_2, "torch", SimpleNamespace(**{**vars(torch), "empty": empty})):
+        engine.backward((log_probs * sample.action_mask).sum(), scale_wrt_gas=False)
+    kept = [bucket.buffer for bucket in engine.optimizer.ipg_buckets.values()]  # ZeRO-3 keeps its own
+    made += [one.nbytes for one in kept if isinstance(one, torch.Tensor)]
+    return {"parameters": size, "bytes": sum(made)}
 
 
 def gap_to_sampler(shifts: list[float], **case) -> dict:
@@ -569,8 +597,8 @@ def host_waits(**case) -> dict[str, int]:
     waits, fetches = Waits(), mock.Mock(wraps=meter.fetch)
     with (
         mock.patch.object(meter, "fetch", fetches),
-        mock.patch.object(score_table, "fetch", fetches),
-        mock.patch.object(real_trainer, "fetch", fetches),
+        mock.patch.object(update, "fetch", fetches),
+        mock.patch.object(policy_trainer, "fetch", fetches),
         on_the_host(waits, engine, "forward", "backward"),
         on_the_host(waits, policy.strategy, "optimizer_step", "get_grad_norm"),
         on_the_host(waits, trainer, "load"),

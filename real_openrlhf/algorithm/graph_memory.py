@@ -6,6 +6,9 @@ HEAD_BYTES = 8  # per entry of a hidden state, logit-free: the last norm's input
 # gradient of the hidden states, so blocks are larger on a GPU.
 LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**24, 2**26
 GATHERED_PARAMETERS = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
+BUCKET = 500_000_000  # numbers of a gradient that DeepSpeed collects before ranks exchange them (reduce_bucket_size)
+RUNTIME_BYTES = 5e9  # of a GPU: CUDA contexts of policy and sleeping vLLM, NCCL's buffers, fragmentation; a guess
+KEPT_SHARE = 0.6  # of what states and runtime leave, for kept graphs; the rest is for a micro-batch's temporaries
 
 
 def graph_bytes_per_token(
@@ -16,6 +19,11 @@ def graph_bytes_per_token(
     return layers * layer + (HEAD_BYTES * hidden if logit_free else LOGIT_BYTES * vocabulary)
 
 
+def kept_tokens(left: float, per_token: int) -> float:
+    """Tokens whose graphs are kept at once, at most, in this many bytes beside states and runtime."""
+    return max(KEPT_SHARE * left, 0.0) // per_token
+
+
 def resident_bytes(
     parameters: int,
     trained: int,
@@ -24,17 +32,23 @@ def resident_bytes(
     zero_stage: int,
     head: int = 0,
     gradient_bytes: int = 4,
+    overlap_comm: bool = False,
     adam_offload: bool,
     reference: int,
 ) -> dict[str, float]:
-    """Bytes that stay allocated on one of the policy's GPUs in training, by part. `parameters`, `trained`, `head` and
-    `reference` are numbers of parameters: policy, trained part, output layer, reference model on the same GPUs."""
+    """Bytes on one of the policy's GPUs that are there throughout a micro-batch's backward pass, by part.
+
+    `parameters`, `trained`, `head` and `reference` are numbers of parameters: policy, trained part, output layer,
+    reference model on the same GPUs."""
     sharded = gpus if zero_stage >= 3 else 1
     memory = {"weights (bf16)": 2 * parameters / sharded}
     if zero_stage >= 3:
         memory["gathered for use, at most"] = 2 * min(parameters, max(GATHERED_PARAMETERS, head))
     gradients = gradient_bytes * trained / (gpus if zero_stage >= 2 else 1)
     memory[f"gradients, added up in {8 * gradient_bytes} bits"] = gradients
+    memory["buckets of gradients (bf16)"] = 2 * BUCKET * (2 if overlap_comm and zero_stage < 3 else 1)
+    if zero_stage < 3 and not adam_offload:
+        memory["a micro-batch's gradients (bf16)"] = 2 * trained / gpus
     if not adam_offload:
         memory["Adam: fp32 weights and two moments"] = 12 * trained / (gpus if zero_stage >= 1 else 1)
     if reference:

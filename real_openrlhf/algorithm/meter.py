@@ -1,6 +1,7 @@
-"""Numbers for the log, summed over micro-batches and ranks, for REAL's trainer and for OpenRLHF's own loop."""
+"""Numbers for the log, summed over micro-batches and ranks, the same for every method."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -22,13 +23,14 @@ TERMS = ("entropy_loss", "ppo_kl", "kl_old", "kl", "logprobs_diff")  # sums over
 class Meter:
     """Sums and maxima over the tokens that this rank trains; `gather` merges them over all ranks."""
 
-    def __init__(self, device: torch.device | str, *, scored: bool, sampled: bool) -> None:
-        self.scored, self.sampled = scored, sampled  # have a label or score; have vLLM's log-probabilities
+    def __init__(self, device: torch.device | str, *, sampled: bool, shares: tuple[str, ...] = ()) -> None:
+        self.sampled = sampled  # rollouts have vLLM's log-probabilities
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
-        self.sums = {**{name: zeros() for name in TERMS}, "ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(GAP_SUMS)}
+        self.sums = {name: zeros() for name in (*TERMS, *shares)}
+        self.sums |= {"ratios": zeros(*RATIO_TABLE_SHAPE), "gaps": zeros(GAP_SUMS)}
         self.maxima = {"score_drift": zeros(), "log_ratio": zeros(), "gaps": zeros(GAP_MAXIMA)}
 
     @torch.no_grad()
@@ -63,12 +65,12 @@ class Meter:
         """The logged numbers, after `gather`."""
         return {
             "update/ratio_max": math.exp(min(float(self.maxima["log_ratio"]), 700.0)),  # exp stays finite
-            **(ratio_metrics(self.sums["ratios"]) if self.scored else {}),
+            **ratio_metrics(self.sums["ratios"]),
             **(mismatch_metrics(self.sums["gaps"], self.maxima["gaps"]) if self.sampled else {}),
         }
 
-    def token_means(self, tokens: int) -> dict[str, float]:
-        return {name: float(self.sums[name]) / max(tokens, 1) for name in TERMS}
+    def token_means(self, tokens: int, names: Iterable[str] = TERMS) -> dict[str, float]:
+        return {name: float(self.sums[name]) / max(tokens, 1) for name in names}
 
 
 def sum_over_ranks(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, make_groups
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 
@@ -51,6 +51,7 @@ PLAN_METRICS = {
     "real/wave_depth": "most micro-batches of a rank whose graphs were kept at once",
     "real/micro_batches": "micro-batches of a rank in an optimizer step",
     "update/rollouts_crc": "checksum of the updates' rollouts in their order: equal in two runs with equal batches",
+    "update/signal_share": "share of rollouts with a weight, or an advantage, that is not 0 under any policy",
     "update/trained_share": "share of trained rollouts; `--train.skip_weightless` leaves out those with gradient 0",
 }
 
@@ -191,11 +192,6 @@ def ratio_table(
             chosen = inside & mask & side[:, None]
             cells.append(torch.stack([chosen.sum().double(), torch.where(chosen, magnitudes, 0.0).double().sum()]))
     return torch.stack(cells).view(RATIO_TABLE_SHAPE)
-
-
-def labels_of_scores(scores: Tensor, threshold: float) -> Tensor:
-    """Labels for a loss without labels, from (B,) scores: positive above the threshold, ignored where nan."""
-    return torch.where(scores > threshold, POSITIVE, NEGATIVE).masked_fill(scores.isnan(), IGNORED)
 
 
 def ratio_metrics(table: Tensor) -> dict[str, float]:

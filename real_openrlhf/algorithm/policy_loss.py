@@ -96,6 +96,9 @@ def real_policy_loss(
             raise ValueError(f"{name} has shape {tuple(column.shape)}, but there are {len(log_probs)} rollouts")
     labels = labels.masked_fill(~action_mask.bool().any(-1), IGNORED)
 
+    # bf16 keeps three digits: scores, the weights' inputs, are sums and means in fp32 at least
+    wide = torch.promote_types(log_probs.dtype, torch.float32)
+    log_probs, old_log_probs = log_probs.to(wide), old_log_probs.to(wide)
     anchors = (old_log_probs, ref_log_probs, action_mask, rollout_log_probs)
     scores = rollout_scores(settings.score, log_probs, *anchors)
     columns, ranks, before = [scores.detach(), labels, values, action_mask.bool().sum(-1)], 1, 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights, weightless
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights
 from real_openrlhf.algorithm.schedule import SPARE, Layout, Limit, Positions, Wave, shallowest, steps_of_groups
 
 NOBODY = -1
@@ -28,6 +28,7 @@ class Rollouts:
     lengths: list[int]  # tokens of prompt and response
     actions: list[int]  # tokens of the response
     values: Tensor | None = None  # rewards, for objectives of graded rewards; None: 1 for a positive, else 0
+    signal: Tensor | None = None  # bool: may have a weight or advantage other than 0; None: all
     left_out: frozenset[int] = frozenset()  # rollouts with gradient 0: in the denominators, but not trained
 
 
@@ -228,7 +229,6 @@ class RankPlan:
 def rank_plans(
     plan: Plan,
     rollouts: Rollouts,
-    objective: ObjectiveSettings,
     num_ranks: int,
     forwarded: Positions,
     leaves_out: bool = False,
@@ -245,7 +245,7 @@ def rank_plans(
     held = [own or [shortest] for own in held]
     items = [{position: item for item, position in enumerate(own)} for own in held]
     unknown = len(forwarded) < len(plan.trained)
-    steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, objective, items, leaves_out) for step in plan.steps]
+    steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, items, leaves_out) for step in plan.steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
     crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # 24 bits: exact in a float32 log
     metrics = {
@@ -253,6 +253,7 @@ def rank_plans(
         "real/wave_depth": float(max(depths, default=0)),
         "real/micro_batches": sum(depths) / max(len(plan.steps), 1),
         "update/rollouts_crc": float(crc),
+        "update/signal_share": 1.0 if rollouts.signal is None else float(rollouts.signal.double().mean()),
         "update/trained_share": len(plan.trained) / max(len(plan.owner), 1),
     }
     return held, [RankPlan([step[rank] for step in steps], metrics) for rank in range(num_ranks)]
@@ -263,7 +264,6 @@ def _rank_steps(
     step_wide: bool,
     unknown: bool,
     rollouts: Rollouts,
-    objective: ObjectiveSettings,
     items: Sequence[dict[int, int]],
     leaves_out: bool,
 ) -> list[RankStep]:
@@ -279,7 +279,7 @@ def _rank_steps(
         lots=step.lots,
         truncated=rollouts.truncated[positions],
         num_groups=len(set(groups.tolist())),
-        num_rollouts=int((~weightless(objective, labels, groups, values)).sum()),
+        num_rollouts=len(positions) if rollouts.signal is None else int(rollouts.signal[positions].sum()),
         action_tokens=max(sum(rollouts.actions[position] for position in positions), 1),
         trained_tokens=(tokens := sum(rollouts.actions[position] for position in step.trained)),
         log_weight=float(tokens) if leaves_out else 1.0,

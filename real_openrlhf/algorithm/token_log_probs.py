@@ -9,7 +9,9 @@ Extra memory and time, forward and backward, 2,048 tokens x 30,000 words, fp32, 
     Liger-Kernel 0.8.5's fused function                 400 MB   2.7 s
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU
 
+CPU_LOGITS = 2**17  # of a block in work at a time on a CPU: they stay in a core's cache
 Factors = Sequence[tuple[Tensor, Tensor]]  # (hidden, weight): logits are the sum of hidden @ weight.T
 
 
@@ -99,21 +102,27 @@ class _Head(NamedTuple):
     words: int
 
     def blocks(self, labels: Tensor, factors: Factors) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """For each block: (words, their logits, the column of each label, whether the label is in this block)."""
+        """For each block: (words, their logits times temperature, the column of each label, is it here)."""
+        if not self.rounded and not labels.is_cuda:
+            factors = [(hidden.to(_wide(hidden)), weight) for hidden, weight in factors]
+        first: Tensor | None = None
         for start in range(0, len(factors[0][1]), self.words):
             words = slice(start, start + self.words)
-            logits = self.logits(words, factors)
+            logits = self.logits(words, factors, first)
+            first = logits if first is None else first
             columns = (labels - start).clamp(0, logits.shape[1] - 1)
             yield words, logits, columns[:, None], columns == labels - start
 
-    def logits(self, words: slice, factors: Factors) -> Tensor:
+    def logits(self, words: slice, factors: Factors, into: Tensor | None) -> Tensor:
+        """`into`: a block that is done with. On a CPU fresh memory costs as much as the product."""
+        if into is not None and len(factors) == 1 and not into.is_cuda:
+            hidden, weight = factors[0][0], factors[0][1][words]
+            return torch.mm(hidden.to(into.dtype), weight.to(into.dtype).t(), out=_part_of(into, len(weight)))
         parts = [
             F.linear(hidden, weight[words]) if self.rounded else _product(hidden, weight[words].t())
             for hidden, weight in factors
         ]
-        logits = sum(parts[1:], parts[0])
-        logits = logits.to(_wide(logits))
-        return logits if self.temperature == 1.0 else logits.div_(self.temperature)
+        return sum(parts[1:], parts[0])
 
 
 class _TokenLogProbs(torch.autograd.Function):
@@ -129,58 +138,76 @@ class _TokenLogProbs(torch.autograd.Function):
         picked, total, moment = torch.zeros(3, len(labels), dtype=_wide(flat[0]), device=labels.device)
         top = torch.full_like(total, torch.finfo(torch.float32).min)
         for _, logits, columns, inside in head.blocks(labels, _pairs(flat)):
-            picked = torch.where(inside, logits.gather(1, columns).squeeze(1), picked)
-            higher = torch.maximum(top, logits.amax(1))
+            # Sums are relative to the largest logit so far: nothing overflows, and a log-probability next to 0 keeps
+            # its digits.
+            of_block = _in_one_pass(_sums, 1 / head.temperature, head.entropy)
+            higher, at_label, powers, moments = of_block(logits, columns, top)
             fall, top = top - higher, higher
-            shifted = logits.sub_(top[:, None])  # sums are relative to the largest logit so far: nothing overflows,
-            powers = shifted.exp()  # and a log-probability next to 0 keeps its digits
+            picked = torch.where(inside, at_label, picked + fall)
             if head.entropy:
-                moment = fall.exp() * (moment + fall * total) + shifted.mul_(powers).sum(1)
-            total = fall.exp() * total + powers.sum(1)
+                moment = fall.exp() * (moment + fall * total) + moments
+            total = fall.exp() * total + powers
         entropy = total.log() - moment / total if head.entropy else None
         ctx.head = head
         ctx.save_for_backward(labels, top, total, entropy, *flat)
-        return picked - top - total.log(), entropy
+        return picked - total.log(), entropy
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, log_prob_grad: Tensor | None, entropy_grad: Tensor | None) -> tuple[Any, ...]:
         labels, top, total, entropy, *flat = ctx.saved_tensors
-        wanted = _pairs(ctx.needs_input_grad[2:])
-        sums = [_GradientSum(*pair, *wants) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
-        # d/d logit_j = p_j * (slope * log p_j + level), and at the label `at_label` more
-        at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad / ctx.head.temperature
-        level, slope = -at_label / total, None
-        if entropy_grad is not None:
-            slope = -entropy_grad / ctx.head.temperature / total
-            level = level + slope * (entropy - total.log())
+        scale, wanted = 1 / ctx.head.temperature, _pairs(ctx.needs_input_grad[2:])
+        at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad * scale
+        if entropy_grad is None:
+            # d/d logit_j = -at_label * (p_j - [j is the label]): the size goes into the exponent, the sign into hidden
+            signs, more, table_of = -at_label.sign(), -at_label.abs(), _slopes
+            rows = [at_label.abs().log() - total.log() - top]
+        else:
+            # d/d logit_j = p_j * (slope * log p_j + level), and at the label `more`
+            slope = -entropy_grad * scale
+            signs, more, table_of = None, at_label, _slopes_with_entropy
+            rows = [-total.log() - top, slope, slope * entropy - at_label]
+        totals = [_GradientSum(*pair, *wants, signs) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
+        # for a GPU's tensor cores in the format of the weights; a layer's own backward does so too
+        narrow = {one.weight.dtype for one in totals} if labels.is_cuda else set()
+        kind = narrow.pop() if len(narrow) == 1 else top.dtype
+        table = None
         for words, logits, columns, inside in ctx.head.blocks(labels, _pairs(flat)):
-            shifted = logits.sub_(top[:, None])
-            powers = shifted.exp()
-            factor = level[:, None] if slope is None else shifted.mul_(slope[:, None]).add_(level[:, None])
-            table = powers.mul_(factor).scatter_add_(1, columns, torch.where(inside, at_label, 0.0)[:, None])
-            for one in sums:
+            table = _in_one_pass(table_of, scale, kind, into=table)(logits, *rows)
+            own = table_of(scale, top.dtype, logits.gather(1, columns), *rows) + more[:, None]
+            table.scatter_(1, columns, torch.where(inside[:, None], own.to(kind), table.gather(1, columns)))
+            for one in totals:
                 one.add(words, table)
-        return None, None, *(gradient for one in sums for gradient in one.gradients())
+        return None, None, *(gradient for one in totals for gradient in one.gradients())
 
 
 class _GradientSum:
-    """Gradients of one product's hidden states and weight, summed over blocks; only those that autograd needs."""
+    """Gradients of one product's hidden states and weight, summed over blocks; only those that autograd needs.
 
-    def __init__(self, hidden: Tensor, weight: Tensor, wants_hidden: bool, wants_weight: bool) -> None:
-        self.hidden, self.weight = hidden, weight
+    `signs`, if given, are factors of the rows that the tables lack.
+    """
+
+    def __init__(
+        self, hidden: Tensor, weight: Tensor, wants_hidden: bool, wants_weight: bool, signs: Tensor | None
+    ) -> None:
+        self.hidden, self.weight, self.signs = hidden, weight, signs
+        self.signed = hidden if signs is None else hidden * signs[:, None].to(hidden.dtype)
+        if not hidden.is_cuda:
+            self.signed = self.signed.to(_wide(hidden))
         self.of_hidden = torch.zeros_like(hidden, dtype=_wide(hidden)) if wants_hidden else None
         self.of_weight = torch.empty_like(weight) if wants_weight else None
 
     def add(self, words: slice, table: Tensor) -> None:
         if table.is_cuda:
-            table = table.to(self.weight.dtype)  # for the tensor cores; a layer's own backward does so too
+            table = table.to(self.weight.dtype)
         if self.of_hidden is not None:
-            self.of_hidden += _product(table, self.weight[words])
+            _add_product(self.of_hidden, table, self.weight[words])
         if self.of_weight is not None:
-            self.of_weight[words] = _product(table.t(), self.hidden).to(self.weight.dtype)
+            self.of_weight[words] = _product(table.t(), self.signed).to(self.weight.dtype)
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        if self.of_hidden is not None and self.signs is not None:
+            self.of_hidden.mul_(self.signs[:, None])
         return None if self.of_hidden is None else self.of_hidden.to(self.hidden.dtype), self.of_weight
 
 
@@ -193,10 +220,98 @@ def _wide(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
+def _for_tensor_cores(left: Tensor, right: Tensor) -> bool:
+    return left.is_cuda and left.dtype == right.dtype and left.dtype in (torch.bfloat16, torch.float16)
+
+
 def _product(left: Tensor, right: Tensor) -> Tensor:
     """left @ right with fp32 sums, also under autocast; on a GPU's tensor cores, elsewhere as fp32 copies."""
     with torch.autocast(left.device.type, enabled=False):
-        if left.is_cuda and left.dtype == right.dtype and left.dtype in (torch.bfloat16, torch.float16):
+        if _for_tensor_cores(left, right):
             return torch.mm(left, right, out_dtype=torch.float32)
         wide = torch.promote_types(_wide(left), right.dtype)
         return left.to(wide) @ right.to(wide)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, in one pass over `total`."""
+    with torch.autocast(left.device.type, enabled=False):
+        if _for_tensor_cores(left, right):
+            torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+        else:
+            total.addmm_(left.to(total.dtype), right.to(total.dtype))
+
+
+# Functions of a block's logits, row by row. `_in_one_pass` runs them so that a block passes memory once: on a GPU
+# compiled, on a CPU a few rows at a time.
+
+
+def _sums(scale: float, entropy: bool, logits: Tensor, columns: Tensor, top: Tensor) -> tuple[Tensor, ...]:
+    """(the largest scaled logit so far; relative to it: the label's, sum of powers, sum of powers times logits)."""
+    top = torch.maximum(top, logits.amax(1).to(top.dtype) * scale)
+    shifted = torch.add(-top[:, None], logits, alpha=scale)
+    powers = shifted.exp()
+    at_label, total = shifted.gather(1, columns).squeeze(1), powers.sum(1)
+    return top, at_label, total, shifted.mul_(powers).sum(1) if entropy else total
+
+
+def _slopes(scale: float, kind: torch.dtype, logits: Tensor, offset: Tensor) -> Tensor:
+    """exp(scaled logits + offset)"""
+    return torch.add(offset[:, None], logits, alpha=scale).exp().to(kind)
+
+
+def _slopes_with_entropy(
+    scale: float, kind: torch.dtype, logits: Tensor, offset: Tensor, slope: Tensor, level: Tensor
+) -> Tensor:
+    """p * (slope * log p + level), where log p are scaled logits + offset."""
+    log_p = torch.add(offset[:, None], logits, alpha=scale)
+    p = log_p.exp()
+    return log_p.mul_(slope[:, None]).add_(level[:, None]).mul_(p).to(kind)
+
+
+def _in_one_pass(function: Callable, *constants: Any, into: Tensor | None = None) -> Callable:
+    """`into`: a table that is done with, whose memory a table on a CPU takes."""
+
+    def on_rows(logits: Tensor, *rows: Tensor) -> Any:
+        if logits.is_cuda:
+            return _compiled(function)(*constants, logits, *rows)
+        few = max(CPU_LOGITS // logits.shape[1], 1)
+        given = zip(*(one.split(few) for one in (logits, *rows)), strict=True)
+        if into is None:
+            found = [function(*constants, *some) for some in given]
+            if isinstance(found[0], Tensor):
+                return torch.cat(found)
+            return [torch.cat(parts) for parts in zip(*found, strict=True)]
+        table = _part_of(into, logits.shape[1])
+        for rows_of_table, some in zip(table.split(few), given, strict=True):
+            rows_of_table.copy_(function(*constants, *some))
+        return table
+
+    return on_rows
+
+
+def _part_of(block: Tensor, columns: int) -> Tensor:
+    """The block's memory as a smaller block of as many rows."""
+    return block.view(-1)[: len(block) * columns].view(len(block), columns)
+
+
+@functools.cache
+def _compiled(function: Callable) -> Callable:
+    """The function as one kernel; as it stands if it cannot be compiled here."""
+    fast: Callable = torch.compile(function, dynamic=True)
+    tried = False
+
+    def run(*given: Any) -> Any:
+        nonlocal fast, tried
+        try:
+            found = fast(*given)
+        except Exception as error:
+            if tried or isinstance(error, torch.OutOfMemoryError):
+                raise
+            warnings.warn(f"{function.__name__} runs uncompiled: {type(error).__name__}: {error}", stacklevel=2)
+            fast = function
+            found = function(*given)
+        tried = True
+        return found
+
+    return run

@@ -3,19 +3,18 @@
 import argparse
 import textwrap
 from itertools import groupby
-from pathlib import Path
 
 from real_openrlhf.answers.kept import Group, moments, read, short, steps
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import ROLLOUTS
-from real_openrlhf.base.parsing import whole
+from real_openrlhf.base.parsing import path_of, whole
 
 BAR = 12  # characters of the bar for the largest weight
 KINDS = {"train": "groups", "eval": "held-out answers (--eval)"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="the folder of a run")
+    parser.add_argument("run", type=path_of, metavar="RUN_DIR", help="the folder of a run")
     parser.add_argument("--step", type=whole, metavar="N", help="groups of this step (default: the last one kept)")
     parser.add_argument(
         "--eval",

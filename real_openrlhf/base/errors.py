@@ -5,10 +5,15 @@ Printed text may come from a model, a file or a run. A terminal must show its co
 
 import contextlib
 import errno
+import io
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
+
+from real_openrlhf.base import signals
+from real_openrlhf.base.secrets import hidden
 
 LONGEST = 2000  # characters of one problem, also of one that lists a cluster's nodes
 
@@ -34,14 +39,32 @@ def plain(text: str) -> str:
 
 
 class Plain:
-    """A stream that prints plain text only."""
+    """A stream that prints plain text only, without passwords. It goes on when its reader ends, as `head` does."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal of another encoding shows ? for what it lacks
 
     def write(self, text: str) -> int:
-        self._stream.write(plain(text))
+        with self._unread():
+            self._stream.write(hidden(plain(text)))
         return len(text)
+
+    def flush(self) -> None:
+        with self._unread():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _unread(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+            if not isinstance(error, BrokenPipeError):
+                raise  # a full disk
 
     def writelines(self, lines: list[str]) -> None:
         for line in lines:
@@ -52,14 +75,17 @@ class Plain:
 
 
 # Errors of a path that the user has named.
-PATHS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+PATHS = {getattr(errno, name) for name in "EACCES EINVAL EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()}
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Run a subcommand and return its exit code. Output becomes plain; errors that the user can fix are printed."""
-    with contextlib.redirect_stdout(Plain(sys.stdout)), contextlib.redirect_stderr(Plain(sys.stderr)):
+    out, err = Plain(sys.stdout), Plain(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), signals.raised():
         try:
-            return run()
+            code = run()
+            out.flush()
+            return code
         except UserError as error:
             code, problems = 2, error.problems
         except OSError as error:
@@ -69,8 +95,10 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
                 code, problems = 2, [f"{error.filename}: {error.strerror}. Name a path that can be used."]
             else:
                 raise
-        except KeyboardInterrupt:
-            return 130
+        except KeyboardInterrupt as error:
+            code, words = signals.code_and_words(error)
+            print(f"real-openrlhf {command}: {words}", file=sys.stderr)
+            return code
         for problem in problems:
             print(f"real-openrlhf {command}: error: {on_one_line(problem)}", file=sys.stderr)
         return code

@@ -11,6 +11,8 @@ from typing import Any
 
 # In a run's folder: the training process reached its end, whether or not anybody watched.
 FINISHED = ".finished"
+# A line of notes.jsonl there: the run ended itself before its last step, as `--train.hopeless end` asks.
+ENDED = "nothing is left to learn from: the run ends here"
 # Also in a run's folder: some groups of each step, with the weight of each answer.
 ROLLOUTS = "rollouts.jsonl"
 
@@ -38,7 +40,10 @@ def read_bytes(path: Path) -> bytes:
 
 def write_text(path: Path, pieces: Iterable[str]) -> None:
     """An interrupted write leaves the old file, or none; never half of a new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", error.filename) from error
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("w", encoding="utf-8") as file:
@@ -46,6 +51,8 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    except FileNotFoundError as error:  # as below /proc
+        raise PermissionError(errno.EACCES, "no file can be made there", str(path)) from error
     finally:
         draft.unlink(missing_ok=True)
 

@@ -1,5 +1,6 @@
 """Folders that are whole or not there: written beside their place, listed with sizes and hashes, then moved."""
 
+import errno
 import json
 import os
 import shutil
@@ -7,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.files import sha256, write_json
+from real_openrlhf.base.ownership import may_be_replaced
 
 MANIFEST = "manifest.json"
+ASIDE = ".replaced-"
 Files = dict[str, tuple[int, str]]  # name -> size, SHA-256
 
 
@@ -29,24 +32,30 @@ def read(folder: Path, chosen: Iterable[str]) -> Files:
 
 
 def publish(draft: Path, place: Path, files: Files, about: dict) -> None:
-    """Move a finished folder to its place. An interrupt leaves the old folder there, or nothing."""
+    """Move a finished folder to its place."""
     write_json(draft / MANIFEST, {**about, "files": files})
     _sync(draft)
     move(draft, place)
 
 
 def move(draft: Path, place: Path) -> None:
+    """Put the folder at its place. After an interrupt `newest_first` finds the old folder there, or the new one."""
+    aside = place.with_name(f"{ASIDE}{place.name}")
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.exists():
-        shutil.rmtree(place)
+        if not may_be_replaced(place):
+            raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(place))
+        shutil.rmtree(aside, ignore_errors=True)
+        place.rename(aside)
     draft.rename(place)
     _sync(place.parent)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def manifest(folder: Path) -> dict | None:
     """The folder's manifest; None if it is missing or not readable."""
     try:
-        content = json.loads((folder / MANIFEST).read_text())
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         content["files"] = {str(name): (int(size), str(digest)) for name, (size, digest) in content["files"].items()}
         return content if isinstance(content["global_step"], int) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -70,7 +79,13 @@ def damage(folder: Path, share: slice = slice(None)) -> str | None:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Finished folders, the largest step in their manifests first; of equal steps, the newest folder first."""
+    """Finished folders, the largest step in their manifests first; of equal steps, the newest folder first.
+
+    A folder that an interrupted `move` put aside and did not replace goes back to its place.
+    """
+    for aside in folder.glob(f"{ASIDE}*"):
+        if not (place := folder / aside.name.removeprefix(ASIDE)).exists():
+            aside.rename(place)
 
     def age(path: Path) -> tuple[int, float]:
         return (manifest(path) or {"global_step": -1})["global_step"], path.stat().st_mtime

@@ -6,7 +6,6 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 import argparse
 import fcntl
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, on_one_line
-from real_openrlhf.base.parsing import PassThrough, flag_name, positive, whole
+from real_openrlhf.base.parsing import PassThrough, flag_name, path_of, positive, whole, words_of
+from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts, dry_run
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import (
@@ -33,6 +33,7 @@ from real_openrlhf.comparison.run_list import (
 from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
+from real_openrlhf.report import campaign
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
@@ -64,12 +65,15 @@ def campaign_words(path: Path) -> list[str]:
         raise UserError(f"{path} cannot be read: {error}") from error
     if unknown := sorted(content.keys() - {"about", *KEYS}):
         raise UserError(f"{path}: unknown key {unknown[0]}. There are: about, {', '.join(KEYS)}")
-    return [word for key in KEYS if key in content for word in _option(path, key, content[key])]
+    words = [word for key in KEYS if key in content for word in _option(path, key, content[key])]
+    if has_one(words):
+        raise UserError(f"{path} has a secret, and files are shared. Give that flag on the command line.")
+    return words
 
 
 def _option(path: Path, key: str, value: Any) -> Iterator[str]:
     if key == "flags":
-        yield from shlex.split(str(value))
+        yield from words_of(f"{path}: flags", str(value))
     elif key == "grid" and isinstance(value, dict):
         for flag, values in value.items():
             yield from ("--grid", flag, *map(str, values))
@@ -154,7 +158,7 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="folder for runs and report (default: the campaign's name, or comparison)",
     )
@@ -164,7 +168,7 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--status", action="store_true", help="a line for each run: how far it is; starts nothing")
     parser.add_argument(
         "--publish",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="also write a campaign, small enough to commit: three files with records and logged numbers, without "
         "paths of this machine; refuses runs of uncommitted code",
@@ -185,6 +189,7 @@ def run(args: argparse.Namespace) -> int:
             print(unseen)
         if (path / "run.json").exists():
             refuse_other_flags(path, runs.request(entry))
+    refuse_foreign_results(runs.out / "report", args.publish)
     if args.dry_run:
         return dry_run.show(runs)
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
@@ -212,6 +217,14 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
+def refuse_foreign_results(report: Path, published: Path | None) -> None:
+    from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
+
+    refuse_foreign(report)
+    if published:
+        campaign.refuse_foreign(published)
+
+
 def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
     """{flag: [flag, *values]}; the last --grid of a flag wins, so a typed --grid wins over the campaign's."""
     return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
@@ -232,7 +245,9 @@ def run_list(args: argparse.Namespace) -> RunList:
     mathematics = recipe.eval_data == "aime24" and "--ds.lora.rank" not in recipe.settings
     benchmarks = args.benchmarks or ("all" if mathematics else "none")
     data_dir = Path(dict(zip(args.openrlhf, args.openrlhf[1:], strict=False)).get("--data-dir", "data"))
-    words = None if benchmarks == "none" else _evaluation(benchmarks, data_dir, shlex.split(args.eval_flags))
+    words = (
+        None if benchmarks == "none" else _evaluation(benchmarks, data_dir, words_of("--eval-flags", args.eval_flags))
+    )
     return RunList(every, (*common, *args.openrlhf), out, words)
 
 
@@ -302,7 +317,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.page import write
     from real_openrlhf.report.read_runs import read_runs
 
-    with open(runs.out / ".report.lock", "w") as lock:
+    with open(runs.out / ".report.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:

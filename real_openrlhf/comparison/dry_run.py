@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.secrets import hide
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.data.benchmarks import BENCHMARKS
@@ -19,11 +20,11 @@ from real_openrlhf.training.launch.place import Place
 BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: its peaks times the shares that vLLM and training reach
 LENGTH = 0.5  # mean length of an answer, as a share of the longest allowed
 LEAST_SECONDS = 0.008  # of a decoding step, at least
-AT_ONCE = 128  # answers that an engine decodes in one batch, at most: vLLM's default for OpenRLHF's engines
+# Answers that an engine decodes in one batch. `eval` leaves vLLM its 1,024, of which the cache holds about half.
+VLLMS_AT_ONCE, EVALUATED_AT_ONCE = 128, 512
 ASSUMED = (
     f"H100s at half of their memory's bandwidth in generation and 35 % of their bf16 peak in training; answers of "
-    f"{LENGTH:.0%} of the most tokens; {AT_ONCE} answers an engine at once, {1000 * LEAST_SECONDS:g} ms a decoding "
-    "step at least; every rollout trained"
+    f"{LENGTH:.0%} of the most tokens; {1000 * LEAST_SECONDS:g} ms a decoding step at least; every rollout trained"
 )
 
 
@@ -56,7 +57,7 @@ def show(runs: RunList) -> int:
     for entry, one in states.items():
         flags = " ".join(["--algo", entry.algo, *entry.flags])
         print(f"  {entry.name:{width}}  {one.kind:{wide}}  {flags}  {one.about}".rstrip())
-    print(f"flags of all runs: {' '.join(runs.common)}")
+    print(f"flags of all runs: {' '.join(hide(runs.common))}")
     print(f"evaluation of each: {' '.join(runs.evaluation) if runs.evaluation is not None else 'none'}\n")
     wrong, notes = problems(runs, todo, dry_run=True)
     print("\n".join([*_cost(runs, todo), *(f"note: {note}" for note in notes)]))
@@ -98,9 +99,9 @@ def decoding(shape: Shape, at_once: float, length: float) -> float:
     return max(LEAST_SECONDS, (2 * shape.parameters + at_once * kept * length / 2) / BANDWIDTH)
 
 
-def drawing(shape: Shape, plan: Plan, answers: float, longest: int, engines: int) -> float:
-    """Seconds until the engines have drawn these answers, at least the time of the longest answer."""
-    at_once = min(answers / engines, AT_ONCE)
+def drawing(shape: Shape, answers: float, longest: int, engines: int, most: int) -> float:
+    """Seconds until engines with `most` answers at once have drawn these; at least the time of the longest answer."""
+    at_once = min(answers / engines, most)
     steps = max(longest, answers / engines / at_once * LENGTH * longest)
     return steps * decoding(shape, at_once, LENGTH * longest)
 
@@ -112,10 +113,11 @@ def training_seconds(shape: Shape, plan: Plan) -> float:
     tokens = rollouts(plan) * LENGTH * longest
     again = "--actor.gradient_checkpointing_enable" in plan.flags
     passes = 2 + (2 if plan.needs_reference else 0) + (8 if again else 6) * plan.number("--train.max_epochs")
-    step = drawing(shape, plan, rollouts(plan), longest, engines) + passes * shape.parameters * tokens / gpus / FLOPS
+    most = plan.number("--vllm.max_num_seqs") or VLLMS_AT_ONCE
+    step = drawing(shape, rollouts(plan), longest, engines, most) + passes * shape.parameters * tokens / gpus / FLOPS
     steps, every = plan.number("--train.max_steps"), plan.number("--eval.steps")
     validations = steps // every + 2 if every > 0 else 0
-    return steps * step + validations * longest * decoding(shape, AT_ONCE, LENGTH * longest)
+    return steps * step + validations * longest * decoding(shape, min(most, VLLMS_AT_ONCE), LENGTH * longest)
 
 
 def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) -> float:
@@ -127,4 +129,4 @@ def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) ->
     sizes = [benchmark.rows for name, benchmark in BENCHMARKS.items() if name in names or "all" in names]
     answers = sum(min(size, args.limit or size) for size in sizes) * args.k
     engines = max(math.prod(plan.layout) // args.tensor_parallel, 1)
-    return drawing(shape, plan, answers, args.max_new_tokens, engines) if answers else 0.0
+    return drawing(shape, answers, args.max_new_tokens, engines, EVALUATED_AT_ONCE) if answers else 0.0

@@ -28,7 +28,7 @@ def publish(folders: Iterable[Path], out: Path, compact: bool = False) -> None:
     lines: dict[str, list[dict]] = {}
     sources: dict[str, str] = {}
     for folder in folders:
-        record = (folder / "run.json").read_text()
+        record = (folder / "run.json").read_text(encoding="utf-8")
         for here, there in ((str(folder.parent), "runs"), (str(cache_folder()), "CACHE"), (f"{Path.cwd()}/", "")):
             record = record.replace(here, there)
         records[folder.name] = parsed(record)
@@ -63,7 +63,7 @@ def _refuse_loss(out: Path, sources: Mapping[str, str]) -> None:
 
 
 def _logged(path: Path, compact: bool) -> Iterable[dict]:
-    for text in path.read_text().splitlines():
+    for text in path.read_text(encoding="utf-8").splitlines():
         try:
             line = json.loads(text)
         except ValueError:

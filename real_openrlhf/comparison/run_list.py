@@ -2,14 +2,14 @@
 
 import itertools
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
-from real_openrlhf.base.parsing import flag_name
+from real_openrlhf.base.parsing import flag_name, words_of
+from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
@@ -42,10 +42,12 @@ class Entry:
 
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
-    methods = [tuple(shlex.split(text)) for text in algos]
+    methods = [tuple(words_of("--algos", text)) for text in algos]
     for flag, *values in grid:
         if not values:
             raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
+    if any(map(has_one, (*methods, *grid))):
+        raise UserError("--algos and --grid make the runs' names, and a secret is in them. Give its flag apart.")
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
@@ -158,5 +160,5 @@ def evaluation_progress(path: Path) -> str:
 
 def samples(log: Path) -> tuple[str, str, str]:
     """(samples done, samples in all, time left) of the newest bar in the log; empty texts without one."""
-    found = BAR.findall(log.read_text(errors="replace")[-4000:]) if log.exists() else []
+    found = BAR.findall(log.read_text(encoding="utf-8", errors="replace")[-4000:]) if log.exists() else []
     return found[-1] if found else ("", "", "")

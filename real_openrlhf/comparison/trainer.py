@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError, exit_code
 from real_openrlhf.base.files import write_json
-from real_openrlhf.comparison.run_list import ASKED, Entry, RunList, samples
+from real_openrlhf.comparison.run_list import ASKED, SIGNALS, Entry, RunList, samples
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
 from real_openrlhf.training import run_inputs
@@ -48,7 +48,8 @@ class Trainer(contextlib.ExitStack):
                 self.close()  # a failed training ends its session, which takes a moment
                 self.server = None
                 reason = run_folder.read(path)["reason"] if (path / "run.json").exists() else None
-                return code, reason or "it did not start: the output above says why"
+                unknown = "interrupted" if code in SIGNALS else "it did not start: the output above says why"
+                return code, reason or unknown
         return evaluate(path, self.runs.evaluation) if self.runs.evaluation is not None else (0, None)
 
     def _session(self) -> Path | None:
@@ -69,7 +70,8 @@ def environment_of(*runs: Sequence[str]) -> dict[str, str]:
     place = Place.of(requests[0].recipe, None)
     if place.job_address:
         raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
-    return place.environment(max((request.plan() for request in requests), key=lambda plan: plan.gpus))
+    largest = max((request.plan() for request in requests), key=lambda plan: plan.gpus)
+    return place.environment(largest) | requests[0].secrets  # the runs differ in no secret
 
 
 # Evaluation: `real-openrlhf eval` in a process of its own, watched like a training
@@ -125,7 +127,8 @@ def evaluate(path: Path, words: Sequence[str]) -> tuple[int, str | None]:
     print(f"evaluation; its output goes to {path / 'eval.log'}", flush=True)
     with run_folder.only_one(path) as lock:
         code, reason = supervise(command, os.environ, lock, Sampling(path))
-    if not code:
-        write_json(path / "eval" / ASKED, {"words": [*words]})
-        print((path / "eval" / "table.md").read_text(), flush=True)
-    return code, f"evaluation: {reason}" if code else None
+    if reason:
+        return code, f"evaluation: {reason}"
+    write_json(path / "eval" / ASKED, {"words": [*words]})
+    print((path / "eval" / "table.md").read_text(encoding="utf-8"), flush=True)
+    return code, None

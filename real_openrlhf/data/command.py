@@ -9,13 +9,15 @@ from tqdm import tqdm
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256, write_json, write_jsonl
-from real_openrlhf.base.parsing import positive
+from real_openrlhf.base.parsing import path_of, positive
 from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import Problem, chat, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
+from real_openrlhf.data.written import refuse_foreign
 from real_openrlhf.rewards.verifier.verdict import verify
 
+MANIFEST = ".manifest.json"
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
     "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
@@ -30,8 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "or a parquet, JSON or JSONL file of your own; gym TASK, a task of reasoning-gym",
     )
     gym.configure(parser)
-    parser.add_argument("--out", type=Path, required=True, help="the JSONL to write; a folder for benchmarks and gym")
-    parser.add_argument("--source", type=Path, help="read this file or folder instead of the hub")
+    parser.add_argument(
+        "--out", type=path_of, required=True, help="the JSONL to write; a folder for benchmarks and gym"
+    )
+    parser.add_argument("--source", type=path_of, help="read this file or folder instead of the hub")
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
     training.add_argument("--gold-column", help="column of the gold answer (default: found by its usual names)")
@@ -43,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="drop longer prompts, chat template included (default %(default)s)",
     )
     training.add_argument(
-        "--benchmarks", type=Path, help="folder of the benchmarks to check against (default: the hub's)"
+        "--benchmarks", type=path_of, help="folder of the benchmarks to check against (default: the hub's)"
     )
     training.add_argument(
         "--decontaminate", action="store_true", help="drop problems that contain a benchmark problem"
@@ -71,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
     """Write a benchmark with all its rows: nothing is dropped or changed."""
+    refuse_foreign([out], out.with_suffix(MANIFEST))
     problems, origin = read_benchmark(name, source)
     write_jsonl(out, (problem.record(name) for problem in problems))
     _write_manifest(out, {"datasource": name, "source": origin, "rows": {"written": len(problems)}}, [out])
@@ -80,6 +85,8 @@ def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
 def prepare_training(args: argparse.Namespace) -> None:
     if Path(args.source or args.what).resolve() in (args.out.resolve(), args.out.resolve().parent):
         raise UserError(f"--out {args.out} lies in what is read: the next run would read it too. Give another place")
+    dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
+    refuse_foreign([args.out, dropped, overlaps], args.out.with_suffix(MANIFEST))
     name, source = _source(args.what, args.source)
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
@@ -103,7 +110,6 @@ def prepare_training(args: argparse.Namespace) -> None:
             "--problem-column and --gold-column"
         )
 
-    dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
     write_jsonl(args.out, (problem.record(name) for problem in selection.kept))
     write_jsonl(dropped, selection.dropped)
     write_jsonl(overlaps, ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()))
@@ -178,7 +184,7 @@ def _contamination(
 def _write_manifest(out: Path, summary: dict, files: list[Path]) -> None:
     """Write the manifest after the files: if it exists, the files that it names are complete."""
     hashes = {file.name: sha256(file) for file in files}
-    write_json(out.with_suffix(".manifest.json"), {"real_openrlhf": __version__, **summary, "sha256": hashes})
+    write_json(out.with_suffix(MANIFEST), {"real_openrlhf": __version__, **summary, "sha256": hashes})
 
 
 def _print_report(summary: dict, out: Path) -> None:

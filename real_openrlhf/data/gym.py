@@ -22,6 +22,7 @@ from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed, sha256, write_json, write_jsonl
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.data.problems import Problem
+from real_openrlhf.data.written import refuse_foreign
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.verifier.verdict import verify
 
@@ -77,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     parts = _mixture(Path(args.task), args.set) if args.task.endswith(".json") else [_single(args.task, args.set)]
     for part in parts:
         gym_tasks.check(part.task)
+    refuse_foreign([args.out / name for name in ("train.jsonl", "test.jsonl")], args.out / "manifest.json")
     seen: set[str] = set()
     train: list[dict] = []
     test: list[dict] = []

@@ -7,12 +7,12 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import write_json, write_jsonl, write_text
-from real_openrlhf.base.parsing import positive
+from real_openrlhf.base.parsing import path_of, positive, share
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, summarise, table
-from real_openrlhf.evaluation.store import SampleStore
+from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.evaluation.tasks import (
     Task,
     context_length,
@@ -35,15 +35,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="all",
         help=f"all, or names like aime24,minerva ({', '.join(BENCHMARKS)}), or JSONL files (default %(default)s)",
     )
-    parser.add_argument("--out", type=Path, help="folder for the samples, results and tables")
+    parser.add_argument("--out", type=path_of, help="folder for the samples, results and tables")
     parser.add_argument(
         "--compare",
         nargs=2,
-        type=Path,
+        type=path_of,
         metavar="OUT",
         help="evaluate nothing; compare two folders that --out filled, problem by problem",
     )
-    parser.add_argument("--data-dir", type=Path, help="folder with the benchmarks (default: the hub's)")
+    parser.add_argument("--data-dir", type=path_of, help="folder with the benchmarks (default: the hub's)")
     parser.add_argument("--name", help="the model's name in the tables (default: the last part of --model)")
     sampling = parser.add_argument_group("sampling (the defaults are the paper's protocol)")
     sampling.add_argument("--k", type=positive, default=16, help="samples a problem (default %(default)s)")
@@ -78,6 +78,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--data-parallel", type=positive, help="engines (default: as many as fit on the visible GPUs, else 1)"
     )
+    machine.add_argument(
+        "--gpu-memory-utilization",
+        type=share,
+        metavar="SHARE",
+        help="of each GPU's memory, for vLLM; give less if something else uses the GPU (default: vLLM's, 0.92)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
+    refuse_foreign(args.out)
     grader = find_grader(args.grader, args.think)
     model = find_model(args.model)
     refuse_heads(model)
@@ -102,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
         model=str(model),
         max_model_len=context_length(model, tasks, args.max_new_tokens),
         tensor_parallel=args.tensor_parallel,
+        gpu_memory_utilization=args.gpu_memory_utilization,
         **sampling,
     )
     ids = {name: {task.identity for task in group} for name, group in groups.items()}
@@ -141,8 +149,8 @@ def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
         "benchmarks": benchmarks,
         "average": average,
     }
-    write_jsonl(out / "per_problem.jsonl", problems)
-    write_json(out / "results.json", results)
+    write_jsonl(out / PROBLEMS, problems)
+    write_json(out / NUMBERS, results)
     made = table(results)
-    write_text(out / "table.md", [to_markdown(made)])
+    write_text(out / TABLE, [to_markdown(made)])
     print(to_markdown(made))

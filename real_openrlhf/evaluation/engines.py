@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.evaluation.store import Sample
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from vllm import LLM
 
+END_SECONDS = 5.0
 Pair = tuple[Task, int]  # a problem, and the number of one of its samples
 
 
@@ -41,6 +42,7 @@ class EngineSettings:
     seed: int
     dtype: str
     tensor_parallel: int
+    gpu_memory_utilization: float | None = None  # None: vLLM's own
 
 
 def sample_seed(seed: int, identity: str, sample: int) -> int:
@@ -96,18 +98,21 @@ def generate(pairs: list[Pair], settings: EngineSettings, engines: int | None) -
         for rank, share in enumerate(shares)
         if share
     ]
-    for worker in workers:
-        worker.start()
     try:
+        for worker in workers:
+            worker.start()
         for _ in pairs:
             yield _next(results, workers)
     except BaseException:  # a failure, Ctrl-C, or the caller closed the generator
-        for worker in workers:
+        started = [worker for worker in workers if worker.pid]
+        for worker in started:
             worker.terminate()
+        for worker in started:
+            worker.join(END_SECONDS)  # one that loads its libraries may have lost the signal
+            worker.kill()
         raise
-    finally:
-        for worker in workers:
-            worker.join()
+    for worker in workers:
+        worker.join()
 
 
 def quieten_tracker() -> None:
@@ -170,21 +175,29 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
-            results.put(reason.read_text() if reason.exists() else first_line(error))
+            results.put(reason.read_text(encoding="utf-8", errors="replace") if reason.exists() else first_line(error))
+
+
+def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
+    """What vLLM's LLM is made of, for this process's GPUs."""
+    share = settings.gpu_memory_utilization
+    return {
+        "model": settings.model,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "max_model_len": settings.max_model_len,
+        "dtype": settings.dtype,
+        "enforce_eager": on_cpu,
+        "enable_prefix_caching": not on_cpu,  # on CPU cached prefixes would change samples
+        "seed": 0,
+        **({"gpu_memory_utilization": share} if share else {}),
+        **nvidia.attention_without_nvcc(),
+    }
 
 
 def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, on_cpu: bool) -> None:
     from vllm import LLM
 
-    llm = LLM(
-        settings.model,
-        tensor_parallel_size=settings.tensor_parallel,
-        max_model_len=settings.max_model_len,
-        dtype=settings.dtype,
-        enforce_eager=on_cpu,
-        enable_prefix_caching=not on_cpu,  # on CPU cached prefixes would change samples
-        seed=0,
-    )
+    llm = LLM(**engine_arguments(settings, on_cpu))
     parent = multiprocessing.parent_process()
     assert parent
     try:

@@ -1,14 +1,18 @@
 """The samples of an evaluation on disk: appended one by one, continued only with the settings that drew them."""
 
+import contextlib
 import fcntl
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import write_json
+from real_openrlhf.base.files import parsed, read_bytes, write_json
+
+SAMPLES, MANIFEST = "samples.jsonl", "manifest.json"
+RESULTS = PROBLEMS, NUMBERS, TABLE = "per_problem.jsonl", "results.json", "table.md"
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,22 @@ class Sample:
     truncated: bool
 
 
+def refuse_foreign(out: Path) -> None:
+    """Raise if a file that an evaluation writes is there without our manifest."""
+    ours = False
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        ours = {"settings", "prompts"} <= parsed(read_bytes(out / MANIFEST)).keys()
+    ownership.refuse_foreign("--out", (out / name for name in (SAMPLES, MANIFEST, *RESULTS)), ours)
+
+
 class SampleStore:
     """`samples.jsonl` and `manifest.json` in one folder, held by one process at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self._samples = folder / "samples.jsonl"
-        self._manifest = folder / "manifest.json"
+        self._samples = folder / SAMPLES
+        self._manifest = folder / MANIFEST
 
-    @contextmanager
+    @contextlib.contextmanager
     def opened(
         self, settings: dict, prompts: dict[str, str], problems: dict[str, set[str]] | None = None
     ) -> Iterator["SampleStore"]:
@@ -59,7 +71,7 @@ class SampleStore:
     def _agree(self, settings: dict, prompts: dict[str, str], problems: dict[str, set[str]]) -> None:
         before: dict[str, dict] = {"settings": settings, "prompts": {}}
         if self._manifest.exists():
-            before = json.loads(self._manifest.read_text())
+            before = json.loads(self._manifest.read_text(encoding="utf-8"))
         for name, value in {**dict.fromkeys(before["settings"]), **settings}.items():
             old = before["settings"].get(name)
             if old != value:

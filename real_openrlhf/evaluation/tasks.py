@@ -95,7 +95,7 @@ def find_model(name: str) -> Path:
 
 def refuse_heads(model: Path) -> None:
     """Raise if the attention heads have a width that vLLM cannot compute on CPU."""
-    wrong = heads_problem(json.loads((model / "config.json").read_text())) if environment_for_cpu() else None
+    wrong = heads_problem(json.loads((model / "config.json").read_bytes())) if environment_for_cpu() else None
     if wrong:
         raise UserError(f"model {model}: {wrong}")
 
@@ -109,7 +109,7 @@ def fingerprint(model: Path) -> str:
 def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
     """Tokens of the longest prompt plus `max_new_tokens`; raises if the model's context is shorter."""
     longest = max(len(task.tokens) for task in tasks)
-    limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
+    limit = json.loads((model / "config.json").read_bytes()).get("max_position_embeddings")
     if limit and longest + max_new_tokens > limit:
         raise UserError(
             f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's "

@@ -1,5 +1,6 @@
 """OpenRLHF's strategy with atomic checkpoints, and with a prompt order that a resumed run continues."""
 
+import errno
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from real_openrlhf.base import whole_folders
+from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.hooks.controller import prompt_stream
 from real_openrlhf.hooks.controller.prompt_stream import PromptStream
@@ -94,16 +95,17 @@ class RunStrategy(DeepspeedStrategy):
         self.enter("checkpoint")
         place, draft, state = Path(save_dir), Path(save_dir) / DRAFT, client_state or {}
         try:
-            self.on_first(lambda: _empty(draft))
+            self.on_first(lambda: self.empty(draft))
             model.save_checkpoint(str(draft), tag=tag, client_state=state | self.own_average(), save_latest=False)
             self.on_first(lambda: write_json(draft / tag / self.CKPT_METRIC_FILENAME, metric))
             files = whole_folders.read(draft / tag, whole_folders.names(draft / tag)[self.share])
             every = {name: entry for part in self.gathered(files) for name, entry in part.items()}
-            about = {"global_step": int(state.get("global_step", 0)), "ranks": dist.get_world_size()}
+            step, ranks = int(state.get("global_step", 0)), dist.get_world_size()
+            about = {"global_step": step, "ranks": ranks, "run": self.run_dir.name}
             self.on_first(lambda: whole_folders.publish(draft / tag, place / tag, every, about))
             self.on_first(lambda: self.tidy(place, tag, max_num, max_mem * 1024**3))
         except (OSError, RuntimeError) as error:
-            free = shutil.disk_usage(place).free
+            free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.is_dir())).free
             shutil.rmtree(draft, ignore_errors=True)
             raise CheckpointError(
                 f"{place / tag} could not be written ({error}); {free / 1e9:.1f} GB were free there. Make room and "
@@ -143,7 +145,7 @@ class RunStrategy(DeepspeedStrategy):
             return
         place = Path(output_dir)
         draft = place.with_name(f"{DRAFT}-{place.name}")
-        self.on_first(lambda: _empty(draft))
+        self.on_first(lambda: self.empty(draft))
         super().save_model(model, tokenizer, str(draft), **named)
         self.on_first(lambda: whole_folders.move(draft, place))
 
@@ -153,7 +155,8 @@ class RunStrategy(DeepspeedStrategy):
             script.replace(place / script.name)
         (place / DRAFT).rmdir()
         write_text(place / "latest", [tag])  # where OpenRLHF's and DeepSpeed's own tools look for the newest one
-        others = [folder for folder in whole_folders.newest_first(place) if folder.name != tag]
+        listed = [folder for folder in whole_folders.newest_first(place) if whole_folders.manifest(folder)]
+        others = [folder for folder in listed if folder.name != tag]  # other folders are not ours
         best = [folder for folder in others if folder.name.startswith(BEST)]
         regular = [folder for folder in others if folder not in best]
         if tag.startswith(BEST):
@@ -190,6 +193,17 @@ class RunStrategy(DeepspeedStrategy):
         return bool(getattr(self.args.train, "run_dir", None))
 
     @property
+    def run_dir(self) -> Path:
+        return Path(self.args.train.run_dir)
+
+    def empty(self, folder: Path) -> None:
+        """Make an empty folder with the run's mark; files of an interrupted write go first."""
+        if folder.exists() and not ownership.may_be_replaced(folder):
+            raise FileExistsError(errno.EEXIST, "it exists, and real-openrlhf did not write it", str(folder))
+        shutil.rmtree(folder, ignore_errors=True)
+        ownership.mark(folder, ownership.owner_name(self.run_dir))
+
+    @property
     def share(self) -> slice:
         """The files that this rank reads: all ranks together read each one once."""
         return slice(dist.get_rank(), None, dist.get_world_size())
@@ -208,12 +222,6 @@ class RunStrategy(DeepspeedStrategy):
     def agreed(self, ask: Callable[[], Any]) -> Any:
         """Rank 0's answer on all ranks, which might see the folder at different moments."""
         return self.gathered(ask() if self.is_rank_0() else None)[0]
-
-
-def _empty(folder: Path) -> None:
-    """Make an empty folder; files of an interrupted write go first."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
 
 
 def _own_part(parameter: torch.nn.Parameter) -> torch.Tensor:

@@ -8,6 +8,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import resource
 import shutil
@@ -22,8 +23,8 @@ from pathlib import Path
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.machine import nvidia
-from real_openrlhf.machine.probe import ProbeFailed, probe
+from real_openrlhf.machine import home, nvidia
+from real_openrlhf.machine.probe import ProbeFailed, end_all, probe
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 GB = 2**30
@@ -131,6 +132,7 @@ def check_devices() -> Iterator[Check]:
     if cuda:
         yield Check("devices", OK, f"{len(cuda)} x {cuda[0][0]}, {min(memory for _, memory in cuda) / GB:.0f} GB each")
         yield _compiler()
+        yield from _handing_over()
     elif not nvidia.gpu_count():
         yield Check("devices", OK, f"no GPU; training on {len(os.sched_getaffinity(0))} CPU cores")
     elif built_for:
@@ -153,6 +155,16 @@ def _compiler() -> Check:
     found = f"{compiler}, and Python's headers" if header.exists() else f"{compiler}, without {header}"
     todo = "install Python's headers (on Debian: apt install python3-dev)"
     return _checked("C compiler", header.exists(), found, todo)
+
+
+def _handing_over() -> Iterator[Check]:
+    """What keeps the policy from handing vLLM its weights on one GPU."""
+    for name in nvidia.expandable_segments(os.environ):
+        found = f"{name} has {nvidia.EXPANDABLE}: no weights reach vLLM; `train` leaves the word out"
+        yield Check("allocator", WARN, found, f"unset {name} before `ray start` or OpenRLHF's own command")
+    if "microsoft" in platform.uname().release.lower():
+        todo = "train on Linux itself, or with GPUs for vLLM alone: --train.async_enable --no-vllm.enable_sleep"
+        yield Check("WSL", WARN, "CUDA there may share no memory between processes: then no weights reach vLLM", todo)
 
 
 def within_container(memory: int) -> int:
@@ -179,6 +191,9 @@ def check_room() -> Iterator[Check]:
         todo = "free some space: a run writes checkpoints to its folder, Ray writes logs and objects to /tmp"
         found = f"{free / GB:.0f} GB free at {place}"
         yield _checked("disk", free >= 10 * GB, found, todo, otherwise=WARN if free >= GB else FAIL)
+    place = os.path.expanduser("~")
+    todo = "set REAL_CACHE to a folder that can be written: made models and caches of libraries go there"
+    yield _checked("home", home.is_writable(), place, todo, otherwise=WARN)
     shared = shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else 0
     todo = "in Docker, start the container with --shm-size=8g; with less, Ray's object store is slow"
     yield _checked("/dev/shm", shared >= 2 * GB, f"{shared / GB:.1f} GB", todo, otherwise=WARN)
@@ -194,10 +209,12 @@ def check_room() -> Iterator[Check]:
 
 def check_ray() -> Iterator[Check]:
     probe(
-        "import ray\n"
+        "import shutil, ray\n"
         "ray.init(address='local', num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level='ERROR')\n"
         "assert ray.get(ray.remote(lambda: 1).options(num_cpus=1).remote(), timeout=60) == 1\n"
+        "session = ray._private.worker._global_node.get_session_dir_path()\n"
         "ray.shutdown()\n"
+        "shutil.rmtree(session, ignore_errors=True)\n"
         "print('{}')",
         timeout=120,
     )
@@ -258,12 +275,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     checks = []
-    with ThreadPoolExecutor(2) as pool:  # side by side; results in a fixed order, each as soon as it is known
+    pool = ThreadPoolExecutor(2)  # side by side; results in a fixed order, each as soon as it is known
+    try:
         for check in chain.from_iterable(pool.map(results, QUICK if args.quick else QUICK + SLOW)):
             checks.append(check)
             if not args.json:
                 todo = f" -> {check.todo}" if check.todo else ""
                 print(f"{check.level:<5} {check.name:<17} {check.found}{todo}", flush=True)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_all()  # after Ctrl-C some still run
     failures, warnings = (sum(check.level == level for check in checks) for level in (FAIL, WARN))
     if args.json:
         print(json.dumps({"ok": failures == 0, "checks": [asdict(check) for check in checks]}, indent=1))

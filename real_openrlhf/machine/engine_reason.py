@@ -47,4 +47,4 @@ def killed_by(code: int) -> str:
 def tell(what: str) -> None:
     print(f"{MARK}{what}", file=sys.stderr, flush=True)
     if (path := os.environ.get(FILE)) and not Path(path).exists():
-        Path(path).write_text(f"{MARK}{what}")
+        Path(path).write_text(f"{MARK}{what}", encoding="utf-8")

@@ -7,6 +7,7 @@ import contextlib
 import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Mapping
 
 from real_openrlhf.machine.probe import probe
 
@@ -33,6 +34,13 @@ def gpu_count() -> int:
     return _answer("nvidia-smi", "-L").count("GPU ")
 
 
+def gpu_names() -> list[str]:
+    """The models of this machine's GPUs; none where vLLM is its build for CPU."""
+    if environment_for_cpu():
+        return []
+    return sorted(_answer("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines())
+
+
 def driver_version() -> str:
     return _answer("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0].strip()
 
@@ -49,6 +57,32 @@ def memory_sizes() -> list[int]:
         "                            for index in range(torch.cuda.device_count())]}))",
         timeout=120,
     )["bytes"]
+
+
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # PyTorch reads both, vLLM's sleep the second only
+EXPANDABLE = "expandable_segments:True"
+
+
+def expandable_segments(environment: Mapping[str, str]) -> dict[str, str]:
+    """{name: the rest} of the allocator's variables that ask for expandable segments.
+
+    A policy's tensors in such segments cannot be handed to vLLM's process, and vLLM's sleep does not free them.
+    """
+    words = {name: environment.get(name, "").replace(" ", "").split(",") for name in ALLOCATOR}
+    return {
+        name: ",".join(one for one in each if one != EXPANDABLE) for name, each in words.items() if EXPANDABLE in each
+    }
+
+
+def attention_without_nvcc() -> dict[str, str]:
+    """The argument of a vLLM engine for this process's GPU, if its first choice of attention needs a compiler.
+
+    At compute capability 10.x (B200, B300) vLLM prefers FlashInfer's kernels, which nvcc compiles at the first start.
+    """
+    from vllm.platforms import current_platform
+
+    capability = current_platform.get_device_capability() if current_platform.is_cuda() else None
+    return {"attention_backend": "FLASH_ATTN"} if capability and capability.major == 10 else {}
 
 
 def why_torch_sees_none(torch_cuda: str) -> str:

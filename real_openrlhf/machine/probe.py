@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+from real_openrlhf.machine import home
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
@@ -15,16 +18,31 @@ class ProbeFailed(Exception):
     """A program crashed or did not answer in time; the text says which."""
 
 
+_running: set[int] = set()  # process groups
+
+
+def end_all() -> None:
+    """End the programs that other threads wait for."""
+    for group in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
 def probe(program: str, timeout: float) -> dict:
     """Run Python text in a new process; its last line of output is the JSON answer."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with (
+        tempfile.TemporaryDirectory() as caches,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+    ):
         process = subprocess.Popen(
             [sys.executable, "-c", program],
             stdout=out,
             stderr=err,
-            env={**os.environ, **QUIET},
+            env={**home.elsewhere(Path(caches)), **os.environ, **QUIET},
             start_new_session=True,
         )
+        _running.add(process.pid)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -33,6 +51,7 @@ def probe(program: str, timeout: float) -> dict:
             with contextlib.suppress(ProcessLookupError):  # the program and its children
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            _running.discard(process.pid)
         out.seek(0)
         err.seek(0)
         if process.returncode:

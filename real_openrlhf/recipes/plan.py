@@ -13,12 +13,17 @@ from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.runs import run_folder
 
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
-AGENT, REWARD = "--train.agent_func_path", "--reward.remote_url"
+AGENT = "--train.agent_func_path"
+FILTER = "--algo.dynamic_filtering_enable"
+FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
+UTILIZATION = "--vllm.gpu_memory_utilization"
+AT_ONCE = 512  # answers that an engine draws at once, at most: with more it mostly reads keys and values
 
 # OpenRLHF's defaults for flags that this package reads and a recipe may leave out; a test compares its parser.
 OPENRLHF_DEFAULTS = {
@@ -43,7 +48,6 @@ OPENRLHF_DEFAULTS = {
     "--ckpt.save_steps": "-1",
     "--ckpt.max_num": "3",
 }
-SECRET, HIDDEN = "--logger.wandb.key", "***"
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
@@ -185,6 +189,8 @@ def compose(
     if AGENT in flags and REWARD in flags and REWARD not in user:
         flags[REWARD] = replace(flags[REWARD], note="not called: the agent gives the rewards")
     plan = Plan(flags, changes)
+    if not (plan.colocated or recipe.on_cpu or UTILIZATION in user) and UTILIZATION in flags:
+        flags[UTILIZATION] = derived("0.9", "engines have GPUs of their own")
     for flag, setting in _derived(plan, rows).items():
         if flag not in removed and (flag == SET or flag not in flags):
             flags[flag] = setting
@@ -224,19 +230,29 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
         engines = nodes * gpus // plan.number("--vllm.tensor_parallel_size")
         flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
         steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
+        engines = plan.number("--vllm.num_engines") or engines
+        at_once = min(math.ceil(prompts * plan.number("--rollout.n_samples_per_prompt") / engines), AT_ONCE)
+        flags["--vllm.max_num_seqs"] = derived(str(at_once), f"rollouts of a step / engines, at most {AT_ONCE}")
         if rows and steps:
-            passes = math.ceil(steps / max(rows // prompts, 1))
-            flags["--train.num_episodes"] = derived(str(passes), f"passes over {rows:,} rows for all steps")
+            rows, filters = used_rows(plan, rows), FILTER in plan.flags
+            passes = math.ceil(steps / max(rows // prompts, 1)) * (FILTERED if filters else 1)
+            why = f"passes over {rows:,} rows for all steps{', of which filtering drops most' * filters}"
+            flags["--train.num_episodes"] = derived(str(passes), why)
     except (ValueError, ZeroDivisionError):
         pass  # the parser reports such a value, with all others
     return flags
+
+
+def used_rows(plan: Plan, rows: int) -> int:
+    """Rows of the training set that a run reads: --data.max_samples bounds them."""
+    return min(rows, plan.number("--data.max_samples") or rows)
 
 
 # On the terminal and in run.json
 
 
 def recorded_flags(plan: Plan) -> dict:
-    return {flag: HIDDEN if flag == SECRET else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
+    return {flag: HIDDEN if flag == WANDB_KEY else run_folder.json_value(s.words) for flag, s in plan.flags.items()}
 
 
 def flags_of(record: dict) -> dict:
@@ -259,14 +275,13 @@ def is_finished(path: Path, plan: Plan) -> bool:
 
 
 def typed() -> list[str]:
-    """The command line as it was typed, with the secret key masked."""
-    words = ["real-openrlhf", *sys.argv[1:]]
-    return [HIDDEN if before == SECRET else word for before, word in zip(["", *words], words, strict=False)]
+    """The command line as it was typed, without secrets."""
+    return hide(["real-openrlhf", *sys.argv[1:]])
 
 
 def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
     """One flag a line, in columns: the flag with its words, the origin, the note."""
-    words = {flag: f"{flag} {_shown(flag, setting)}".strip() for flag, setting in flags.items()}
+    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.items()}
     left = min(max(map(len, words.values())), 60)
     middle = max(len(setting.origin) for setting in flags.values())
     return [
@@ -274,12 +289,8 @@ def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
     ]
 
 
-def _shown(flag: str, setting: Setting) -> str:
-    return HIDDEN if flag == SECRET else setting.text
-
-
 def in_words(flag: str, setting: Setting | None) -> str:
     if setting is None:
         return "OpenRLHF's default"
-    value = _shown(flag, setting) or "on"
+    value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"

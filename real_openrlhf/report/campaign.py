@@ -4,13 +4,16 @@
 row per run with the other entries. `metrics.parquet` has one row per logged line, one column per metric.
 """
 
+import contextlib
 import csv
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from real_openrlhf.base import ownership
 from real_openrlhf.base.files import parsed, read_bytes, write_json, write_text
 
 ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
@@ -20,6 +23,13 @@ PLACE = ("run", "phase", "step")  # of a logged line; the other columns are metr
 
 def is_campaign(folder: Path) -> bool:
     return (folder / ABOUT).is_file()
+
+
+def refuse_foreign(folder: Path) -> None:
+    ours = False
+    with contextlib.suppress(OSError, ValueError):
+        ours = "sources" in parsed(read_bytes(folder / ABOUT))
+    ownership.refuse_foreign("--publish", (folder / name for name in (ABOUT, RUNS, METRICS)), ours)
 
 
 def write(
@@ -36,6 +46,7 @@ def write(
     rows.writerow(["name", *varied])
     for run, record in flat.items():
         rows.writerow([run, *(_cell(record[key]) if key in record else "" for key in varied)])
+    refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _write_lines(folder / METRICS, lines)
     write_text(folder / RUNS, [table.getvalue()])
@@ -83,7 +94,7 @@ def _write_lines(path: Path, lines: Mapping[str, Sequence[dict]]) -> None:
     kinds = dict(zip(PLACE, (pyarrow.string(), pyarrow.string(), pyarrow.int64()), strict=True))
     fields = [(name, kinds.get(name, pyarrow.float64())) for name in (*PLACE, *names)]
     table = pyarrow.Table.from_pylist(every, pyarrow.schema(fields))
-    draft = path.with_name(f".{path.name}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     pyarrow.parquet.write_table(table, draft, compression="zstd", compression_level=19)
     draft.replace(path)
 

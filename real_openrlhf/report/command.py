@@ -1,20 +1,22 @@
 """real-openrlhf report: run folders in; figures, tables and one HTML page out."""
 
 import argparse
-from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import path_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs",
         nargs="+",
-        type=Path,
+        type=path_of,
         metavar="RUN_DIR",
         help="run folders, TensorBoard logs of stock OpenRLHF, or a folder of such",
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for figures, tables and page")
+    parser.add_argument(
+        "--out", required=True, type=path_of, metavar="DIR", help="folder for figures, tables and page"
+    )
     parser.add_argument(
         "--map",
         nargs=2,
@@ -25,10 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from real_openrlhf.report.page import write
+    from real_openrlhf.report.page import refuse_foreign, write
     from real_openrlhf.report.read_runs import read_runs
     from real_openrlhf.runs.run_folder import record_ending
 
+    refuse_foreign(args.out)
     runs, skipped = read_runs(args.runs)
     if not runs:
         reasons = "; ".join(f"{path}: {reason}" for path, reason in skipped)

@@ -21,7 +21,7 @@ from real_openrlhf.report.curves import VALIDATION, over_training, series, valid
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import Look
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.report.settings import Comparison, Setting
+from real_openrlhf.report.settings import Comparison, Setting, machine_warning
 from real_openrlhf.report.statistics import Estimate, estimate
 from real_openrlhf.report.table_forms import Cell, Row, Table, words
 from real_openrlhf.report.tables import SE_NOTE
@@ -222,7 +222,10 @@ def pairs(comparison: Comparison, across: Sequence[str] = ()) -> Table | None:
         return _table("cell-pairs", "Differences by seed in the cells of the map", blocks)
     parts = [_table("pairs", "Differences by seed", {name: ends((), one)}) for name, one in ENDPOINTS.items()]
     known = [part for part in parts if part is not None]
-    return replace(known[0], blocks=[block for part in known for block in part.blocks]) if known else None
+    if not known:
+        return None
+    notes = [*known[0].notes, *machine_warning(comparison.runs)]
+    return replace(known[0], blocks=[block for part in known for block in part.blocks], notes=notes)
 
 
 def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:

@@ -11,6 +11,7 @@ from real_openrlhf.report.benchmarks.scores import benchmark_scores
 from real_openrlhf.report.curves import PASS1
 from real_openrlhf.report.read_runs import Run, read_run
 
+OURS = "of real_openrlhf on OpenRLHF"
 HUB_ID = re.compile(r"[\w-]+/[\w.-]+")
 MODEL, VALIDATION = "--actor.model_name_or_path", "--eval.dataset"
 # Flags that the card lists; a flag that the run lacks is left out.
@@ -39,11 +40,12 @@ CITATION = """```bibtex
 
 
 def write_card(folder: Path) -> Path | None:
-    """Write the card of a finished run; None if the run has no final weights."""
-    if not (folder / "model").is_dir():
+    """Write the card of a finished run; None if the run has no final weights, or a card that we did not write."""
+    path = folder / "model" / "README.md"
+    if not path.parent.is_dir() or (path.exists() and OURS not in path.read_text(encoding="utf-8", errors="replace")):
         return None
-    write_text(folder / "model" / "README.md", [card(read_run(folder))])
-    return folder / "model" / "README.md"
+    write_text(path, [card(read_run(folder))])
+    return path
 
 
 def card(run: Run) -> str:
@@ -62,7 +64,7 @@ def card(run: Run) -> str:
     parts = [
         "---\n" + "\n".join(head) + "\n---",
         f"# {run.name}",
-        f"Trained by reinforcement learning with verifiable rewards, with `{run.algo}` of real_openrlhf on OpenRLHF.",
+        f"Trained by reinforcement learning with verifiable rewards, with `{run.algo}` {OURS}.",
         _table(("", ""), rows.items()),
         "## Evaluation",
         *_validation(run, str(flags.get(VALIDATION, ""))),

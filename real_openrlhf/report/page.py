@@ -3,8 +3,10 @@
 The page needs no network and no script. It is light and dark, and fits a phone's width.
 """
 
+import contextlib
 import csv
 import html
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +14,9 @@ from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.answers import kept
+from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.files import write_text
 from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.report import drawing, figures, maps, tables
 from real_openrlhf.report.benchmarks import paired, scores
@@ -21,7 +25,8 @@ from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
 from real_openrlhf.report.table_forms import NONE, Table, to_csv, to_html, to_markdown, words
 
-CSS = Path(__file__).with_suffix(".css").read_text()
+CSS = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+PAGE, TITLE, HEAD = "index.html", "<title>REAL report</title>", 2000  # the title is in the page's first characters
 Parts = list[Picture | Table]  # of one comparison, in reading order
 
 
@@ -29,9 +34,12 @@ def write(
     runs: Sequence[Run], skipped: Sequence[tuple[Path, str]], out: Path, across: Sequence[str] | None = None
 ) -> Path:
     """Write the report under `out`; `across` are the two flags of a map. Returns the page."""
+    refuse_foreign(out)
     try:
         for folder in ("figures", "tables"):
             (out / folder).mkdir(parents=True, exist_ok=True)
+        if not (out / PAGE).exists():
+            write_text(out / PAGE, [f"<!doctype html>{TITLE}"])  # an interrupted report is known as ours
     except OSError as problem:
         raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
     flags = [flag_name(text) for text in across or ()]
@@ -47,9 +55,16 @@ def write(
         sections.append((comparison, parts))
     benchmarks = scores.benchmarks(comparisons)
     _save(benchmarks, out)
-    index = out / "index.html"
-    index.write_text(render(sections, benchmarks, skipped))
-    return index
+    write_text(out / PAGE, [render(sections, benchmarks, skipped)])
+    return out / PAGE
+
+
+def refuse_foreign(out: Path, option: str = "--out") -> None:
+    """Raise if something of a report's names is there without our page."""
+    with contextlib.suppress(OSError):
+        if TITLE in (out / PAGE).read_text(encoding="utf-8", errors="replace")[:HEAD]:
+            return
+    ownership.refuse_foreign(option, (out / name for name in (PAGE, "figures", "tables")), ours=False)
 
 
 def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
@@ -65,13 +80,14 @@ def _save(part: Picture | Table, out: Path) -> None:
     """A table in two forms; a figure with the numbers that it was drawn from."""
     if isinstance(part, Table):
         for suffix, form in (("md", to_markdown), ("csv", to_csv)):
-            (out / "tables" / f"{part.name}.{suffix}").write_text(form(part))
+            write_text(out / "tables" / f"{part.name}.{suffix}", [form(part)])
         return
     drawing.save_as(part, out / "figures" / f"{part.name}.png", with_pdf=True)
-    with open(out / "figures" / f"{part.name}.csv", "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])
-        writer.writerows(part.rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["curve", "metric", part.axis, "runs", "mean", "se"])
+    writer.writerows(part.rows)
+    write_text(out / "figures" / f"{part.name}.csv", [text.getvalue()])
 
 
 def render(
@@ -101,7 +117,7 @@ def render(
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<link rel=icon href='data:,'><title>REAL report</title><style>\n{CSS}</style></head><body>"
+        f"<link rel=icon href='data:,'>{TITLE}<style>\n{CSS}</style></head><body>"
         + "\n".join(body)
         + "</body></html>\n"
     )

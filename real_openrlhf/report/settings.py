@@ -73,6 +73,22 @@ class Comparison:
         return [run for setting in self.settings for run in setting.runs]
 
 
+def machine_warning(runs: Sequence[Run]) -> list[str]:
+    """A note if these runs are known to be of unlike machines; a record without a machine says nothing."""
+    found = set()
+    for run in runs:
+        for part in (run.meta, *run.meta.get("earlier_places", ())):
+            machine = part.get("machine") if isinstance(part, dict) else None
+            if isinstance(machine, dict):
+                found.add(str(machine.get("gpus") or f"{machine.get('cpu')} ({machine.get('instructions')})"))
+    if len(found) < 2:
+        return []
+    return [
+        f"Warning: these runs are of {len(found)} machines ({'; '.join(sorted(found))}), on which the same seeds give "
+        "other numbers. A difference between rows may be one of machines."
+    ]
+
+
 def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]:
     """Runs by task (recipe and training data), then by method and knobs; a setting may vary `across` these flags.
 

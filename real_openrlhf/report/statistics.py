@@ -73,13 +73,15 @@ def window_length(steps: int) -> int:
 def windowed(series: Series, length: int) -> Series:
     """Means over windows of `length` steps counted from step 1, each placed at its last step; whole windows only.
 
-    A run that logs only every few steps has fewer values in a whole window.
+    A run that logs only every few steps has fewer values in a whole window, and not the same number in each.
     """
     window = (series.steps - 1) // length
     ids, index, counts = np.unique(window, return_inverse=True, return_counts=True)
     sums = np.zeros(len(ids))
     np.add.at(sums, index, series.values)
-    whole = counts == counts.max()
+    every = float(np.median(np.diff(series.steps))) if len(series.steps) > 1 else 1.0
+    ended = (ids + 1) * length < series.steps[-1:].max(initial=0) + every
+    whole = ended & (counts >= max(1, math.floor(length / every)))
     return Series((ids[whole] + 1) * length, sums[whole] / counts[whole])
 
 

@@ -20,7 +20,7 @@ from real_openrlhf.report.curves import (
     validation_sets,
 )
 from real_openrlhf.report.methods import REAL_FAMILY
-from real_openrlhf.report.settings import Comparison, Setting
+from real_openrlhf.report.settings import Comparison, Setting, machine_warning
 from real_openrlhf.report.statistics import Series, clear_winner, estimate
 from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Table, value, words
 
@@ -71,6 +71,7 @@ def results(comparison: Comparison) -> Table:
             f"Warning: the clipped shares of two settings differ by {max(shares) - min(shares):.2f}, so "
             "`--actor.max_norm` gives them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
         )
+    notes += machine_warning(comparison.runs)
     if any(clipped):
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
     first, *ends_after = (metric.title for metric in ENDS)

@@ -1,6 +1,7 @@
 """`real-openrlhf grade`: verdicts on the responses in a JSONL file."""
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import re
@@ -9,8 +10,10 @@ from collections import Counter
 from pathlib import Path
 from typing import get_args
 
+from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError, first_line, plain
-from real_openrlhf.base.files import parsed, write_jsonl
+from real_openrlhf.base.files import parsed, read_bytes, write_jsonl
+from real_openrlhf.base.parsing import path_of
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.verifier.extract import Think, boxed_answer
 from real_openrlhf.rewards.verifier.verdict import Grader, Verdict, verify_many
@@ -19,11 +22,13 @@ SHOWN, LONGEST_FORM = 20, 60  # forms that are printed, and the characters of ea
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input", required=True, type=Path, metavar="FILE.jsonl", help="rows with response and label")
+    parser.add_argument(
+        "--input", required=True, type=path_of, metavar="FILE.jsonl", help="rows with response and label"
+    )
     parser.add_argument(
         "--output",
         required=True,
-        type=Path,
+        type=path_of,
         metavar="FILE.jsonl",
         help="the rows, score and reason added; with --compare those on which two graders differ",
     )
@@ -49,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    refuse_foreign(args.input, args.output)
     graders = [args.grader, *[args.compare] * bool(args.compare)]
     if "disco" in graders and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
@@ -65,6 +71,17 @@ def run(args: argparse.Namespace) -> int:
     reasons = Counter(verdict.reason for verdict in graded)
     print(", ".join(f"{reason} {count}" for reason, count in reasons.most_common()))
     return 0
+
+
+def refuse_foreign(source: Path, out: Path) -> None:
+    """Raise if the output would replace the input, or a file whose first line is no graded row."""
+    if out.exists() and source.exists() and out.samefile(source):
+        raise UserError(f"--output {out} is the input. Name another file.")
+    ours = False
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        first = parsed(read_bytes(out).partition(b"\n")[0] or b"{}")
+        ours = not first or {"score", "reason"} <= first.keys() or {"form", "scores"} <= first.keys()
+    ownership.refuse_foreign("--output", [out], ours)
 
 
 def _verdicts(rows: list[dict], think: Think, grader: Grader) -> list[Verdict]:
@@ -108,6 +125,8 @@ def _form(text: str) -> str:
 
 
 def _rows(path: Path) -> list[dict]:
+    if path.exists() and not path.is_file() and not path.is_fifo():
+        raise UserError(f"--input {path} is no file. Give a text file in UTF-8.")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -12,11 +12,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from real_openrlhf import __version__
 from real_openrlhf.base.files import sha256
+from real_openrlhf.base.reward_variables import GRADERS, LIMITS
 from real_openrlhf.patching import load_series
 
 PACKAGES = (
@@ -24,17 +25,44 @@ PACKAGES = (
     *("math-verify", "sympy", "datasets"),
 )
 DIRTY = "-dirty"
+# Instruction sets that PyTorch and oneDNN choose their kernels by.
+INSTRUCTIONS = (
+    *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "avx_vnni"),
+    *("asimd", "sve", "bf16"),
+)
+# Variables that may change numbers, recorded where they are set.
+CHANGES = (
+    *LIMITS,
+    *(
+        "REAL_VERIFIER_FAULTS",
+        "REAL_REPEATABLE_ENGINE",
+        "OMP_NUM_THREADS",
+        "ATEN_CPU_CAPABILITY",
+        "ONEDNN_MAX_CPU_ISA",
+        "MKL_CBWR",
+    ),
+)
 PACKAGE = Path(__file__).resolve().parents[1]
+PLACE = ("machine", "variables")
 CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `code` may have
 
 
-def provenance(data: Iterable[Path], objective: Iterable[Path] = ()) -> dict:
-    """Versions, code, patches, and hashes of the data files and of the file with the user's objective."""
+def provenance(
+    data: Iterable[Path],
+    objective: Iterable[Path] = (),
+    weights: str | None = None,
+    gpus: Iterable[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> dict:
+    """Versions, code, patches, place, and hashes: of data, of the user's objective, of the starting weights."""
     series = load_series()
     return {
         "versions": versions(),
         **code(),
         "patches": {"series": series.name, "sha256": series.sha256},
+        "machine": machine(gpus),
+        "variables": variables(environment),
+        "starting_weights": weights,
         "data": hashes(data),
         "objective": hashes(objective),
     }
@@ -42,6 +70,38 @@ def provenance(data: Iterable[Path], objective: Iterable[Path] = ()) -> dict:
 
 def hashes(files: Iterable[Path]) -> dict[str, str]:
     return {str(path): sha256(path) for path in files}
+
+
+def machine(gpus: Iterable[str] = ()) -> dict[str, str]:
+    """The hardware on which numbers depend: the same seeds give other ones on another CPU."""
+    facts: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            facts.setdefault(name.strip(), value.strip())
+    flags = set(facts.get("flags", facts.get("Features", "")).split())
+    return {
+        "cpu": facts.get("model name") or platform.processor() or platform.machine(),
+        "instructions": " ".join(one for one in INSTRUCTIONS if one in flags),
+        "gpus": ", ".join(gpus),
+    }
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that change results, with the defaults of those that choose verdicts."""
+    found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *CHANGES) if environment.get(name)}}
+    return dict(sorted(found.items()))
+
+
+def changed_place(before: Mapping, now: Mapping) -> Iterator[tuple[str, str, str]]:
+    """(what, before, now) of a run's place, where the record has it and it differs."""
+    for key in ("machine", "variables"):
+        old, new = before.get(key), now[key]
+        for name in sorted({*old, *new}) if isinstance(old, dict) else ():
+            if old.get(name) != new.get(name):
+                yield name, str(old.get(name) or "none"), str(new.get(name) or "none")
+    if before.get("starting_weights") not in (None, now["starting_weights"]):
+        yield "starting weights", str(before["starting_weights"])[:12], str(now["starting_weights"])[:12]
 
 
 def versions() -> dict[str, str]:
@@ -98,11 +158,16 @@ def package_sha256() -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def earlier_code(record: Mapping, now: Mapping) -> list[dict]:
-    """The code of a resumed run's earlier parts, without parts that ran today's code."""
-    parts = [*record.get("earlier_code", ()), {key: record[key] for key in CODE if key in record}]
-    today = {key: now[key] for key in CODE if key in now}
-    return [part for number, part in enumerate(parts) if part != today and part not in parts[:number]]
+def earlier(record: Mapping, now: Mapping) -> dict[str, list[dict]]:
+    """Code and place of a resumed run's earlier parts, without those that equal today's; nothing if all do."""
+    found = {}
+    for name, keys in (("earlier_code", CODE), ("earlier_places", PLACE)):
+        parts = [*record.get(name, ()), {key: record[key] for key in keys if key in record}]
+        today = {key: now[key] for key in keys if key in now}
+        unlike = [part for number, part in enumerate(parts) if part and part != today and part not in parts[:number]]
+        if unlike:
+            found[name] = unlike
+    return found
 
 
 def irreproducible(record: Mapping) -> str | None:

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
-from real_openrlhf.base.files import FINISHED, parsed, write_json
+from real_openrlhf.base.files import ENDED, FINISHED, parsed, write_json
 
 # Keys of every run.json, with their types; its flags are those of the version that wrote it.
 RECORD = {"recipe": (str,), "algo": (str,), "seed": (int, str), "status": (str,)}
@@ -141,12 +141,23 @@ def record_ending(path: Path) -> str | None:
 def last_step(log: Path) -> int:
     """The last training step in metrics.jsonl; a line that a kill cut off does not count."""
     steps = [0]
-    for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ():
         with contextlib.suppress(ValueError, KeyError, TypeError):
             row = parsed(line)
             if row["phase"] == "train":
                 steps.append(int(row["step"]))
     return steps[-1]
+
+
+def early_end(path: Path, steps: int) -> str | None:
+    """Why a finished run has fewer steps than were asked for; None if it has all of them, or ended itself."""
+    last, notes = last_step(path / "metrics.jsonl"), path / "notes.jsonl"
+    if last >= steps or (notes.exists() and ENDED in notes.read_text(errors="replace")):
+        return None
+    return (
+        f"the data ended after step {last} of {steps}: give more rows, or a larger --train.num_episodes "
+        "(with --algo.dynamic_filtering_enable most prompts may be dropped)"
+    )
 
 
 def is_trained(path: Path) -> bool:

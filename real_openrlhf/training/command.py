@@ -12,22 +12,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf import __version__
+from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED
-from real_openrlhf.base.parsing import PassThrough, whole
+from real_openrlhf.base.parsing import PassThrough, path_of, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import flag_lines, in_words, is_finished, recorded_flags, typed
+from real_openrlhf.recipes.plan import Plan, flag_lines, in_words, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import run_checks
-from real_openrlhf.training.launch import forked_workers, shared_ray
+from real_openrlhf.training.checks import run_checks, token_budgets
+from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place, process_table
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
 
 FULL_BYTES = 1 << 20
+SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
     )
     parser.add_argument(
-        "--data-dir", type=Path, default=Path("data"), help="folder of prepared sets (default: %(default)s)"
+        "--data-dir", type=path_of, default=Path("data"), help="folder of prepared sets (default: %(default)s)"
     )
     parser.add_argument("--seed", type=whole, metavar="N", help="seed of data order, sampling and initialisation")
     parser.add_argument("--max-steps", type=whole, metavar="N", help="rollout steps; 0: all of the data")
@@ -63,10 +65,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--nodes", type=whole, metavar="N", help="nodes; more than one needs a Ray cluster, named by RAY_ADDRESS"
     )
     parser.add_argument(
-        "--working-dir", type=Path, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
+        "--fill",
+        nargs="?",
+        type=share,
+        const=token_budgets.SHARE,
+        metavar="SHARE",
+        help="micro-batches as large as this share of a GPU's memory takes, by the estimate (without a number: "
+        "%(const)s; default: the recipe's)",
     )
     parser.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), help="folder of run folders (default: %(default)s)"
+        "--working-dir", type=path_of, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
+    )
+    parser.add_argument(
+        "--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders (default: %(default)s)"
     )
     parser.add_argument("--run-name", help="name of the run folder (default: recipe, algorithm, seed and time)")
     parser.add_argument(
@@ -135,7 +146,8 @@ def _show(request: Request, place: Place) -> None:
 
 
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
-    args = request.args
+    args, inputs = request.args, request.plan()
+    origin = run_inputs.provenance_of(inputs, place.environment(inputs))
     path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
     plan = request.plan(path)
     job = f"{path.name}-{time.time_ns()}"
@@ -153,41 +165,57 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
             "host": platform.node(),
             "job": job if place.job_address else None,
             "flags": recorded_flags(plan),
-            **provenance.provenance(run_inputs.local_files(plan.flags), run_inputs.objective_files(plan.flags)),
+            **origin,
         }
         if request.resumed:
             before = run_folder.read(path)
             record["started"] = before.get("started", record["started"])
-            if earlier := provenance.earlier_code(before, record):
-                record["earlier_code"] = earlier
+            record |= provenance.earlier(before, record)
         run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1
         reason: str | None = "the launcher failed"
         try:
-            progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
-            watch = Watch(path, float(plan.text(LIMIT)))
-            environment = place.environment(plan)
-            if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
-                drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
-            if session:
-                code, reason = supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
-            else:
-                with forked_workers.started(environment) as (python, environment):
-                    command = place.command([*TRAINER, *plan.argv()], job, python)
-                    code, reason = supervise(command, environment, lock, progress, watch)
+            for folder, flag in run_checks.outside(request, path):
+                ownership.claim(folder, flag, ownership.owner_name(path))
+            environment = place.environment(plan) | request.secrets
+            code, reason = _supervised(path, plan, place, environment, job, lock, session)
+        except KeyboardInterrupt as ended:
+            code, reason = signals.code_and_words(ended)
         finally:
-            if reason and reason.startswith(("interrupted", "stalled")):
-                place.stop(job)
-            if code and shutil.disk_usage(path).free < FULL_BYTES:
-                reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
-            ending = {"status": "failed" if code else "finished", "reason": reason, "finished": run_folder.now()}
-            run_folder.write(path, record | ending)
-    print(f"\n{ending['status']}{f' ({reason})' if reason else ''}: {path}")
-    if not code:
+            with signals.held():
+                if reason and reason.startswith(("interrupted", "stalled")):
+                    place.stop(job)
+                if reason and shutil.disk_usage(path).free < FULL_BYTES:
+                    reason = f"the disk of {path} is full: free some space, or move the run to another --runs-dir"
+                status = "failed" if reason else "finished"
+                reason = reason or run_folder.early_end(path, plan.number("--train.max_steps"))
+                run_folder.write(path, record | {"status": status, "reason": reason, "finished": run_folder.now()})
+    print(f"\n{status}{f' ({reason})' if reason else ''}: {path}")
+    if status == "finished":
         print(f"\n{final_summary(path)}")
     else:
         print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")
     return code
+
+
+def _supervised(
+    path: Path, plan: Plan, place: Place, environment: dict, job: str, lock: int, session: Path | None
+) -> tuple[int, str | None]:
+    """Run the training to its end: (exit code, why it failed)."""
+    progress = Progress(path, plan.number("--train.max_steps") or None, path / "train.log")
+    watch = Watch(path, float(plan.text(LIMIT)))
+    if place.address is None and "TORCH_EXTENSIONS_DIR" in environment:
+        drop_stale_locks(Path(environment["TORCH_EXTENSIONS_DIR"]).resolve())
+    if session:
+        return supervise(shared_ray.command(session, plan.argv()), environment, lock, progress, watch)
+    if place.address:
+        return supervise(place.command([*TRAINER, *plan.argv()], job), environment, lock, progress, watch)
+    with scratch.opened(environment) as own, forked_workers.started(own.environment) as (python, environment):
+        code, reason = supervise([python, *TRAINER, *plan.argv()], environment, lock, progress, watch)
+        own.keep = bool(reason) and code not in SIGNALS
+    if own.keep and own.folder:
+        print(f"Ray's own logs: {own.folder}")
+    return code, reason

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, first_line
+from real_openrlhf.base.parsing import path_of
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
 from real_openrlhf.training.checks.preflight import FUNCTION, reward_file_problem
@@ -37,10 +38,10 @@ JUNK = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="the Python file of --reward.remote_url")
+    parser.add_argument("file", type=path_of, metavar="FILE", help="the Python file of --reward.remote_url")
     parser.add_argument(
         "--data",
-        type=Path,
+        type=path_of,
         metavar="SET",
         help="JSONL with `prompt` and `label`, such as --data of the run (default: sums of whole numbers)",
     )

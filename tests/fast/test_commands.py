@@ -58,7 +58,7 @@ def test_control_c_is_no_traceback(monkeypatch, capsys):
 
     monkeypatch.setattr(patching, "run", interrupted)  # no key is pressed at a moment that is certain
     assert run("patch", "status") == 130
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "real-openrlhf patch: interrupted by SIGINT\n"
 
 
 # `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.

@@ -11,7 +11,7 @@ from tiny_models import model_of
 from real_openrlhf.hooks.fixes.repeatable_engine import READING
 from real_openrlhf.hooks.model.lora_weights import MergedWeights
 from real_openrlhf.hooks.rollout.read_once import ReadOnce
-from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
+from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_each
 
 
 def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:
@@ -19,9 +19,9 @@ def samples(seeds: SampleSeeds, prompts: list[str], count: int = 8) -> dict:
     params = [seeds.seeded(plain, prompt) for prompt in prompts]
     assert plain.seed is None and all(p.temperature == 1.0 for p in params)  # one object serves many prompts
     return {
-        (prompt, i): seeded_by_index(p, i).seed
+        (prompt, i): one.seed
         for prompt, p in zip(prompts, params, strict=True)
-        for i in range(count)
+        for i, one in enumerate(seeded_each(p, count))
     }
 
 
@@ -41,7 +41,7 @@ def test_a_prompt_drawn_again_is_sampled_anew():
 
 def test_without_a_seed_nothing_is_touched():
     params = SimpleNamespace(seed=None)
-    assert seeded_by_index(params, 3) is params
+    assert seeded_each(params, 2) == [params, params]
 
 
 # A prompt is read before its answers, once for all of them; with the real engine: tests/e2e/test_long_prompts.py.

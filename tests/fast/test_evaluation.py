@@ -89,6 +89,13 @@ def test_every_visible_gpu_has_work_unless_the_user_says_otherwise(asked, gpus, 
     assert engine_count(asked, gpus, width) == engines
 
 
+@pytest.mark.parametrize("word", ["0", "1.1", "half"])
+def test_a_share_of_a_gpu_is_a_share(word, capsys):
+    with pytest.raises(SystemExit):
+        main(["eval", "--model", "m", "--out", "o", "--gpu-memory-utilization", word])
+    assert f"'{word}' is not a share" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("asked, gpus, width", [(9, 8, 1), (None, 1, 2), (3, 4, 2)])
 def test_more_engines_than_gpus_are_refused(asked, gpus, width):
     with pytest.raises(UserError, match=f"this process sees {gpus}. Lower --data-parallel"):

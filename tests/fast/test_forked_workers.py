@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,63 @@ def test_a_signal_to_the_command_is_the_childs(start, number):
     child = told(process)["pid"]
     process.send_signal(number)
     assert process.wait(10) == -number and gone(child)
+
+
+@pytest.fixture
+def importing(environment, tmp_path):
+    """(what is used like Python, a file that appears when the server begins to import)."""
+    began = tmp_path / "began"
+    (tmp_path / "takes_long.py").write_text(f"import time; open({str(began)!r}, 'w'); time.sleep(60)")
+    with forked_workers.started({**environment, "PYTHONPATH": str(tmp_path)}, ["takes_long"]) as (python, _):
+        yield python, began
+    assert gone_folder(Path(python).parent)
+
+
+def gone_folder(folder: Path) -> bool:
+    deadline = time.monotonic() + 30
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_server_imports_ends_the_command_and_then_the_server(importing, number):
+    python, began = importing
+    process = subprocess.Popen([python, "-c", "pass"])
+    while not began.exists():
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(30) == -number
+
+
+def test_a_signal_that_comes_before_the_child_has_its_handlers_is_not_lost(python):
+    about = os.memfd_create("about")
+    words = ["-c", "import time; time.sleep(60)", "x" * 30_000_000]  # which take a moment to read
+    with os.fdopen(os.dup(about), "wb") as file:
+        file.write(json.dumps([words, dict(os.environ), os.getcwd(), [0, 1, 2]]).encode())
+    with socket.socket(socket.AF_UNIX) as server, open(os.devnull, "r+b") as nowhere:
+        server.settimeout(30)
+        server.connect(str(Path(python).parent / "socket"))
+        socket.send_fds(server, [b"?"], [about, *[nowhere.fileno()] * 3])
+        server.send(bytes([signal.SIGTERM]))
+        assert server.recv(1) == forked_workers.FORKED and server.recv(16) == b"-15"
+
+
+def test_a_command_that_dies_at_once_takes_no_server_along(start, python):
+    for number in range(6):
+        process = subprocess.Popen([python, "-c", "import time; time.sleep(60)"], stderr=subprocess.DEVNULL)
+        time.sleep(number * 0.03)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+    assert told(start("0"))["imported"]
+
+
+def test_an_import_that_fails_in_the_server_fails_where_it_is_seen(environment, tmp_path):
+    (tmp_path / "broken.py").write_text("raise OSError('the home folder is read-only')")
+    environment = {**environment, "PYTHONPATH": str(tmp_path)}
+    with forked_workers.started(environment, ["broken"]) as (python, environment):
+        done = subprocess.run([python, "-c", "import broken"], env=environment, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "OSError: the home folder is read-only"
 
 
 def test_a_killed_child_leaves_a_killed_command(start):

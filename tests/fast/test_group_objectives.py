@@ -114,7 +114,7 @@ def test_rewards_and_lengths_travel_with_the_plan():
         values=torch.tensor(rewards),
     )
     plan = plan_rollouts(rollouts, PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3))
-    _, plans = rank_plans(plan, rollouts, ObjectiveSettings(OWN), 2, [])
+    _, plans = rank_plans(plan, rollouts, 2, [])
     for own in plans:
         seen = [row for s in own.steps for row in zip(s.values.tolist(), s.lengths.tolist(), strict=True)]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))

@@ -63,7 +63,8 @@ def logit_free(model, inputs, labels, rounded=False):
 
 def head_of(model, shares=False, head_dtype="fp32") -> LogitFreeHead:
     actor = SimpleNamespace(model=model, temperature=TEMPERATURE)
-    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype, share_prompts=shares)
+    ds = SimpleNamespace(logit_free=True, head_dtype=head_dtype, share_prompts=shares, packing_samples=False)
+    ds.attn_implementation = "sdpa"
     args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
     attach(actor, SimpleNamespace(args=args, print=lambda line: None))
     return actor.logit_free

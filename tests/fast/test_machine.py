@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 
 import pytest
 from small_runs import plan
@@ -21,7 +22,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import engine_reason, nvidia
+from real_openrlhf.machine import doctor, engine_reason, nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
@@ -124,6 +125,69 @@ def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
 def test_a_pretrained_model_that_is_yet_to_be_made_has_all_cores():
     for path in (smollm2.folder() / "model", default("needle_haystack").folder() / "model"):
         assert place.parameters(str(path)) == smollm2.PARAMETERS > place.SMALL
+
+
+# On GPUs: threads of DeepSpeed's Adam on the CPU, and the allocator's variables
+
+ON_GPUS = Place(None, None, 8, 80.0, on_cpu=False)
+
+
+def test_adam_on_the_cpu_has_the_cores_of_its_rank(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(96))  # the machine's, not ours
+    offloaded = plan(user={"--ds.adam_offload": ()})
+    assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "12"
+    assert ON_GPUS.threads(offloaded).startswith("12 a process: 96 cores; 8 ranks run DeepSpeed's Adam")
+    assert "OMP_NUM_THREADS" not in ON_GPUS.environment(plan())
+    assert ON_GPUS.threads(plan()) == "1 a process, which Ray sets"
+    cluster = Place("10.0.0.1:6379", None, 0, None, on_cpu=False)
+    assert "before `ray start` set OMP_NUM_THREADS" in cluster.threads(offloaded)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "3"
+    assert ON_GPUS.threads(offloaded) == "3 a process, by your OMP_NUM_THREADS"
+
+
+@pytest.mark.parametrize("name", nvidia.ALLOCATOR)
+@pytest.mark.parametrize(
+    "asked, left",
+    [
+        ("expandable_segments:True", None),
+        ("max_split_size_mb:128, expandable_segments: True", "max_split_size_mb:128"),
+        ("roundup_power2_divisions:[256:1,512:2],expandable_segments:True", "roundup_power2_divisions:[256:1,512:2]"),
+        ("expandable_segments:False,max_split_size_mb:128", "expandable_segments:False,max_split_size_mb:128"),
+    ],
+)
+def test_the_allocator_keeps_all_but_segments_that_vllm_cannot_be_handed(monkeypatch, name, asked, left):
+    for other in nvidia.ALLOCATOR:
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, asked)
+    taken = "True" in asked
+    assert ON_GPUS.environment(plan()).get(name) == left
+    assert Place(None, None, 0, None, on_cpu=True).environment(plan("cpu"))[name] == asked
+    told = "\n".join(process_table(plan(), ON_GPUS))
+    assert (f"{name}={left}: yours without expandable_segments:True" in told) == (taken and left is not None)
+    (note,) = preflight.allocator_notes() if taken else [name]
+    assert note.startswith(name)
+    of_nodes = preflight._node_problem(shared=True), preflight._node_problem(shared=False)
+    assert (of_nodes[0] is not None, of_nodes[1]) == (taken, None)
+    remedy = f"export {name}={left}" if left else f"unset {name}"
+    assert not taken or f"{name} has expandable_segments:True on node" in of_nodes[0] and remedy in of_nodes[0]
+    assert [check.level for check in doctor._handing_over()] == ["warn"] * taken
+
+
+def test_wsl_is_warned_of(monkeypatch):
+    for name in nvidia.ALLOCATOR:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(doctor.platform, "uname", lambda: SimpleNamespace(release="5.15.1-microsoft-standard-WSL2"))
+    (check,) = doctor._handing_over()
+    assert (check.name, check.level) == ("WSL", "warn") and "--train.async_enable" in check.todo
+
+
+def test_eval_takes_the_share_of_a_gpu_that_is_asked_for():
+    arguments = engines.engine_arguments(engines.EngineSettings("m", 1, 1, 1, 1, 1, "auto", 1), on_cpu=True)
+    assert "gpu_memory_utilization" not in arguments  # vLLM's own
+    half = engines.EngineSettings("m", 1, 1, 1, 1, 1, "auto", 1, gpu_memory_utilization=0.5)
+    assert engines.engine_arguments(half, on_cpu=True) == {**arguments, "gpu_memory_utilization": 0.5}
 
 
 # What a dry run says of attention and optimizer, and what is missing for them

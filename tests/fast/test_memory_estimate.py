@@ -10,7 +10,7 @@ from tiny_models import model_of
 from real_openrlhf.comparison.dry_run import training_seconds
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks import memory_estimate
+from real_openrlhf.training.checks import memory_estimate, token_budgets
 
 GPU = 80e9
 P = 7_615_616_512
@@ -139,6 +139,53 @@ def test_a_run_that_does_not_fit_is_told_what_to_do():
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)
 
 
+# Graphs of waves, and budgets that fill a GPU
+
+KEPT = "graphs of further micro-batches, at most"
+
+
+def test_kept_graphs_are_in_the_sum_of_methods_that_keep_them():
+    def training(algo="real", **user):
+        shape, found = planned("qwen1.5b-1gpu", algo, {f"--algo.real.{key}": (value,) for key, value in user.items()})
+        return memory_estimate.training_memory(shape, found, GPU)
+
+    token = 28 * 2 * 1536 + 8 * 1536  # each layer's input, and the head's
+    states = sum(size for name, size in training("grpo").items() if "activ" not in name and "reference" not in name)
+    room = 0.6 * (GPU - 5e9 - states)
+    assert training()[KEPT] == pytest.approx(room - 36864 * token, rel=1e-5)
+    assert training(wave_depth="3")[KEPT] == 2 * 36864 * token
+    for made in (training("grpo"), training(wave_depth="1"), training(scoring="separate")):
+        assert KEPT not in made
+
+
+@pytest.mark.parametrize("recipe", ["qwen1.5b", "qwen7b", "qwen1.5b-1gpu", "lora-24gb", "qwen7b-lora"])
+@pytest.mark.parametrize("algo", ["real", "grpo"])
+@pytest.mark.parametrize("share", [0.85, 0.7])
+def test_budgets_that_fill_a_gpu(recipe, algo, share):
+    (shape, found), gpu = planned(recipe, algo), RECIPES[recipe].gpu_gb * 1e9
+    flags = token_budgets.filling(shape, found, gpu, share)
+    assert ("--algo.real.wave_depth" in flags) == (algo == "real")
+
+    def fills(tokens: int) -> float:
+        user = {**flags, "--train.max_tokens_per_gpu": str(tokens), "--rollout.max_tokens_per_gpu": "1"}
+        memory = memory_estimate.training_memory(
+            *planned(recipe, algo, {flag: (value,) for flag, value in user.items()}), gpu
+        )
+        return (sum(memory.values()) + 5e9) / gpu
+
+    tokens, longest = int(flags["--train.max_tokens_per_gpu"]), found.number("--data.max_len")
+    assert tokens % longest == 0 and fills(tokens) <= share
+    assert fills(tokens + longest) > share or tokens >= 2**31 / shape.intermediate - longest
+    assert tokens <= int(flags["--rollout.max_tokens_per_gpu"]) <= 2 * tokens
+
+
+def test_budgets_are_not_larger_than_an_update_and_none_where_none_fits():
+    few = planned("qwen1.5b", user={"--train.batch_size": ("16",)})
+    assert token_budgets.filling(*few, GPU)["--train.max_tokens_per_gpu"] == str(2 * 9216)
+    assert token_budgets.filling(*planned("qwen7b"), 24e9) == {}
+    assert token_budgets.filling(*planned("qwen7b", removed=["--train.dynamic_batch_enable"]), GPU) == {}
+
+
 # What waits in a machine's own memory, by hand. PyTorch takes a power of two of bytes for each pinned block
 
 ENGINES, POLICY = "weights of sleeping vLLM engines, pinned", "the sleeping policy's Adam and gradients, pinned"
@@ -199,10 +246,20 @@ def args(monkeypatch) -> SimpleNamespace:
     return SimpleNamespace(
         train=SimpleNamespace(colocate_all=True, async_enable=False),
         vllm=SimpleNamespace(enable_sleep=False, gpu_memory_utilization=0.7),
-        ds=SimpleNamespace(zero_stage=2, adam_offload=False),
+        ds=SimpleNamespace(zero_stage=2, adam_offload=False, overlap_comm=False),
         algo=SimpleNamespace(real=SimpleNamespace(reference=True)),
         ref=SimpleNamespace(offload=False),
     )
+
+
+def test_kept_graphs_leave_room_for_states_and_the_runtime(args, monkeypatch):
+    sizes = {"hidden_size": 10, "intermediate_size": 20, "num_hidden_layers": 3, "vocab_size": 50}
+    module = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: SimpleNamespace(**sizes)), parameters=list)
+    args.vllm.enable_sleep, args.actor = True, SimpleNamespace(gradient_checkpointing_enable=True)
+    args.ds.logit_free = True
+    token = 3 * 2 * 10 + 8 * 10
+    found = kept_graphs.kept_tokens(SimpleNamespace(module=module, dp_world_size=1), args)
+    assert found == 0.6 * (TOTAL - 5e9 - 1e9) // token  # a bucket of gradients is all that an empty model has
 
 
 @pytest.mark.parametrize("flag", ["vllm.enable_sleep", "train.async_enable"])
@@ -217,10 +274,12 @@ def test_states_are_counted_from_the_engines_parameters(args):
     module = torch.nn.Sequential(torch.nn.Linear(10, 10, bias=False), torch.nn.Linear(10, 10, bias=False))
     module[0].weight.requires_grad = False
     engine = SimpleNamespace(module=module, dp_world_size=2)
-    # weights and a reference's in bf16; of what is trained half the gradients in fp32, and half of Adam's states
-    assert kept_graphs.states_bytes(engine, args) == 2 * (2 * 200) + (4 + 12) * 100 / 2
-    args.ref.offload = True  # without effect under ZeRO-2
-    assert kept_graphs.states_bytes(engine, args) == 2 * (2 * 200) + (4 + 12) * 100 / 2
+    # weights and a reference's in bf16; of what is trained half the gradients in fp32 and in bf16, and half of Adam's
+    # states; a bucket of 5e8 numbers, and a second one to exchange the first meanwhile
+    expected = 2 * (2 * 200) + (4 + 2 + 12) * 100 / 2
+    assert kept_graphs.states_bytes(engine, args) == expected + 1e9
+    args.ref.offload = args.ds.overlap_comm = True  # the first has no effect under ZeRO-2
+    assert kept_graphs.states_bytes(engine, args) == expected + 2e9
 
 
 def test_hours_are_the_sum_of_their_parts():

@@ -7,13 +7,11 @@ import pytest
 import torch
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.metrics import (
     GROUP_METRICS,
     MISMATCH_METRICS,
     gaps,
     group_metrics,
-    labels_of_scores,
     mismatch_metrics,
     norm_metrics,
     over_steps,
@@ -180,12 +178,6 @@ def test_tables_of_micro_batches_add_up(tokens):
     parts = [ratio_table(*(column[row : row + 1] for column in (*tokens, gradients))) for row in range(3)]
     torch.testing.assert_close(sum(parts), whole, rtol=0, atol=1e-12)
     assert whole[..., 0].sum() == 18 and parts[2].abs().sum() == 0
-
-
-@pytest.mark.parametrize(("scores", "threshold"), [([1.0, 0.0, math.nan], 0.5), ([0.4, 0.3, math.nan], 0.3)])
-def test_without_labels_the_classes_come_from_scores(scores, threshold):
-    """Of upstream's own losses: right above the threshold, on neither side where there is no score."""
-    assert labels_of_scores(torch.tensor(scores), threshold).tolist() == [POSITIVE, NEGATIVE, IGNORED]
 
 
 def test_an_empty_table_is_all_zeros():

@@ -216,3 +216,18 @@ def test_table_1_has_the_magnitudes_that_the_loss_trains_with(name):
     new = old + torch.tensor(RATIOS, dtype=torch.float64).log()
     columns = (new, old, torch.ones_like(old), torch.tensor([1, 0]))
     torch.testing.assert_close(token_gradients(name, *columns, clip=clip), -expected, rtol=1e-12, atol=0)
+
+
+def test_half_precision_log_probabilities_are_scored_in_fp32():
+    """Weights of bf16 scores were up to 0.9 % off; of the same numbers in fp32 they are not."""
+    generator = torch.Generator().manual_seed(0)
+    old = (-2 * torch.rand(16, 256, generator=generator)).bfloat16()
+    new = (old.float() + 0.02 * torch.randn(16, 256, generator=generator)).bfloat16()
+    rewards, groups = [float(row % 3 == 0) for row in range(16)], [row // 8 for row in range(16)]
+    gradients = []
+    for kind in (torch.bfloat16, torch.float32):
+        leaf = new.to(kind).requires_grad_()
+        loss, _ = real_policy_loss(leaf, old.to(kind), torch.ones(16, 256, dtype=torch.bool), rewards, groups)
+        assert loss.dtype == torch.float32
+        gradients.append(torch.autograd.grad(loss, leaf)[0].float())
+    assert (gradients[0] - gradients[1]).norm() < 2e-3 * gradients[1].norm()

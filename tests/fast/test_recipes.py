@@ -9,6 +9,7 @@ from small_runs import ON_GPUS, plan
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import PAPER, SET
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
+from real_openrlhf.training.checks.data_check import step_problems
 from real_openrlhf.training.command import request_of
 
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
@@ -167,6 +168,29 @@ def test_engines_that_draw_while_the_policy_trains_have_gpus_of_their_own(algo):
     assert plan("qwen7b", algo, {"--train.async_enable": ()}).gpus == 16
     assert plan("qwen7b", algo).colocated and plan("qwen7b", algo).gpus == 8
 
+    share = "--vllm.gpu_memory_utilization"
+    assert (eight.text(share), plan("qwen7b", algo).text(share)) == ("0.9", "0.7")
+    own = plan("qwen7b", algo, {"--train.async_enable": (), share: ("0.6",)})
+    assert own.text(share) == "0.6" and plan("cpu", algo, {"--train.async_enable": ()}).text(share) == "0.3"
+
+
+@pytest.mark.parametrize(
+    "recipe, user, most",
+    [
+        ("qwen7b", {}, 128),
+        ("qwen1.5b-1gpu", {}, 512),
+        ("lora-24gb", {}, 512),
+        ("qwen7b", {"--actor.num_gpus_per_node": ("4",), "--train.async_enable": ()}, 256),
+        ("qwen7b", {"--vllm.tensor_parallel_size": ("2",)}, 256),
+        ("qwen7b", {"--vllm.num_engines": ("3",)}, 342),
+        ("smollm2-1gpu", {}, 64),
+        ("qwen1.5b-1gpu", {"--vllm.max_num_seqs": ("99",)}, 99),
+    ],
+)
+def test_an_engine_draws_its_share_of_a_step_at_once(recipe, user, most):
+    """OpenRLHF's engines would draw 128 at once, whatever the card: vLLM has no default for them."""
+    assert plan(recipe, user=user).number("--vllm.max_num_seqs") == most
+
 
 @pytest.mark.parametrize("recipe", PAPER_SCALE)
 def test_the_data_is_read_often_enough_for_all_steps(recipe):
@@ -175,6 +199,15 @@ def test_the_data_is_read_often_enough_for_all_steps(recipe):
     steps_a_pass = rows // composed.number("--rollout.batch_size")
     passes, steps = composed.number("--train.num_episodes"), composed.number("--train.max_steps")
     assert (passes - 1) * steps_a_pass < steps <= passes * steps_a_pass
+
+
+def test_rows_that_are_not_read_are_not_counted_and_filtering_gets_passes_to_spare():
+    bounded = {"--train.max_steps": ("40",), "--data.max_samples": ("200",)}
+    assert plan("cpu", user=bounded, rows=8000).number("--train.num_episodes") == 7  # six steps of 32 prompts a pass
+    filtered = plan("cpu", user={**bounded, "--algo.dynamic_filtering_enable": ()}, rows=8000)
+    assert filtered.number("--train.num_episodes") == 140
+    (said,) = step_problems(plan("cpu", user={**bounded, "--train.num_episodes": ("2",)}), 8000)
+    assert said.startswith("2 passes over 200 rows end after 12 steps, not after 40")
 
 
 def test_a_value_that_is_no_number_is_left_to_the_parser():
@@ -233,7 +266,7 @@ SIZES = {
     *("--rollout.batch_size", "--train.batch_size", "--train.max_steps"),
     *("--rollout.max_new_tokens", "--data.max_len", "--vllm.gpu_memory_utilization"),
     *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"),
-    *("--ref.num_nodes", "--ref.num_gpus_per_node", "--vllm.num_engines"),
+    *("--ref.num_nodes", "--ref.num_gpus_per_node", "--vllm.num_engines", "--vllm.max_num_seqs"),
 }
 
 

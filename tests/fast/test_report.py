@@ -19,7 +19,7 @@ from real_openrlhf.cli import main
 from real_openrlhf.comparison import command as compare_command
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import recorded_flags
-from real_openrlhf.report import campaign, figures, table_forms, tables
+from real_openrlhf.report import campaign, figures, maps, table_forms, tables
 from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
 from real_openrlhf.report.methods import METHODS
@@ -105,6 +105,23 @@ def test_long_curves_are_means_over_whole_windows():
     sparse = windowed(Series.of({step: float(step) for step in range(5, 251, 5)}), 10)  # logged every 5 steps
     assert sparse.steps.tolist() == list(range(10, 251, 10))
     assert sparse.values.tolist() == [step - 2.5 for step in range(10, 251, 10)]
+    uneven = windowed(Series.of({step: float(step) for step in range(2, 15, 2)}), 3)  # one value, two, one, two
+    assert uneven.steps.tolist() == [3, 6, 9, 12, 15] and uneven.values.tolist() == [2, 5, 8, 11, 14]
+
+
+def test_runs_of_two_machines_are_told_apart(tmp_path):
+    cpu = {"cpu": "A", "instructions": "avx2", "gpus": ""}
+    for seed in (1, 2, 4, 5):
+        invented.write_run(tmp_path, "real", seed, machine=cpu)
+        invented.write_run(tmp_path, "grpo", seed, machine=cpu)
+    assert not [note for note in tables.results(comparison(tmp_path)).notes if "machines" in note]
+    invented.write_run(
+        tmp_path, "real", 3, machine=cpu, earlier_places=[{"machine": {**cpu, "cpu": "B"}}]
+    )  # it was resumed
+    task = comparison(tmp_path)
+    for table in (tables.results(task), maps.pairs(task)):
+        (note,) = [note for note in table.notes if "machines" in note]
+        assert "of 2 machines (A (avx2); B (avx2))" in note
 
 
 def test_a_mean_rests_on_steps_that_every_run_has():

@@ -16,7 +16,7 @@ from small_runs import flip
 
 from real_openrlhf.base import whole_folders
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.files import ENDED, FINISHED
 from real_openrlhf.base.whole_folders import MANIFEST
 from real_openrlhf.comparison import publish as publishing
 from real_openrlhf.runs import provenance, run_folder
@@ -166,6 +166,26 @@ def test_a_published_folder_is_whole_and_its_draft_is_gone(tmp_path):
     assert whole_folders.damage(place) is None
     assert whole_folders.names(place) == ["a.bin", "deep/b.bin", "empty"]
     assert list((tmp_path / ".writing").iterdir()) == []
+
+
+def test_a_folder_saved_again_is_there_whenever_it_is_interrupted(tmp_path, monkeypatch):
+    """The new one takes the old one's name; between the two renames the old one is beside its place."""
+    place = publish(tmp_path, 4)
+    draft = draft_of(tmp_path / ".writing" / place.name)
+    rename = Path.rename
+
+    def interrupted(self, target):
+        if self == draft:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "rename", interrupted)
+        whole_folders.move(draft, place)
+    assert not place.exists()
+    assert whole_folders.newest_first(tmp_path) == [place] and whole_folders.damage(place) is None
+    publish(tmp_path, 4)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(whole_folders.ASIDE)] == []
 
 
 DAMAGES = {
@@ -350,10 +370,43 @@ def test_a_changed_checkout_is_refused_before_anything_is_trained(checkout, tmp_
 
 def test_a_resumed_run_keeps_the_code_of_its_earlier_parts():
     one, two = ({"code_version": version, "tree": version * 40} for version in "12")
-    assert provenance.earlier_code(one, one) == []
-    assert provenance.earlier_code(one, two) == [one]
-    assert provenance.earlier_code({**two, "earlier_code": [one]}, two) == [one]
-    assert provenance.earlier_code({**two, "earlier_code": [one]}, one) == [two]
+    assert provenance.earlier(one, one) == {}
+    assert provenance.earlier(one, two) == {"earlier_code": [one]}
+    assert provenance.earlier({**two, "earlier_code": [one]}, two) == {"earlier_code": [one]}
+    assert provenance.earlier({**two, "earlier_code": [one]}, one) == {"earlier_code": [two]}
+
+
+def test_a_record_names_the_machine_and_what_chooses_verdicts():
+    here = provenance.machine(["NVIDIA H200"])
+    assert here["cpu"] and here["gpus"] == "NVIDIA H200"
+    known = set(Path("/proc/cpuinfo").read_text().split())
+    assert set(here["instructions"].split()) == known & {*provenance.INSTRUCTIONS}
+    usual = provenance.variables({"REAL_THINK": "", "HOME": "/root"})
+    assert usual == {"REAL_GRADER": "robust", "REAL_THINK": "auto"}
+    changed = provenance.variables({"REAL_GRADER": "disco", "OMP_NUM_THREADS": "2"})
+    assert changed == {"OMP_NUM_THREADS": "2", "REAL_GRADER": "disco", "REAL_THINK": "auto"}
+
+
+def test_a_resume_elsewhere_is_told_and_kept():
+    here = {"machine": {"cpu": "A"}, "variables": {"REAL_GRADER": "robust"}, "starting_weights": "1" * 64}
+    there = here | {"machine": {"cpu": "B"}}
+    assert list(provenance.changed_place(here, there)) == [("cpu", "A", "B")]
+    assert list(provenance.changed_place({}, there)) == []  # an earlier version wrote that record
+    weights = here | {"starting_weights": "2" * 64}
+    assert list(provenance.changed_place(here, weights)) == [("starting weights", "1" * 12, "2" * 12)]
+    place = {key: here[key] for key in provenance.PLACE}
+    assert provenance.earlier(here, there) == {"earlier_places": [place]}
+    assert provenance.earlier(there | {"earlier_places": [place]}, here) == {
+        "earlier_places": [{key: there[key] for key in provenance.PLACE}]
+    }
+
+
+def test_a_finished_run_with_fewer_steps_says_why(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"phase": "train", "step": 6}\n')
+    assert run_folder.early_end(tmp_path, 6) is None and run_folder.early_end(tmp_path, 0) is None
+    assert "the data ended after step 6 of 8" in run_folder.early_end(tmp_path, 8)
+    (tmp_path / "notes.jsonl").write_text(json.dumps({"step": 6, "say": ENDED}))
+    assert run_folder.early_end(tmp_path, 8) is None
 
 
 def test_provenance_has_versions_code_patches_and_data_hashes(tmp_path):

@@ -63,6 +63,26 @@ def test_variables_are_flags_and_the_users_flags_come_last(call):
     assert called == f"real-openrlhf train {expected}"
 
 
+@pytest.mark.parametrize(
+    "gb, recipe, longest",
+    [(80, "qwen1.5b-1gpu", ""), (48, "lora-24gb", "--longest 192"), (24, "lora-24gb", "--longest 192")],
+)
+def test_the_parts_of_a_gpu_trial_fit_the_gpu(tmp_path, gb, recipe, longest):
+    """The program in Python's place answers for the memory, and notes all else that it is asked to do."""
+    notes = tmp_path / "called"
+    program(tmp_path / "python", f'case "$*" in *total_memory*) echo {gb};; *) echo "$*" >>"{notes}";; esac')
+    command = ["bash", SCRIPTS.parents[1] / "benchmarks/on_a_gpu.sh"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": str(tmp_path / "python")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and f"a GPU of {gb} GB: step and train take recipe {recipe}" in done.stdout
+    called = notes.read_text()
+    assert f"benchmarks/gpu_step.py --recipe {recipe}\n" in called
+    assert f"real_openrlhf.cli train --recipe {recipe} --model" in called
+    assert f"benchmarks/packed_exactness.py {longest}".rstrip() + "\n" in called
+    refused = subprocess.run(command, env={**environment, "GPU_GB": "16"}, capture_output=True, text=True)
+    assert refused.returncode == 2 and "this GPU has 16 GB" in refused.stderr
+
+
 def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call):
     assert call("train_real_smollm2.sh") == ["setup_env.sh cpu", "real-openrlhf train --recipe cpu-smollm2"]
     assert call("train_real_smollm2.sh", "--recipe", "smollm2-1gpu")[2:] == [

@@ -3,17 +3,22 @@
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from small_runs import plan
 
+import real_openrlhf
 from real_openrlhf import cli
+from real_openrlhf.base import secrets, signals
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, preflight
@@ -77,6 +82,51 @@ def test_over_http_the_command_is_a_ray_job(tmp_path):
         ["job", "submit", "--address", "http://head:8265", "--submission-id", "name"]
         + ["--working-dir", str(tmp_path), "--", "python", "-m", "x"]
     )
+
+
+def test_a_job_carries_the_variables_of_the_reward_function(monkeypatch):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("REAL_GRADER", "disco")
+    command = place("http://head:8265").command(["-m", "x"], "name")
+    assert json.loads(command[command.index("--runtime-env-json") + 1]) == {"env_vars": {"REAL_GRADER": "disco"}}
+    assert "--runtime-env-json" not in place("10.0.0.1:6379").command(["-m", "x"])
+
+
+def test_every_variable_that_the_reward_files_read_is_carried():
+    rewards = Path(real_openrlhf.__file__).parent / "rewards"
+    texts = [file.read_text() for file in (*rewards.rglob("*.py"), rewards.parent / "hooks/rollout/reward_calls.py")]
+    read = {name for text in texts for name in re.findall(r'environ\.get\("(REAL_\w+)"', text)}
+    assert read - {"REAL_VERIFIER_FAULTS"} == {*NAMES}  # the tests' own
+
+
+def test_budgets_fill_the_gpus_here_by_one_word(monkeypatch):
+    monkeypatch.setattr(preflight, "local_gpus", lambda: (8, 100.0))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    words = ["--recipe", "qwen7b", "--fill"]
+    larger, here = command.request_of(words), command.request_of([*words, "0.7"])
+    budget = "--train.max_tokens_per_gpu"
+    tokens = [one.plan().number(budget) for one in (command.request_of(words[:2]), here, larger)]
+    assert 18432 == tokens[0] < tokens[1] < tokens[2]
+    assert larger.plan().text("--algo.real.wave_depth") == "2"
+    assert (budget, "18432", str(tokens[2])) in [(f, b.text, a.text) for f, b, a in larger.plan().changes if b]
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")  # the cluster's GPUs are not asked: the recipe's 80 GB
+    assert tokens[0] < command.request_of(words).plan().number(budget) < tokens[2]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--recipe", "cpu", "--fill"], "--fill is for GPUs"),
+        (["--recipe", "qwen7b", "--fill", "--train.max_tokens_per_gpu", "9"], "--fill and --train.max_tokens_per_gpu"),
+        (["--recipe", "qwen7b", "--fill", "--model", "some/other"], "the shape of some/other is not known here"),
+        (["--recipe", "qwen7b", "--fill", "0.1"], "--fill 0.1: not one of the longest samples fits"),
+    ],
+)
+def test_budgets_that_cannot_fill_are_refused(monkeypatch, words, message):
+    monkeypatch.setattr(preflight, "local_gpus", lambda: (0, None))
+    with pytest.raises(UserError, match=message):
+        command.request_of(words)
 
 
 def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
@@ -153,14 +203,33 @@ def read(folder):
     return json.loads((folder / "run.json").read_text())
 
 
+def test_secrets_are_taken_out_and_put_back():
+    url = "http://me:pw@host/x,mine.py"
+    flags, hidden = secrets.taken_out({"--reward.remote_url": (url,), "--logger.wandb.key": ("k",), "--a": ("b",)})
+    assert flags == {
+        "--reward.remote_url": ("http://***@host/x,mine.py",),
+        "--logger.wandb.key": ("env",),
+        "--a": ("b",),
+    }
+    assert hidden == {"WANDB_API_KEY": "k", "REAL_REMOTE_URL": url}
+    back = secrets.put_back(*flags["--reward.remote_url"], hidden)
+    assert back == url and back.split(",") == url.split(",") and "pw" not in repr([back, back.split(",")])
+    assert secrets.hide(["--logger.wandb.key=k", "--logger.wandb.key", "k", "x"]) == [
+        *("--logger.wandb.key=***", "--logger.wandb.key", "***", "x")
+    ]
+    assert not secrets.has_one(["--logger.wandb.key", "env", "http://host/a@b"])
+
+
 def test_a_key_is_passed_on_and_written_nowhere(request_for, tmp_path, monkeypatch, capfd):
-    play(monkeypatch, "json.dump(sys.argv[1:], open('argv.json', 'w'))")
+    import_os = "import os; json.dump([sys.argv[1:], os.environ['WANDB_API_KEY']], open('argv.json', 'w'))"
+    play(monkeypatch, import_os)
     monkeypatch.setattr(sys, "argv", ["/bin/real-openrlhf", "train", "--logger.wandb.key", "secret"])
     assert command._train(request_for("--run-name", "mine", "--logger.wandb.key", "secret"), place(on_cpu=True)) == 0
     assert read(tmp_path / "runs/mine")["command"] == ["real-openrlhf", "train", "--logger.wandb.key", "***"]
     assert "secret" not in (tmp_path / "runs/mine/run.json").read_text()
-    argv = json.loads((tmp_path / "argv.json").read_text())
-    assert argv[argv.index("--logger.wandb.key") + 1] == "secret"
+    argv, key = json.loads((tmp_path / "argv.json").read_text())
+    assert argv[argv.index("--logger.wandb.key") + 1] == "env" and key == "secret"
+    assert "secret" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(
@@ -181,6 +250,25 @@ def test_the_trainers_exit_code_is_the_commands(request_for, tmp_path, monkeypat
     assert (record["status"], record["reason"]) == ("failed", reason)
     assert record["finished"]
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for, tmp_path, monkeypatch, capfd):
+    play(
+        monkeypatch,
+        "import os, signal, time; signal.signal(2, signal.SIG_IGN); os.kill(os.getppid(), 2); time.sleep(1)",
+    )
+    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 130
+    assert (read(tmp_path / "runs/mine")["status"], read(tmp_path / "runs/mine")["reason"]) == ("finished", None)
+    assert "\nfinished: " in capfd.readouterr().out
+
+
+def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
+    def pressed(*_: object) -> None:
+        raise signals.Ended(signal.SIGTERM)
+
+    monkeypatch.setattr(command, "_supervised", pressed)
+    assert command._train(request_for("--run-name", "mine"), place(on_cpu=True)) == 143
+    assert read(tmp_path / "runs/mine")["reason"] == "interrupted by SIGTERM"
 
 
 def test_resume_continues_in_the_same_folder_and_remembers_the_start(request_for, tmp_path, monkeypatch):
@@ -209,6 +297,8 @@ print(supervise([sys.executable, "-c", sys.argv[2]], os.environ, lock, progress)
 """
 PATIENT = "import time; print('up', flush=True); time.sleep(60)"
 DEAF = "import signal; signal.signal(2, lambda *_: None); " + PATIENT
+STUBBORN = "import signal; signal.signal(15, lambda *_: None); " + DEAF
+TO_ITS_END = "import signal; signal.signal(2, lambda *_: exit(0)); " + PATIENT
 
 
 @pytest.mark.parametrize(
@@ -217,6 +307,8 @@ DEAF = "import signal; signal.signal(2, lambda *_: None); " + PATIENT
         (PATIENT, [signal.SIGTERM], "(143, 'interrupted by SIGTERM')"),
         (PATIENT, [signal.SIGINT], "(130, 'interrupted by SIGINT')"),
         (DEAF, [signal.SIGINT, signal.SIGINT], "(130, 'interrupted by SIGINT')"),  # the second one insists
+        (STUBBORN, [signal.SIGINT], "(130, 'interrupted by SIGINT')"),  # the command insists by itself
+        (TO_ITS_END, [signal.SIGINT], "(130, None)"),
     ],
 )
 def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signals, expected):

@@ -14,7 +14,8 @@ from every import cells
 from small_runs import plan
 
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, graph_bytes_per_token
-from real_openrlhf.training.checks import memory_estimate
+from real_openrlhf.recipes.recipes import RECIPES as EVERY_RECIPE
+from real_openrlhf.training.checks import memory_estimate, token_budgets
 
 TWO_EPOCHS = {"epochs": 2}
 UNEVEN = {"group_sizes": (3, 2, 5, 4, 1, 6), "groups_per_step": 2}
@@ -128,17 +129,23 @@ def test_waves_of_one_keep_zero_3_fetching_ahead(two_ranks, random_model):
 
 # Adapters need every layer: their own head and first layer differ from what the estimate counts, others hardly do.
 RECIPES = {"qwen7b": 2, "qwen1.5b": 2, "qwen7b-lora": 8}
+FILLED = {"qwen7b": 2, "qwen1.5b-1gpu": 2}  # with --fill
+AT_FULL_WIDTH = [(name, False) for name in RECIPES] + [(name, True) for name in FILLED]
 
 
 def close(found: float, estimate: float) -> bool:
     return found == pytest.approx(estimate, rel=0.1)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe):
+@pytest.mark.parametrize("recipe, filled", AT_FULL_WIDTH)
+def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe, filled):
     found = plan(recipe)
     known = memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]
-    config = {**known, "num_hidden_layers": RECIPES[recipe]}
+    full, gpu = memory_estimate.shape_of(known), EVERY_RECIPE[recipe].gpu_gb * 1e9
+    if filled:
+        flags = token_budgets.filling(full, found, gpu)
+        found = plan(recipe, user={flag: (value,) for flag, value in flags.items()})
+    config = {**known, "num_hidden_layers": (FILLED if filled else RECIPES)[recipe]}
     shape, rank = memory_estimate.shape_of(config), found.number("--ds.lora.rank")
     tokens, many = (memory_estimate.tokens(found, when) for when in (memory_estimate.TRAIN, memory_estimate.ROLLOUT))
     sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
@@ -157,6 +164,11 @@ def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe):
     moments = memory_estimate.moments(shape, found)
     assert close(again["head"], moments["activations at their largest: the head"])
     assert close(again["backward"], moments["activations at their largest: one layer"])
+    if filled:  # the bytes that this step held, and those of the layers that it lacks, beside all else
+        lacking = (full.layers - shape.layers) * 2 * shape.hidden * tokens
+        beside = memory_estimate.kept_graphs(full, found, gpu) + memory_estimate.RUNTIME_BYTES
+        total = again["backward"] + lacking + beside + sum(memory_estimate.states(full, found).values())
+        assert 0.75 * gpu < total < 1.03 * token_budgets.SHARE * gpu
     scored = step(many, checkpointing=True, gradients=False)
     assert close(scored["forward"], moments["log-probabilities of rollouts"])
 
@@ -197,9 +209,7 @@ def test_a_gap_is_that_of_all_ranks_tokens(report, trainer):
     assert one["said"] == []
 
 
-@pytest.mark.parametrize(
-    "trainer", [{"loss": "real", "old_log_probs": "always"}, {**DEALT, "deal": "upstream"}], ids=["real", "grpo"]
-)
+@pytest.mark.parametrize("trainer", [{"loss": "real", "old_log_probs": "always"}, DEALT], ids=["real", "grpo"])
 def test_unrelated_ones_stop_every_rank_and_say_where_to_look(report, trainer):
     one, other = report([2.0, 2.0], **trainer)
     assert one == other

@@ -1,5 +1,6 @@
 """REAL's flags in the patched OpenRLHF's own parser: what they default to, what is refused, and with what fix."""
 
+import pickle
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,13 @@ def test_real_needs_one_flag_beside_what_grpo_has():
     assert args.algo.kl.init_coef == 0 and args.algo.real.reference is False  # no reference model
     assert args.algo.advantage.estimator == "group_norm"  # no critic
     assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
+
+
+def test_a_password_comes_by_a_variable_and_is_not_printed(monkeypatch):
+    monkeypatch.setenv("REAL_REMOTE_URL", "http://me:pw@host/x")
+    args = resolve(f"{REAL} --reward.remote_url http://***@host/x")
+    assert args.reward.remote_url == ["http://me:pw@host/x"] and "pw" not in str(args)
+    assert pickle.loads(pickle.dumps(args.reward.remote_url)) == ["http://me:pw@host/x"]  # as Ray sends it
 
 
 @pytest.mark.parametrize("loss", ["ppo", "gspo", "real"])

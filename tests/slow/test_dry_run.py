@@ -137,6 +137,34 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
     assert len(problems) == 10
 
 
+def test_a_run_goes_on_under_the_grader_that_it_began_with(capsys, tmp_path, monkeypatch):
+    """Another CPU is told, and goes on."""
+    (tmp_path / "runs/begun").mkdir(parents=True)
+    record = {"recipe": "cpu", "algo": "real", "seed": 42, "status": "failed", "objective": {}}
+    record |= {"variables": {"REAL_GRADER": "disco", "REAL_THINK": "auto"}, "machine": {"cpu": "another"}}
+    (tmp_path / "runs/begun/run.json").write_text(json.dumps(record))
+    words = ("--resume", "--run-name", "begun", "--runs-dir", str(tmp_path / "runs"))
+    _, printed, problems = dry_run(capsys, *words)
+    (problem,) = [one for one in problems if "REAL_GRADER" in one]
+    assert "began with REAL_GRADER=disco, and now it is robust" in problem and "Set REAL_GRADER=disco" in problem
+    assert "since this run began cpu has changed from another to" in printed and "not bit for bit" in printed
+    monkeypatch.setenv("REAL_GRADER", "disco")
+    assert not [one for one in dry_run(capsys, *words)[2] if "REAL_GRADER" in one]
+
+
+def test_flags_that_a_method_does_not_read_are_told(capsys):
+    words = "--algo.real.tau 0.1 --algo.real.truncated ignore --algo.real.kl_old_coef 0.1".split()
+    for algo, flags, unread in (
+        ("dapo", (), ["tau"]),
+        ("dapo", ("--train.deal", "upstream"), ["tau", "truncated", "kl_old_coef"]),
+        ("real", (), []),
+    ):
+        _, printed, problems = dry_run(capsys, "--algo", algo, *words, *flags)
+        assert problems == []
+        notes = [line.split()[1] for line in printed.splitlines() if "is not read" in line]
+        assert notes == [f"--algo.real.{name}" for name in unread]
+
+
 def test_a_run_goes_on_with_the_objective_that_it_began_with(capsys, tmp_path):
     text = "def mine(scores, groups, settings):\n    return groups.sum(scores, groups.negative)\n"
     (tmp_path / "mine.py").write_text(text)

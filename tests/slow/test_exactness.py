@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -59,7 +58,7 @@ def columns():
 def loss_in_place_of(name: str, **settings):
     from openrlhf.models.loss import PolicyLoss
 
-    from real_openrlhf.hooks.actor.logged_trainer import loss_of
+    from real_openrlhf.hooks.actor.token_losses import loss_of
 
     return loss_of(PolicyLoss(policy_loss_type=name, clip_eps_low=0.3, clip_eps_high=0.5, **settings))
 
@@ -114,16 +113,6 @@ def test_the_share_of_clipped_tokens_is_told(columns):
     ratios = [math.exp(new[row, t] - old[row, t]) for row, length in enumerate(LENGTHS) for t in range(length)]
     assert share == pytest.approx(sum(not 0.7 <= ratio <= 1.5 for ratio in ratios) / len(ratios))
     assert loss_in_place_of("reinforce")(new, old, advantages, action_mask=mask)[1] == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_upstreams_own_trainer_has_the_loss_without_a_run_folder_too(name):
-    from real_openrlhf.hooks import trainer_classes
-    from real_openrlhf.hooks.actor.logged_trainer import LoggedActorTrainer
-
-    train = SimpleNamespace(deal="upstream", run_dir=None)
-    args = SimpleNamespace(actor=SimpleNamespace(policy_loss_type=name), train=train)
-    assert trainer_classes.actor_trainer_class(args) is LoggedActorTrainer
 
 
 # The formulas need PyTorch and nothing else, and are tested with little more: `tests/run.sh maths`.

@@ -16,7 +16,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_b
 from tiny_models import Numbers
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
-from real_openrlhf.hooks.controller.experience_maker import RealExperienceMaker
+from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, complete_columns, label_rollouts
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer, PlannedExperience
 
@@ -172,7 +172,7 @@ def test_neighbours_of_another_prompt_are_refused():
 # The plan.
 
 
-class Maker(RealExperienceMaker):
+class Maker(ExperienceMaker):
     """The controller's part without the models, whose forward passes need Ray: a token's log-probability is its id."""
 
     def __init__(self, args, reference=False) -> None:

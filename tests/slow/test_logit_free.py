@@ -21,6 +21,7 @@ def actors(packing: bool, sharing: bool = False) -> tuple[Actor, Actor, list[str
     for actor, flag in ((plain, False), (logit_free, True)):
         actor.packing_samples = packing
         ds = SimpleNamespace(logit_free=flag, head_dtype=None, share_prompts=flag and sharing)
+        ds.packing_samples, ds.attn_implementation = False, "sdpa"
         args = SimpleNamespace(ds=ds, actor=SimpleNamespace(entropy_coef=1.0))
         attach(actor, SimpleNamespace(args=args, print=lines.append))
     assert plain.logit_free is None and logit_free.logit_free is not None

@@ -8,10 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 from every import every
-from vllm import SamplingParams
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.platforms import current_platform
+from vllm.platforms.interface import DeviceCapability
 from vllm.sampling_params import RequestOutputKind
 
-from real_openrlhf.hooks.engine.requests import AGENT, Requests, TokenizerRef, executor, held
+from real_openrlhf.evaluation import engines
+from real_openrlhf.hooks.engine import engine_process
+from real_openrlhf.hooks.engine.requests import AGENT, Requests, TokenizerRef, engine_arguments, held
 from real_openrlhf.training.checks.model_check import CPU_HEAD_WIDTHS
 
 
@@ -53,7 +57,7 @@ def test_on_cuda_no_engine_takes_the_sampler_that_compiles_itself(monkeypatch):
     monkeypatch.setattr(os, "environ", {**os.environ, "VLLM_USE_FLASHINFER_SAMPLER": "1"})
     with pytest.raises(ImportError):
         flashinfer_sampler_supported()  # here there is not even its package
-    executor(None)
+    engine_arguments({})
     assert flashinfer_sampler_supported() is False
 
 
@@ -129,3 +133,41 @@ print("EQUAL", [drawn(size, tag) == together for size, tag in ((5, "b"), (1, "c"
 def test_a_request_alone_draws_what_it_draws_beside_others(tmp_path):
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert "EQUAL [True, True]" in done.stdout, done.stdout[-500:] + done.stderr[-2000:]
+
+
+# vLLM's attention: its first choice must need no compiler
+
+
+PRIORITIES = """
+import sys, types
+sys.modules["vllm._C_stable_libtorch"] = types.ModuleType("stub")  # kernels for GPUs, which are not here
+from vllm.platforms import cuda
+from vllm.platforms.interface import DeviceCapability
+for major, minor in ((8, 0), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)):
+    print(cuda._get_backend_priorities(False, DeviceCapability(major, minor))[0].name)
+"""
+
+
+def test_vllm_prefers_attention_that_nvcc_compiles_on_blackwell_alone():
+    found = subprocess.run([sys.executable, "-c", PRIORITIES], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [*3 * ["FLASH_ATTN"], *2 * ["FLASHINFER"], "FLASH_ATTN"]
+
+
+@pytest.mark.parametrize("capability, chosen", [((9, 0), False), ((10, 0), True), ((10, 3), True), ((12, 0), False)])
+def test_an_engines_attention_needs_no_compiler(monkeypatch, tmp_path, capability, chosen):
+    """In training and in evaluation, by an argument that vLLM knows."""
+    monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
+    found = DeviceCapability(*capability)
+    monkeypatch.setattr(type(current_platform), "get_device_capability", classmethod(lambda cls: found))
+    for name in (*engine_process.ENVIRONMENT, "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")
+    asked = {"model": str(tmp_path), "max_num_seqs": 256}
+    arguments = engine_arguments(asked)
+    expected = {"attention_backend": "FLASH_ATTN"} if chosen else {}
+    assert arguments == {**asked, **expected}
+    assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "0"  # also where OpenRLHF plays an agent itself
+    settings = engines.EngineSettings("m", 0.6, 0.95, 9, 99, 42, "auto", 1)
+    evaluated = engines.engine_arguments(settings, on_cpu=False)
+    assert {name: value for name, value in evaluated.items() if "attention" in name} == expected
+    parsed = AsyncEngineArgs(**arguments)
+    assert (parsed.attention_backend is None) != chosen and parsed.max_num_seqs == 256

@@ -10,9 +10,8 @@ from typing import Any
 import psutil
 from deepspeed.accelerator import get_accelerator
 
-from real_openrlhf.algorithm.graph_memory import graph_bytes_per_token, resident_bytes
-
-SHARE = 0.6  # of the remaining memory; the rest is for temporaries of a micro-batch, the allocator and NCCL
+from real_openrlhf.algorithm import graph_memory
+from real_openrlhf.algorithm.graph_memory import RUNTIME_BYTES, graph_bytes_per_token, resident_bytes
 
 
 def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
@@ -27,7 +26,8 @@ def kept_tokens(engine: Any, args: SimpleNamespace) -> float:
         logit_free=args.ds.logit_free,
     )
     left = device_bytes(args) - states_bytes(engine, args) - sampler_bytes(args)
-    return max(SHARE * left, 0.0) // per_token
+    runtime = RUNTIME_BYTES if get_accelerator().device_name() != "cpu" else 0.0
+    return graph_memory.kept_tokens(left - runtime, per_token)
 
 
 def device_bytes(args: SimpleNamespace) -> float:
@@ -47,6 +47,7 @@ def states_bytes(engine: Any, args: SimpleNamespace) -> float:
         sum(size for size, trained in sizes if trained),
         gpus=engine.dp_world_size,
         zero_stage=args.ds.zero_stage,
+        overlap_comm=args.ds.overlap_comm,
         adam_offload=args.ds.adam_offload,
         reference=every if args.algo.real.reference and not offloaded else 0,
     )

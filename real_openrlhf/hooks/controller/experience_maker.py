@@ -1,32 +1,37 @@
-"""The controller turns rollouts into labels (REAL) or advantages (upstream's losses), and sends them to the ranks."""
+"""The controller labels rollouts, plans what each rank trains, and sends it to the ranks: one way for every method."""
 
 import math
 import time
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import ray
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED
-from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
+from real_openrlhf.algorithm.objective import weightless
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
 from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
-from real_openrlhf.hooks.controller.labels import complete_columns, label_rollouts, over_limit
+from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
+from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old, skips, without_advantage
+from real_openrlhf.hooks.messages.settings import objective_settings, ranks_of, reads_old, skips
 from real_openrlhf.machine.signs_of_life import enter
 
 EPISODE = ("response_length", "total_length", "truncated")
 
 
-class PlannedExperienceMaker(RemoteExperienceMaker):
-    """Plans the rank and update of each rollout, and lets the model ranks compute log-probabilities."""
+class ExperienceMaker(RemoteExperienceMaker):
+    """For every method: labels rollouts, plans the rank and update of each, and lets ranks compute log-probabilities.
+
+    A method brings an objective over the scores of whole groups, whose weights follow on the ranks, or (`objective` is
+    None) a loss of each rollout's tokens, for which advantages are made here.
+    """
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -34,6 +39,52 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
         self.num_ranks = ranks_of(self.args)
         self.skips = skips(self.args)
         self.plan_seconds = 0.0
+        self.objective = objective_settings(self.args)
+        self.reads_old = reads_old(self.args, self.objective)
+        self.kl_in_reward = self.args.algo.kl.init_coef > 0 and not self.args.algo.kl.use_loss
+        self.kept_tokens: float | None = None
+
+    @torch.no_grad()
+    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
+        """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
+        enter(self.args.train.run_dir, "log-probabilities")
+        real, samples = self.args.algo.real, rollout_samples
+        rollouts = describe(samples, *label_rollouts(samples, self.args, self.tokenizer), self.args)
+        if self.objective is None:
+            apply_length_penalties(samples, self.args)
+        rollouts = self.with_signal(samples, rollouts)
+        if self.skips:
+            rollouts = replace(rollouts, left_out=frozenset((~rollouts.signal).nonzero().flatten().tolist()))
+        trained = [position for position in range(len(samples)) if position not in rollouts.left_out]
+        forwarded, decide = trained, real.mismatch_limit is not None or self.kl_in_reward
+        if decide:  # labels or advantages depend on log-probabilities
+            self.add_log_probs(samples, rollouts.lengths, trained, trained)
+        if real.mismatch_limit is not None:  # over-limit rollouts must be known before the plan
+            over = over_limit(samples, trained, real.mismatch_limit)
+            rollouts = replace(rollouts, labels=rollouts.labels.masked_fill(over, IGNORED))
+        if self.kl_in_reward:
+            add_kl(samples, self.args.algo.kl.estimator)
+        rollouts = self.with_signal(samples, rollouts) if decide else rollouts
+        plan = self.plan(rollouts, self.plan_settings())
+        if not decide:
+            if not self.reads_old:
+                forwarded = []
+            elif self.objective and real.old_log_probs == "auto":
+                forwarded = sorted(set(trained) - set(plan.first_update))
+            self.add_log_probs(samples, rollouts.lengths, forwarded, trained)
+        held, plans = rank_plans(plan, rollouts, self.num_ranks, forwarded, self.skips)
+        items = [item for sample in samples for item in split_experience_batch(sample)]
+        return planned_experiences(items, held, plans, rollout_means(items))
+
+    def with_signal(self, samples: list[Experience], rollouts: Rollouts) -> Rollouts:
+        """The rollouts, with those that may have a weight, or an advantage, other than 0; a loss of tokens gets its
+        advantages."""
+        if self.objective:
+            none = weightless(self.objective, rollouts.labels, rollouts.groups, rollouts.values)
+            return replace(rollouts, signal=~none)
+        add_advantages(self, samples, rollouts.labels != IGNORED)
+        signal = [bool((sample.advantages * sample.action_mask).any()) for sample in samples]
+        return replace(rollouts, signal=torch.tensor(signal))
 
     def plan(self, rollouts: Rollouts, settings: PlanSettings) -> Plan:
         start = time.perf_counter()
@@ -41,6 +92,57 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
         self.plan_seconds = time.perf_counter() - start
         self.rollout_step += 1
         return plan
+
+    def plan_settings(self) -> PlanSettings:
+        train, real = self.args.train, self.args.algo.real
+        settings = PlanSettings(
+            groups_per_step=train.batch_size // self.args.rollout.n_samples_per_prompt,
+            num_ranks=self.num_ranks,
+            limit=limit_of(train, train.dynamic_batch_enable),
+            seed=train.seed,
+            epochs=train.max_epochs,
+            whole_groups=self.objective is not None,
+        )
+        if self.objective is None:
+            return settings
+        if self.kept_tokens is None:
+            self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
+        return replace(
+            settings,
+            depth=None if real.wave_depth == "auto" else int(real.wave_depth),
+            kept_tokens=self.kept_tokens,
+            score_first=real.scoring == "separate",
+            step_wide=self.objective.objective.needs_step_kl and real.disco_kl_coef > 0,
+            known_at_old=self.objective.score in KNOWN_AT_OLD,
+            spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
+        )
+
+    def add_log_probs(
+        self, samples: list[Experience], lengths: list[int], forwarded: Positions, trained: Positions
+    ) -> None:
+        """Compute old log-probabilities of the `forwarded` rollouts, and the reference model's of all trained ones.
+
+        Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
+        score is against vLLM, without a KL), vLLM's log-probabilities stand in for the old ones.
+        """
+        if (
+            self.objective
+            and against_sampler(self.objective.score)
+            and any(sample.rollout_log_probs is None for sample in samples)
+        ):
+            raise ValueError(
+                f"the score {self.objective.score} needs vLLM's log-probabilities, and the agent returned rollouts "
+                "without them. Return them as `rollout_log_probs`, or use a score against the old policy"
+            )
+        for sample in samples:
+            sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
+            if not self.reads_old:
+                sample.action_log_probs = sample.rollout_log_probs.clone()
+            sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
+        if forwarded:
+            self.forward(self.actor_model_group, samples, lengths, forwarded, "action_log_probs")
+        if trained and self.initial_model_group is not None:
+            self.forward(self.initial_model_group, samples, lengths, trained, "base_action_log_probs")
 
     def forward(self, group, samples: list[Experience], lengths: list[int], chosen: Positions, field: str) -> None:
         """Let a model group compute `field` of the chosen rollouts, in equally many batches per rank, for ZeRO-3."""
@@ -68,137 +170,6 @@ class PlannedExperienceMaker(RemoteExperienceMaker):
                 setattr(samples[position], field, row[None, : samples[position].action_mask.shape[1]].clone())
 
 
-class RealExperienceMaker(PlannedExperienceMaker):
-    """Labels rollouts. The training forward of the first update also makes its rollouts' old log-probabilities."""
-
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        self.objective = objective_settings(self.args)
-        self.reads_old = reads_old(self.args, self.objective)
-        self.kept_tokens: float | None = None
-
-    @torch.no_grad()
-    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
-        """One Experience per rank, in rank order; upstream's append then gives each rank exactly its own."""
-        enter(self.args.train.run_dir, "log-probabilities")
-        real = self.args.algo.real
-        labels, values = label_rollouts(rollout_samples, self.args, self.tokenizer)
-        rollouts = describe(rollout_samples, labels, self.args, values)
-        if self.skips:
-            no_weight = weightless(self.objective, rollouts.labels, rollouts.groups, rollouts.values)
-            rollouts = replace(rollouts, left_out=frozenset(no_weight.nonzero().squeeze(-1).tolist()))
-        trained = [position for position in range(len(rollout_samples)) if position not in rollouts.left_out]
-        if real.mismatch_limit is not None:  # over-limit rollouts must be known before the plan
-            self.add_log_probs(rollout_samples, rollouts.lengths, trained, trained)
-            over = over_limit(rollout_samples, trained, real.mismatch_limit)
-            rollouts = replace(rollouts, labels=rollouts.labels.masked_fill(over, IGNORED))
-        plan = self.plan(rollouts, self.plan_settings())
-        forwarded = trained
-        if real.mismatch_limit is None:
-            if not self.reads_old:
-                forwarded = []
-            elif real.old_log_probs == "auto":
-                forwarded = sorted(set(trained) - set(plan.first_update))
-            self.add_log_probs(rollout_samples, rollouts.lengths, forwarded, trained)
-        held, plans = rank_plans(plan, rollouts, self.objective, self.num_ranks, forwarded, self.skips)
-        items = [item for sample in rollout_samples for item in split_experience_batch(sample)]
-        return planned_experiences(items, held, plans, rollout_means(items))
-
-    def plan_settings(self) -> PlanSettings:
-        real = self.args.algo.real
-        if self.kept_tokens is None:
-            self.kept_tokens = min(ray.get(self.actor_model_group.async_run_method("call_trainer", "kept_tokens")))
-        return plan_settings(
-            self.args,
-            self.num_ranks,
-            depth=None if real.wave_depth == "auto" else int(real.wave_depth),
-            kept_tokens=self.kept_tokens,
-            score_first=real.scoring == "separate",
-            step_wide=self.objective.objective.needs_step_kl and real.disco_kl_coef > 0,
-            known_at_old=self.objective.score in KNOWN_AT_OLD,
-            spare=SPARE_ZERO_3 if self.args.ds.zero_stage == 3 else SPARE,
-        )
-
-    def add_log_probs(
-        self, samples: list[Experience], lengths: list[int], forwarded: Positions, trained: Positions
-    ) -> None:
-        """Compute old log-probabilities of the `forwarded` rollouts, and the reference model's of all trained ones.
-
-        Unknown values are nan, so that reading one by mistake ends the run. If nothing reads the old policy (the
-        score is against vLLM, without a KL), vLLM's log-probabilities stand in for the old ones.
-        """
-        if against_sampler(self.objective.score) and any(sample.rollout_log_probs is None for sample in samples):
-            raise ValueError(
-                f"the score {self.objective.score} needs vLLM's log-probabilities, and the agent returned rollouts "
-                "without them. Return them as `rollout_log_probs`, or use a score against the old policy"
-            )
-        for sample in samples:
-            sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)
-            if not self.reads_old:
-                sample.action_log_probs = sample.rollout_log_probs.clone()
-            sample.base_action_log_probs = sample.action_log_probs if self.initial_model_group is not None else None
-        if forwarded:
-            self.forward(self.actor_model_group, samples, lengths, forwarded, "action_log_probs")
-        if trained and self.initial_model_group is not None:
-            self.forward(self.initial_model_group, samples, lengths, trained, "base_action_log_probs")
-
-
-class DealtExperienceMaker(PlannedExperienceMaker):
-    """Upstream's advantages in our updates: whole prompts, none dropped, the same updates for every loss of a seed."""
-
-    @torch.no_grad()
-    def make_experience_batch(self, rollout_samples: list[Experience]) -> list[PlannedExperience]:
-        """One Experience per rank, in rank order."""
-        enter(self.args.train.run_dir, "log-probabilities")
-        complete_columns(rollout_samples)
-        rollouts = describe(rollout_samples, torch.zeros(len(rollout_samples), dtype=torch.long), self.args)
-        samples = self.split_rollout_samples(rollout_samples)
-        order = [position for sample in samples for position in sample.index]
-        known = self.without_kl(samples) if self.skips else self.make_experience(samples)
-        experiences = self.compute_advantages_and_returns(known)
-        split = [item for experience in experiences for item in split_experience_batch(experience)]
-        items = [split[place] for place in sorted(range(len(order)), key=order.__getitem__)]
-        if self.skips:
-            rollouts = replace(rollouts, left_out=without_advantage(items))
-            self.add_log_probs(items, rollout_samples, rollouts)
-        plan = self.plan(rollouts, self.plan_settings())
-        held, plans = rank_plans(plan, rollouts, ObjectiveSettings(), self.num_ranks, plan.trained, self.skips)
-        return planned_experiences(items, held, plans, rollout_means(items) if self.skips else {})
-
-    def plan_settings(self) -> PlanSettings:
-        return plan_settings(self.args, self.num_ranks, whole_groups=False)
-
-    def without_kl(self, samples: list[Experience]) -> list[Experience]:
-        """Set the fields that upstream's `make_experience` sets without a reference, except log-probabilities."""
-        for sample in samples:
-            sample.kl = torch.zeros(sample.action_mask.shape)
-            sample.info |= {name: torch.zeros(len(sample.sequences)) for name in ("kl", "logprobs_diff")}
-        return samples
-
-    def add_log_probs(self, items: list[Experience], samples: list[Experience], rollouts: Rollouts) -> None:
-        """Compute old log-probabilities of trained rollouts, padded to the width of the items' advantages."""
-        trained = [position for position in range(len(items)) if position not in rollouts.left_out]
-        for sample in samples:
-            sample.action_log_probs = torch.zeros(sample.action_mask.shape)
-        if trained:
-            self.forward(self.actor_model_group, samples, rollouts.lengths, trained, "action_log_probs")
-        for item, sample in zip(items, samples, strict=True):
-            own = sample.action_log_probs[0]
-            item.action_log_probs = torch.nn.functional.pad(own, (0, len(item.action_mask) - len(own)))
-
-
-def plan_settings(args: SimpleNamespace, num_ranks: int, **of_objective: Any) -> PlanSettings:
-    train = args.train
-    return PlanSettings(
-        groups_per_step=train.batch_size // args.rollout.n_samples_per_prompt,
-        num_ranks=num_ranks,
-        limit=limit_of(train, train.dynamic_batch_enable),
-        seed=train.seed,
-        epochs=train.max_epochs,
-        **of_objective,
-    )
-
-
 def planned_experiences(
     items: list[Experience], held: list[Positions], plans: list[RankPlan], means: dict[str, float]
 ) -> list[PlannedExperience]:
@@ -217,9 +188,7 @@ def rollout_means(items: list[Experience]) -> dict[str, float]:
     return dict(zip(names, (torch.tensor(rows, dtype=torch.float64).sum(0) / len(items)).tolist(), strict=True))
 
 
-def describe(
-    samples: list[Experience], labels: Tensor, args: SimpleNamespace, values: Tensor | None = None
-) -> Rollouts:
+def describe(samples: list[Experience], labels: Tensor, values: Tensor, args: SimpleNamespace) -> Rollouts:
     """The columns of a batch that the plan needs. Rollouts of a prompt must be adjacent."""
     size = args.rollout.n_samples_per_prompt
     return Rollouts(

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.lookup import find
-
 ENTROPY = 1e-4  # nats per token; below it each token is as good as certain
 Values = Mapping[str, float]
 
@@ -13,9 +11,9 @@ class HopelessRunError(RuntimeError):
     """Ends the run; its message says what to change."""
 
 
-def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
+def reasons() -> dict[str, Callable[[Values], bool]]:
     """{a step's defect and its remedy, in words: the test for it on the logged numbers}"""
-    found: dict[str, Callable[[Values], bool]] = {
+    return {
         "all responses are cut: raise --data.max_len or --rollout.max_new_tokens": (
             lambda values: values.get("rollout/truncated_rate", 0) == 1
         ),
@@ -25,21 +23,9 @@ def reasons(args: SimpleNamespace) -> dict[str, Callable[[Values], bool]]:
         "the policy's entropy is gone: go back to a checkpoint, with a lower --actor.adam.lr": (
             lambda values: abs(values.get("entropy_loss", 1)) < ENTROPY
         ),
+        "no rollout has a weight or an advantage (prompts that are all right or all wrong): other data, or back to a "
+        "checkpoint with a lower --actor.adam.lr": (lambda values: values.get("update/signal_share", 1) == 0),
     }
-    if args.actor.policy_loss_type != "real" or _needs_two_sides(args.algo.real):
-        said = (
-            "no prompt has right and wrong responses: other data, or back to a checkpoint with a lower --actor.adam.lr"
-        )
-        found[said] = lambda values: (
-            values.get("rollout/solve_all", 0) + values.get("rollout/solve_none", 0) > 1 - 1e-9
-        )
-    return found
-
-
-def _needs_two_sides(real: SimpleNamespace) -> bool:
-    """Whether only groups with right and wrong answers, by the verifier's scores, give a gradient."""
-    objective = find(real.objective)
-    return real.uniform_groups == "drop" and objective.two_sides and not objective.graded and not real.labels
 
 
 class HopelessCounter:
@@ -48,7 +34,7 @@ class HopelessCounter:
     def __init__(self, args: SimpleNamespace) -> None:
         self.limit = args.train.hopeless_steps
         self.ends_well = args.train.hopeless == "end"
-        self.reasons = reasons(args)
+        self.reasons = reasons()
         self.steps = dict.fromkeys(self.reasons, 0)
 
     def see(self, values: Values) -> str | None:

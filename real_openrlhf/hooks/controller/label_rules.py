@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from real_openrlhf.algorithm.formulas import Objective
 from real_openrlhf.algorithm.lookup import load
 from real_openrlhf.base.errors import first_line
 
@@ -53,8 +52,8 @@ def apply(rule: Rule, rollouts: Sequence[Rollout]) -> list[Label]:
     return [None if label is None else int(label) for label in labels]
 
 
-def problems(name: str, uniform_groups: str, objective: Objective) -> Iterator[str]:
-    """The defect of this rule in one line, if no run can be trained with it."""
+def problems(name: str, two_sides: bool) -> Iterator[str]:
+    """The defect of this rule in one line, if no run can be trained with it, as if equal labels train nothing."""
     try:
         rule = find_rule(name)
         labels = [apply(rule, group) for group in TRIALS]
@@ -69,8 +68,8 @@ def problems(name: str, uniform_groups: str, objective: Objective) -> Iterator[s
     seen = [{label for label in group if label is not None} for group in labels]
     if not any(seen):
         yield f"--algo.real.labels {name}: it ignores all rollouts of {len(TRIALS)} groups. Let some count"
-    elif uniform_groups == "drop" and objective.two_sides and not any(len(sides) == 2 for sides in seen):
+    elif two_sides and not any(len(sides) == 2 for sides in seen):
         yield (
-            f"--algo.real.labels {name}: none of {len(TRIALS)} groups gets positives and negatives, and "
-            "--algo.real.uniform_groups drop leaves out all others. Use --algo.real.uniform_groups keep"
+            f"--algo.real.labels {name}: none of {len(TRIALS)} groups gets positives and negatives, and others train "
+            "nothing. Use another rule, or an objective over groups with --algo.real.uniform_groups keep"
         )

@@ -22,12 +22,13 @@ NO_ANSWER = "label/no_answer"
 
 
 def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: Any) -> tuple[Tensor, Tensor]:
-    """(N,) labels and rewards. A rollout whose reward failed is *ignored*, and its missing columns are filled in.
+    """(N,) labels and scores. A rollout whose reward failed is *ignored*, and its missing columns are filled in.
 
-    With a rule of the user's own, rewards are 1 for positive and 0 for other labels, also for graded objectives.
+    With a rule of the user's own, scores are 1 for positive and 0 for other labels, also for graded objectives, and
+    they are the rewards from which advantages are made.
     """
     size, real = args.rollout.n_samples_per_prompt, args.algo.real
-    graded = find(real.objective).graded
+    graded = args.actor.policy_loss_type != "real" or find(real.objective).graded
     labels, scores, parsable = [], [], []
     for position, sample in enumerate(samples):
         first = samples[position // size * size]
@@ -42,8 +43,9 @@ def label_rollouts(samples: list[Experience], args: SimpleNamespace, tokenizer: 
         labels = _by_rule(args, samples, labels, scores, parsable, tokenizer)
         scores = [float(label == POSITIVE) for label in labels]
     complete_columns(samples)
-    for sample in samples:
-        sample.info.pop("score", None)  # nan there would make its logged mean nan
+    for sample, score in zip(samples, scores, strict=True):
+        if real.labels:
+            sample.rewards = torch.tensor([score])
     return torch.tensor(labels, dtype=torch.long), torch.tensor(scores, dtype=torch.float32)
 
 
@@ -88,6 +90,7 @@ def complete_columns(samples: list[Experience]) -> None:
             failed += 1
             sample.rewards = torch.zeros(1)
             sample.info["reward"] = torch.zeros(1)
+        sample.rewards = sample.rewards.float()
         score = math.nan if sample.scores is None else float(sample.scores[0])
         sample.scores = torch.tensor([score], dtype=torch.float32)
         sample.response_length = sample.action_mask.sum(-1)  # upstream also counts the environment's tokens
@@ -99,7 +102,7 @@ def complete_columns(samples: list[Experience]) -> None:
         for key in keys - sample.info.keys():
             sample.info[key] = torch.zeros(1)
     if failed:
-        logger.warning(f"REAL: the reward of {failed} of {len(samples)} rollouts failed; they are ignored")
+        logger.warning(f"the reward of {failed} of {len(samples)} rollouts failed; they are ignored")
 
 
 def _label(sample: Experience, score: float, parsable: bool, real: SimpleNamespace, graded: bool, name: str) -> int:

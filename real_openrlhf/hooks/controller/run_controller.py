@@ -9,6 +9,7 @@ from torch import Tensor
 from real_openrlhf.hooks.controller.kept_groups import GroupKeeper
 from real_openrlhf.hooks.controller.run_log import RunLog
 from real_openrlhf.hooks.run_strategy import BEST
+from real_openrlhf.hooks.trainer_classes import deals_itself
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 
@@ -72,8 +73,8 @@ class RunController:
         return own
 
     def tables(self) -> list[Tensor]:
-        """The last step's tables, one per REAL update, from the first rank: all hold the same."""
-        if self.args.actor.policy_loss_type != "real":
+        """The last step's tables, one an update of an objective over groups, from the first rank: all are equal."""
+        if not deals_itself(self.args):
             return []
         return ray.get(self.trainer.actor_model_group.async_run_method("call_trainer", "take_tables"))[0]
 

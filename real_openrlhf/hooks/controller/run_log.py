@@ -8,7 +8,7 @@ import zlib
 from itertools import takewhile
 from pathlib import Path
 
-from real_openrlhf.base.files import ROLLOUTS, parsed
+from real_openrlhf.base.files import ENDED, ROLLOUTS, parsed
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter
 from real_openrlhf.hooks.messages.settings import threshold_of
 
@@ -59,7 +59,7 @@ class RunLog:
             self._line("notes.jsonl", {"step": step, "say": f"warning: {warning}"})
         self.hopeless.check()
         if self.hopeless.ends_run:
-            self._line("notes.jsonl", {"step": step, "say": "nothing is left to learn from: the run ends here"})
+            self._line("notes.jsonl", {"step": step, "say": ENDED})
             self.train.max_steps = step
 
     def log_eval(self, step: int, values: dict) -> None:

@@ -1,4 +1,6 @@
-"""Requests to vLLM: each prompt is sent with its sampling parameters, the tokenizer once per engine."""
+"""Requests to vLLM: each prompt is sent with its sampling parameters, the tokenizer once per engine.
+
+`engine_arguments` prepares the process that makes an engine."""
 
 import asyncio
 import os
@@ -12,12 +14,13 @@ from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.hooks.fixes.repeatable_engine import WANTED
 from real_openrlhf.hooks.rollout.read_once import ReadOnce
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls, checked
-from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_by_index
+from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_each
+from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 AGENT = "agent"  # key in a request's `extra_args`; its value is (the agent's file, the run's folder)
 
-__all__ = ["Requests", "executor", "held", "seeded_by_index"]
+__all__ = ["Requests", "engine_arguments", "executor", "held", "seeded_each"]
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,19 @@ async def held(tokenizer: Any) -> Any:
     return await _loading[tokenizer.ref]
 
 
+def engine_arguments(asked: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the engine that this actor makes next. The engine's process inherits this one's variables."""
+    offer_stacks()
+    os.environ.update(engine_process.ENVIRONMENT)
+    if os.environ.get("RAY_ADDRESS") == "local":
+        # With several GPUs the engine's process joins Ray. For "local" it would start a second one, without our GPUs.
+        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    return nvidia.attention_without_nvcc() | asked
+
+
 def executor(url: str | list[str] | None) -> Any:
     """Upstream's executor, except that an error of the reward function costs only the response that was graded."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
-
-    offer_stacks()
-    os.environ.update(engine_process.ENVIRONMENT)  # this process is about to start an engine
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 WANTED = "REAL_REPEATABLE_ENGINE"
 READING = "reading"  # key in a request's `extra_args`; its value names the prefill that the request may reuse
-ROWS = 32  # in a block of a matrix product
+PROMPT_ROWS, ROWS = 128, 32  # in a block of a matrix product: of prompts, and of answers
 BLOCK = 32  # tokens in a block of the prefix cache; vLLM's 128 are longer than many prompts
 
 
@@ -37,6 +37,7 @@ def make_repeatable() -> None:
         _go_on_from_named_readings()
         _attend_on_one_thread()
         _multiply_blocks_of_rows()
+        _draw_once()
 
 
 def _read_prompts_whole(platform: Any) -> None:
@@ -98,8 +99,58 @@ def _multiply_blocks_of_rows() -> None:
 
     def in_blocks(layer: Any, x: Any, *rest: Any) -> Any:
         rows = x.reshape(-1, x.shape[-1])
-        filled = torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % ROWS))
-        products = [multiply(layer, block, *rest) for block in filled.split(ROWS)]
-        return torch.cat(products)[: len(rows)].view(*x.shape[:-1], -1)
+        places = _rows_of_prompts(len(rows))
+        found = []
+        for place, size in zip(places, (PROMPT_ROWS, ROWS), strict=True):
+            if place is not None:
+                some = torch.nn.functional.pad(rows[place], (0, 0, 0, -len(rows[place]) % size))
+                parts = [multiply(layer, block, *rest) for block in some.split(size)]
+                found.append((place, parts[0] if len(parts) == 1 else torch.cat(parts)))
+        if len(found) == 1:
+            products = found[0][1][: len(rows)]
+        else:
+            products = found[0][1].new_empty(len(rows), found[0][1].shape[1])
+            for place, part in found:
+                products[place] = part[: len(place)]
+        return products.view(*x.shape[:-1], -1)
 
     utils.cpu_unquantized_gemm = in_blocks
+
+
+def _rows_of_prompts(count: int) -> tuple[Any, Any]:
+    """(which of a step's rows are of prompts, which are not), each None if there are none.
+
+    A request alone decides: prompts are prefilled whole, and then it has one row a step. Outside of the model, in its
+    head, every request has one row.
+    """
+    from vllm.forward_context import get_forward_context, is_forward_context_available
+
+    everything = slice(None)
+    metadata = get_forward_context().attn_metadata if is_forward_context_available() else None
+    if not isinstance(metadata, dict) or not metadata:
+        return None, everything
+    one = next(iter(metadata.values()))
+    if not hasattr(one, "_rows_of_prompts"):
+        lengths = one.query_start_loc.diff()
+        prompts = (lengths > 1).repeat_interleave(lengths)
+        if bool(prompts.all()):
+            places = everything, None
+        elif not bool(prompts.any()):
+            places = None, everything
+        else:
+            places = prompts.nonzero().squeeze(1), (~prompts).nonzero().squeeze(1)
+        one._rows_of_prompts = len(prompts), places
+    expected, places = one._rows_of_prompts
+    return places if expected == count else (None, everything)
+
+
+def _draw_once() -> None:
+    """vLLM's sampler for CPU draws noise for all requests, then again for those with a seed; `forward_native` once."""
+    from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
+
+    draw = TopKTopPSampler.forward_cpu
+
+    def forward_cpu(self: Any, logits: Any, generators: Any, *rest: Any) -> Any:
+        return self.forward_native(logits, generators, *rest) if generators else draw(self, logits, generators, *rest)
+
+    TopKTopPSampler.forward_cpu = forward_cpu

@@ -1,6 +1,7 @@
 """REAL's flags in OpenRLHF's parser, and the defaults that depend on the algorithm."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,13 @@ from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.parsing import whole
-from real_openrlhf.hooks.flags.refusals import deal_problems, problems, run_problems, weighted_problems
+from real_openrlhf.base.parsing import positive, whole
+from real_openrlhf.base.reward_variables import reward_variables
+from real_openrlhf.base.secrets import put_back
+from real_openrlhf.hooks.flags.refusals import problems, run_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
+
+__all__ = ["add", "resolve", "reward_variables", "to_the_end"]  # the patches call these
 
 # --actor.policy_loss_type: upstream's two losses, ours that run in upstream's loop, and `real` with its own trainer.
 POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
@@ -265,6 +270,13 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         "or REAL, else off, as upstream)",
     )
     group.add_argument(
+        "--vllm.max_num_seqs",
+        type=positive,
+        metavar="N",
+        help="answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
+        "recipe here: rollouts / engines, at most 512)",
+    )
+    group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
     )
     group.add_argument("--eval.at_end", action="store_true", help="evaluate after the last step (default: off)")
@@ -272,23 +284,19 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
 
 def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
+    args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    if real:
+    if real or args.actor.policy_loss_type in TOKEN_WEIGHTS:  # OpenRLHF has none of these losses
         args.train.deal = "groups"
     args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
-    _resolve_mismatch(args, real)
+    _resolve_mismatch(args)
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
         args.algo.advantage.estimator = "group_norm" if real else "gae"
-    wrong = list(run_problems(args))
-    if real:
-        args.algo.real.objective = absolute(args.algo.real.objective)
-        args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
-        wrong += problems(args)
-    else:
-        wrong += weighted_problems(args) if args.actor.policy_loss_type in TOKEN_WEIGHTS else []
-        wrong += deal_problems(args) if args.train.deal == "groups" else []
+    args.algo.real.objective = absolute(args.algo.real.objective)
+    args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
+    wrong = [*run_problems(args), *(problems(args) if args.train.deal == "groups" else ())]
     if wrong:
         raise UserError(*wrong)
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
@@ -305,11 +313,11 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     return args
 
 
-def _resolve_mismatch(args: SimpleNamespace, real: bool) -> None:
+def _resolve_mismatch(args: SimpleNamespace) -> None:
     """Whether vLLM returns log-probabilities; if so, those of the distribution that it samples from."""
     rollout = args.rollout
     if rollout.mismatch is None:
-        rollout.mismatch = "stop" if real or args.train.run_dir else "off"
+        rollout.mismatch = "stop" if args.train.deal == "groups" else "off"
     if rollout.mismatch == "stop" and args.train.async_enable:
         rollout.mismatch = "log"
     asked = rollout.mismatch != "off" or args.algo.advantage.is_correction_level != "off"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import SETTINGS, against_sampler, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.hooks.controller import label_rules
 from real_openrlhf.hooks.messages.settings import ranks_of
 
@@ -23,6 +24,17 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
         yield (
             "--vllm.enable_sleep: with --train.async_enable the engines draw while the policy trains, so they cannot "
             "sleep. Leave it out (--no-vllm.enable_sleep), and count GPUs of their own for them: on eight, --gpus 4"
+        )
+    if train.enable_ema and ds.zero_stage == 3:
+        yield (
+            "--train.enable_ema with --ds.zero_stage 3: OpenRLHF 0.11.2 does not write the average back (its pull "
+            "request 1357), so the saved model would be the untrained one. Use --ds.zero_stage 2, or leave "
+            "--train.enable_ema out"
+        )
+    if train.deal == "upstream" and args.rollout.mismatch != "off":
+        yield (
+            f"--rollout.mismatch {args.rollout.mismatch} is measured by the trainer of --train.deal groups. Use that, "
+            "or leave --rollout.mismatch out"
         )
     if ds.logit_free and ds.tensor_parallel_size > 1:
         yield "--ds.logit_free needs the head in one piece. Use --ds.tensor_parallel_size 1, or leave it out"
@@ -47,26 +59,14 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
 
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
-    """Refusals with `--actor.policy_loss_type real`, topic by topic."""
-    for topic in (_labels, _batches, _ppo, _machinery, _numbers, _objective, _agent):
+    """Refusals with `--train.deal groups`, for every method, then for its loss."""
+    for topic in (_labels, _batches, _machinery, _numbers, _agent):
         yield from topic(args)
-
-
-def deal_problems(args: SimpleNamespace) -> Iterator[str]:
-    """Refusals with `--train.deal groups` and one of upstream's losses."""
-    yield from _batches(args)
-    yield from _offload(args)
-    yield from _agent(args)
-    if args.algo.advantage.estimator == "gae":
-        yield (
-            "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
-            "estimator (group_norm), or --train.deal upstream"
-        )
-    if args.ds.ring_attn_size > 1 or args.ds.tensor_parallel_size > 1 or args.data.max_images_per_prompt > 0:
-        yield (
-            "--train.deal groups does not support ring attention, tensor parallelism or image inputs. Use "
-            "--train.deal upstream"
-        )
+    if args.actor.policy_loss_type == "real":
+        for topic in (_ppo, _shaping, _exactness, _objective):
+            yield from topic(args)
+    elif args.actor.policy_loss_type in TOKEN_WEIGHTS:
+        yield from weighted_problems(args)
 
 
 def weighted_problems(args: SimpleNamespace) -> Iterator[str]:
@@ -85,16 +85,9 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
     reward, threshold = args.reward, args.algo.real.label_threshold
     if not reward.remote_url and not args.train.agent_func_path:
         yield (
-            "REAL's labels are the `scores` of a reward function, and there is none. Give --reward.remote_url "
-            "FILE.py, for example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
+            "labels are the `scores` of a reward function, and there is none. Give --reward.remote_url FILE.py, for "
+            "example real_openrlhf/rewards/math_reward.py (a reward model's scalar is no label)"
         )
-    for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
-        value = getattr(reward, flag)
-        if value is not None:
-            yield (
-                f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
-                "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
-            )
     unread = {"label_threshold": threshold, "truncated": {"ignore": "ignore"}.get(args.algo.real.truncated)}
     for name, value in unread.items() if args.algo.real.labels else ():
         if value is not None:
@@ -104,11 +97,18 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
             f"--algo.real.label_threshold {threshold}: no score, or every score, is above it. Use a number between "
             "the scores of wrong and right answers"
         )
-    if args.algo.dynamic_filtering_enable and args.algo.real.uniform_groups == "keep":
-        yield (
-            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
-            "one of them"
-        )
+    if args.algo.real.labels:
+        yield from label_rules.problems(args.algo.real.labels, _two_sides(args))
+
+
+def _two_sides(args: SimpleNamespace) -> bool:
+    """Whether a group with equal labels trains nothing, as with advantages."""
+    if args.actor.policy_loss_type != "real":
+        return True
+    try:
+        return args.algo.real.uniform_groups == "drop" and find(args.algo.real.objective).two_sides
+    except ValueError:  # `_objective` reports it
+        return False
 
 
 def _batches(args: SimpleNamespace) -> Iterator[str]:
@@ -148,12 +148,7 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
 
 def _ppo(args: SimpleNamespace) -> Iterator[str]:
     """Refuse parts of PPO that REAL does not use."""
-    advantage, kl = args.algo.advantage, args.algo.kl
-    if advantage.estimator == "gae":
-        yield (
-            "REAL has no value function, but --algo.advantage.estimator gae would start a critic. "
-            "Use --algo.advantage.estimator group_norm, or leave the flag out (REAL makes no advantages)"
-        )
+    kl = args.algo.kl
     yield from weighted_problems(args)
     if kl.init_coef > 0 and not kl.use_loss:
         yield (
@@ -163,33 +158,47 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
         )
 
 
-def _offload(args: SimpleNamespace) -> Iterator[str]:
-    if args.ref.offload and args.ds.zero_stage < 3:
+def _shaping(args: SimpleNamespace) -> Iterator[str]:
+    """Refuse flags that would change a reward, or choose groups, after labels are made."""
+    for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
+        value = getattr(args.reward, flag)
+        if value is not None:
+            yield (
+                f"--reward.{flag} {value} changes a reward by its length, and REAL's labels are made before that. "
+                "Leave it out; --algo.real.truncated says what a rollout cut at the limit counts as"
+            )
+    if args.algo.dynamic_filtering_enable and args.algo.real.uniform_groups == "keep":
         yield (
-            f"--ref.offload does nothing with --ds.zero_stage {args.ds.zero_stage}: DeepSpeed moves weights to the "
-            "host under ZeRO-3 only. Use --ds.zero_stage 3, or leave it out"
+            "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
+            "one of them"
+        )
+
+
+def _exactness(args: SimpleNamespace) -> Iterator[str]:
+    if args.ds.lora.dropout > 0:
+        yield (
+            f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would "
+            "not be the one it is weighed by. Use --ds.lora.dropout 0"
         )
 
 
 def _machinery(args: SimpleNamespace) -> Iterator[str]:
-    yield from _offload(args)
     ds = args.ds
-    if ds.lora.dropout > 0:
+    if args.algo.advantage.estimator == "gae":
         yield (
-            f"--ds.lora.dropout {ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would not "
-            "be the one it is weighed by. Use --ds.lora.dropout 0"
+            "--train.deal groups has no critic to deal to, and --algo.advantage.estimator gae starts one. Use another "
+            "estimator (group_norm), or --train.deal upstream"
+        )
+    if args.ref.offload and ds.zero_stage < 3:
+        yield (
+            f"--ref.offload does nothing with --ds.zero_stage {ds.zero_stage}: DeepSpeed moves weights to the "
+            "host under ZeRO-3 only. Use --ds.zero_stage 3, or leave it out"
         )
     if ds.zero_stage not in (1, 2, 3):
-        yield f"--ds.zero_stage {ds.zero_stage}: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
-    if args.train.enable_ema and ds.zero_stage == 3:
-        yield (
-            "--train.enable_ema with --ds.zero_stage 3: OpenRLHF 0.11.2 does not write the average back (its pull "
-            "request 1357), so the saved model would be the untrained one. Use --ds.zero_stage 2, or leave "
-            "--train.enable_ema out"
-        )
+        yield f"--ds.zero_stage {ds.zero_stage}: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
     if ds.ring_attn_size > 1 or args.data.max_images_per_prompt > 0:
         yield (
-            "REAL's trainer does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text "
+            "--train.deal groups does not support ring attention or image inputs. Use --ds.ring_attn_size 1 and text "
             "prompts"
         )
 
@@ -245,8 +254,6 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 f"the score {score} needs the sampler's own distribution, and --rollout.top_p {args.rollout.top_p:g} "
                 "cuts and rescales it. Use --rollout.top_p 1, or a score against the old policy"
             )
-    if real.labels:
-        yield from label_rules.problems(real.labels, real.uniform_groups, objective)
     if file_of(real.objective):
         from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
         from real_openrlhf.algorithm.objective import ObjectiveSettings

@@ -12,22 +12,25 @@ from real_openrlhf.algorithm.formulas import against_sampler, assignments
 from real_openrlhf.algorithm.lookup import find
 
 if TYPE_CHECKING:
-    from openrlhf.trainer.ppo_utils.experience import Experience
-
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are 0, and depend on no other group
 
 
-def objective_settings(args: SimpleNamespace) -> ObjectiveSettings:
+def objective_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
+    """The objective over the scores of a prompt's rollouts; None for a loss of each rollout's tokens."""
+    if args.actor.policy_loss_type != "real":
+        return None
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
     real = args.algo.real
     return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
 
 
-def reads_old(args: SimpleNamespace, settings: ObjectiveSettings) -> bool:
+def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool:
     """Whether recomputed old log-probabilities are read. A score against vLLM needs none; a KL or a limit does."""
+    if settings is None:
+        return True
     real, kl = args.algo.real, args.algo.kl
     asked = real.old_log_probs == "always" or real.kl_old_coef or real.mismatch_limit is not None
     return bool(asked or (kl.use_loss and kl.init_coef > 0) or not against_sampler(settings.score))
@@ -60,9 +63,9 @@ def why_all_train(args: SimpleNamespace) -> str | None:
         return f"--actor.aux_loss_coef {args.actor.aux_loss_coef:g} trains the router on every token"
     if kl.init_coef > 0:
         return f"--algo.kl.init_coef {kl.init_coef:g} is a KL to the reference model on every token"
+    if real.kl_old_coef:
+        return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
     if args.actor.policy_loss_type == "real":
-        if real.kl_old_coef:
-            return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
         if find(real.objective).needs_step_kl and real.disco_kl_coef > 0:
             return f"--algo.real.disco_kl_coef {real.disco_kl_coef:g} is a constraint on every token"
         return None
@@ -82,12 +85,3 @@ def weightless_note(args: SimpleNamespace) -> str:
         return "trained like all others; --train.skip_weightless would leave them out"
     reason = why_all_train(args)
     return f"trained like all others: {reason}" if reason else "left out of training"
-
-
-def without_advantage(items: list[Experience]) -> frozenset[int]:
-    """Rollouts whose advantage is exactly 0 on all of their tokens."""
-    return frozenset(
-        position
-        for position, item in enumerate(items)
-        if not bool((item.advantages * item.action_mask.to(item.advantages)).any())
-    )

@@ -14,12 +14,9 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.hooks.model import unfit_models
 
-NAME = "flash_attention_torch"
-REMEDY = (
-    "Give --ds.attn_implementation flash_attention_2 if flash-attn is installed; without it --ds.attn_implementation "
-    "eager --no-ds.packing_samples --no-train.dynamic_batch_enable"
-)
+NAME = unfit_models.ATTENTION
 _choose = PreTrainedModel._check_and_adjust_attn_implementation
 
 
@@ -66,26 +63,12 @@ def choose(model: PreTrainedModel, name: str | None, *rest, **named) -> str:
 
 def refuse_unknown(model: PreTrainedModel) -> None:
     """Refuse a model whose attention is more than causal softmax attention with a window."""
-    config = model.config.get_text_config()
-    compatible = getattr(model, "_compatible_flash_implementations", None)
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if compatible:
-        found = f"names its own attention kernels ({', '.join(compatible)})"
-    elif not model._supports_flash_attn:
-        found = "supports no flash attention in transformers"
-    elif getattr(config, "attn_logit_softcapping", None):
-        found = f"caps its attention scores (attn_logit_softcapping {config.attn_logit_softcapping})"
-    elif "chunked_attention" in (getattr(config, "layer_types", None) or ()):
-        found = "attends in chunks (layer_types chunked_attention)"
-    elif width % 8 or width > 256:
-        found = f"has heads of width {width}, and the kernel takes multiples of 8 up to 256"
-    else:
-        return
-    refuse(f"{type(model).__name__} {found}")
+    if found := unfit_models.attention_problem(model.config.get_text_config().to_dict(), type(model)):
+        refuse(f"{type(model).__name__} {found}")
 
 
 def refuse(what: str) -> None:
-    raise UserError(f"{NAME}: {what}. {REMEDY}")
+    raise UserError(f"{NAME}: {what}. {unfit_models.ATTENTION_REMEDY}")
 
 
 def keep_mask(batch_size: int, *, attention_mask: Tensor | None = None, use_vmap: bool = False, **_) -> Tensor | None:

@@ -14,22 +14,22 @@ from torch import Tensor, nn
 
 from real_openrlhf.algorithm.token_log_probs import factored_log_probs, head_factors
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.hooks.model import unfit_models
 from real_openrlhf.hooks.model.shared_prompts import refuse_another_model, share
 
 IGNORED = -100
 CHECKED_TOKENS = 8
 SLACK = 1e-4  # nats: fp32 sums in another order
-REMEDY = "Leave --ds.logit_free out (recipes: --no-ds.logit_free)"
-# Names in model configurations for a factor or a cap after the head.
-AFTER_THE_HEAD = (
-    *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap", "logits_scaling", "logit_scale"),
-    *("lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier"),
-)
 
 
 def attach(actor: Any, strategy) -> None:
-    """Give OpenRLHF's Actor a logit-free head, if the run asks for one."""
-    settings = strategy.args.ds
+    """Refuse a model that the run would train wrongly; give OpenRLHF's Actor a logit-free head, if asked for."""
+    model, settings = actor.model, strategy.args.ds
+    way = unfit_models.Way(
+        settings.attn_implementation, settings.packing_samples, settings.share_prompts, settings.logit_free
+    )
+    if problems := [*unfit_models.problems(way, text_config(model), type(model))]:
+        raise UserError(*problems)
     if settings.logit_free:
         actor.logit_free = LogitFreeHead(actor.model, actor.temperature, settings.head_dtype != "fp32", strategy.print)
         actor.logit_free.shares_prompts = settings.share_prompts
@@ -44,7 +44,7 @@ class LogitFreeHead:
         self.layer = getattr(self.head, "base_layer", self.head)  # the linear layer inside, if LoRA wraps it
         self.checked = self.shares_prompts = self.sharing_checked = False
         self.trains_entropy = True
-        refuse_unknown(model.config.get_text_config(), self.head, self.layer)
+        refuse_unknown(text_config(model), self.head, self.layer)
 
     def scoring(self, model: Callable, labels: Tensor, entropy: bool) -> Callable:
         """A callable with the arguments of `model`; `labels` has one label for each input token, at its position."""
@@ -123,7 +123,7 @@ class LogitFreeHead:
         with self.replaced(both_ways):
             logits = forward()["logits"]
         if not found:
-            raise UserError(f"this model's forward does not call its output embeddings. {REMEDY}")
+            raise UserError(f"this model's forward does not call its output embeddings. {unfit_models.HEAD_REMEDY}")
         logits = logits.flatten(0, -2).float() / self.temperature
         plain, label_logits = (one.gather(1, few[:, None]).squeeze(1) for one in (logits.log_softmax(1), logits))
         rounding = torch.finfo(self.layer.weight.dtype).eps  # twice a logit's largest rounding error
@@ -138,8 +138,8 @@ def compare(found: Tensor, plain: Tensor, explained: Tensor, number_format: str,
         worst = int((differences - explained).nan_to_num(torch.inf).argmax())
         raise UserError(
             f"the logit-free head gives a token the log-probability {found[worst]:.4f}, the model's own logits "
-            f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {REMEDY}, and please report "
-            "it"
+            f"{plain[worst]:.4f}; {number_format} explains {explained[worst]:.4f} of it. {unfit_models.HEAD_REMEDY}, "
+            "and please report it"
         )
     if len(found):
         say(
@@ -148,15 +148,17 @@ def compare(found: Tensor, plain: Tensor, explained: Tensor, number_format: str,
         )
 
 
-def refuse_unknown(config, head: nn.Module, layer: nn.Module) -> None:
+def text_config(model: Any) -> dict:
+    return model.config.get_text_config().to_dict()
+
+
+def refuse_unknown(config: dict, head: nn.Module, layer: nn.Module) -> None:
     """Refuse a model whose log-probabilities are not the softmax of a linear layer."""
-    for name in AFTER_THE_HEAD:
-        value = getattr(config, name, None)
-        if value not in (None, 1):
-            raise UserError(f"--ds.logit_free: this model changes its logits ({name} {value}). {REMEDY}")
+    if found := unfit_models.head_problem(config):
+        raise UserError(found)
     adapted = head is not layer and not (hasattr(head, "lora_B") and not head.lora_variant)
     if adapted or getattr(type(layer), "forward", None) is not nn.Linear.forward:
         raise UserError(
             f"--ds.logit_free needs a linear head, with plain LoRA or without, not {type(head).__name__} of "
-            f"{type(layer).__name__}. {REMEDY}"
+            f"{type(layer).__name__}. {unfit_models.HEAD_REMEDY}"
         )

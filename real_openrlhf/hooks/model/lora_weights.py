@@ -14,10 +14,31 @@ from peft.tuners.lora import LoraLayer
 PEFT_PREFIX, BASE_LAYER = "base_model.model.", ".base_layer."
 
 
+class SharedAdapterError(RuntimeError):
+    """An adapter sits on a weight that another layer shares, so vLLM cannot have one without the other."""
+
+
+def refuse_shared_weights(model: torch.nn.Module) -> None:
+    """Raise if an adapted layer shares its weight, as head and embedding do in small models."""
+    adapted = {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}
+    owners: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(id(parameter), []).append(name)
+    for name, layer in adapted.items():
+        places = owners.get(id(getattr(layer.get_base_layer(), "weight", None)), [])
+        if others := [place for place in places if not place.startswith(f"{name}.") and place != name]:
+            raise SharedAdapterError(
+                f"--ds.lora.target_modules: {name} shares its weight with {others[0]}, so vLLM would draw from "
+                "another model than the trained one. Leave it out of the targets; all-linear does"
+            )
+
+
 class MergedWeights:
     """(name in the base model, weight) of every parameter, one merged weight at a time; ZeRO-3 shards are gathered."""
 
     def __init__(self, model: PeftModel) -> None:
+        refuse_shared_weights(model)
         adapted = {module: name for name, module in model.named_modules() if isinstance(module, LoraLayer)}
         self.layers = {f"{name}{BASE_LAYER}weight": layer for layer, name in adapted.items()}
         own = {parameter for layer in adapted for parameter in layer.parameters()}

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.hooks.model.unfit_models import SHARING_REMEDY
 
-REMEDY = "Leave --ds.share_prompts out (recipes: --no-ds.share_prompts)"
 ROUNDINGS = 8  # of a logit: limit of the mean difference, exceeded by a model that also attends to other answers
 SLACK = 1e-4  # nats: fp32 sums in another order
 PADDING = -1
@@ -100,5 +100,6 @@ def refuse_another_model(found: Tensor, alone: Tensor, labelled: Tensor, dtype: 
     if not bool(difference <= ROUNDINGS * torch.finfo(dtype).eps + SLACK):
         raise UserError(
             f"with shared prompts this model gives tokens log-probabilities that differ by {difference:.2g} nats on "
-            f"average from those of rollouts alone: it does not read a mask of attention as it stands. {REMEDY}"
+            f"average from those of rollouts alone: it does not read a mask of attention as it stands. "
+            f"{SHARING_REMEDY}"
         )

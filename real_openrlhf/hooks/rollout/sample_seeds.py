@@ -22,13 +22,14 @@ class SampleSeeds:
         return sampling_params
 
 
-def seeded_by_index(sampling_params, index: int):
-    """The prompt's parameters for its sample `index`: else all samples of a seeded prompt would be the same."""
+def seeded_each(sampling_params, count: int) -> list:
+    """The prompt's parameters for each of its samples: else all samples of a seeded prompt would be the same."""
     if sampling_params.seed is None:
-        return sampling_params
-    sampling_params = copy(sampling_params)
-    sampling_params.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
-    return sampling_params
+        return [sampling_params] * count
+    each = [copy(sampling_params) for _ in range(count)]
+    for index, one in enumerate(each):
+        one.seed += index * 0x9E3779B1  # far apart: samples of close seeds do not meet
+    return each
 
 
 def seeded_by_turn(sampling_params, seed: int | None, turn: int):

@@ -1,19 +1,22 @@
 """Compare two evaluations of the same problems with the same settings, problem by problem."""
 
+import contextlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import write_json, write_text
+from real_openrlhf.base.files import parsed, read_bytes, write_json, write_text
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import Cell, Table, to_markdown, words
 
+NUMBERS, TABLE = "comparison.json", "comparison.md"
 LEVEL = 95  # percent of an interval
 BASELINE = "grpo"
 
@@ -131,14 +134,23 @@ def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
 
 def compare(a: Path, b: Path, out: Path | None) -> str:
     """The table as Markdown; with `out` also written there, and as JSON with all digits."""
+    if out:
+        refuse_foreign(out)
     first, second = Evaluated.read(a), Evaluated.read(b)
     found = differences(first, second)
     said = to_markdown(table(first, second, found))
     if out:
         rows = [{**vars(one), "difference": one.mean} for one in found]
-        write_json(out / "comparison.json", {"a": first.name, "b": second.name, "level": LEVEL, "rows": rows})
-        write_text(out / "comparison.md", [said])
+        write_json(out / NUMBERS, {"a": first.name, "b": second.name, "level": LEVEL, "rows": rows})
+        write_text(out / TABLE, [said])
     return said
+
+
+def refuse_foreign(out: Path) -> None:
+    ours = False
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        ours = {"a", "b", "level", "rows"} <= parsed(read_bytes(out / NUMBERS)).keys()
+    ownership.refuse_foreign("--out", (out / name for name in (NUMBERS, TABLE)), ours)
 
 
 def gains(comparison: Comparison) -> Table | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.recipes.plan import Plan, used_rows
 from real_openrlhf.training.checks.preflight import Findings
 
 TABLES = (".csv", ".parquet", ".arrow")  # OpenRLHF reads them; their rows are not checked here
@@ -181,6 +181,7 @@ def step_problems(plan: Plan, rows: int) -> Iterator[str]:
     """The passes over the data must be enough for all steps."""
     flags = ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
     steps, prompts, passes = map(plan.number, flags)
+    rows = used_rows(plan, rows)
     if rows < prompts:
         yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."
     elif rows // prompts * passes < steps:

@@ -20,7 +20,7 @@ from typing import Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
-from real_openrlhf.recipes.plan import DERIVED, Plan
+from real_openrlhf.recipes.plan import DERIVED, USER, Plan
 
 OFF = -1
 OR_OFF = ("--eval.steps", "--ckpt.save_steps")
@@ -143,6 +143,20 @@ def combination(plan: Plan) -> str:
         raise UserError(refusal)
     they = "rollouts without a gradient (ignored ones, prompts that are all right or all wrong)"
     return f"{they}: {weightless_note(args)}. The estimates assume that there are none"
+
+
+# Of --algo.real.*: what every method reads under --train.deal groups, and what only the objectives over groups read.
+OF_ALL = ("labels", "label_threshold", "truncated", "mismatch_limit", "kl_old_coef")
+
+
+def unread(plan: Plan) -> Iterator[str]:
+    """Notes on flags of yours that the method does not read."""
+    loss, deal = plan.text("--actor.policy_loss_type"), plan.text("--train.deal")
+    read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
+    for flag, setting in plan.flags.items():
+        if loss != "real" and flag.startswith("--algo.real.") and setting.origin == USER and flag not in read:
+            what = f"--actor.policy_loss_type {loss}" + ("" if deal == "groups" else " with --train.deal upstream")
+            yield f"{flag} {setting.text} is not read: {what} trains without it"
 
 
 def batch_problems(plan: Plan) -> Iterator[str]:

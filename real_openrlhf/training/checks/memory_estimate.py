@@ -8,11 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, resident_bytes
+from real_openrlhf.algorithm import graph_memory
+from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
 from real_openrlhf.recipes.plan import Plan
 
 GB = 1e9
-RUNTIME_GB = 3.0  # CUDA contexts of policy and vLLM, NCCL buffers, fragmentation
+TRAINING, GENERATION = "training", "generation"
+RUNTIME_GB = {TRAINING: RUNTIME_BYTES / GB, GENERATION: 3.0}  # vLLM counts its own within its share
 PROCESS_GB = 4.0  # of a policy's or an engine's process: libraries, CUDA's own tables, Ray's store
 BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
 SUB_GROUP = 1_000_000_000  # parameters of a rank that DeepSpeed keeps in one buffer under ZeRO-3, at most
@@ -119,6 +121,7 @@ def states(shape: Shape, plan: Plan) -> dict[str, float]:
         zero_stage=plan.number("--ds.zero_stage"),
         head=shape.head,
         gradient_bytes=gradient_bytes(plan),
+        overlap_comm="--ds.overlap_comm" in plan.flags,
         adam_offload="--ds.adam_offload" in plan.flags,
         reference=shape.parameters if plan.needs_reference and not offloads_reference(plan) else 0,
     )
@@ -169,10 +172,29 @@ def rollout_work(shape: Shape, plan: Plan) -> float:
     return max(layer, count * shape.vocabulary * (2 + 4))
 
 
-def training_memory(shape: Shape, plan: Plan) -> dict[str, float]:
+def kept_graphs(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
+    """Bytes of a wave's graphs beside those of one micro-batch, at most (hooks/actor/kept_graphs.py)."""
+    depth = plan.text("--algo.real.wave_depth") or "auto"
+    if plan.text("--actor.policy_loss_type") != "real" or plan.text("--algo.real.scoring") == "separate":
+        return 0.0
+    sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
+    again, logit_free = "--actor.gradient_checkpointing_enable" in plan.flags, "--ds.logit_free" in plan.flags
+    per_token = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, logit_free=logit_free)
+    left = gpu_bytes - RUNTIME_BYTES - sum(states(shape, plan).values())
+    if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
+        left -= float(plan.text("--vllm.gpu_memory_utilization")) * gpu_bytes
+    further = graph_memory.kept_tokens(left, per_token) - tokens(plan, TRAIN)
+    if depth.isdecimal():
+        further = min(further, (int(depth) - 1) * tokens(plan, TRAIN))
+    return max(further, 0.0) * per_token
+
+
+def training_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, float]:
     """Bytes on one GPU at the peak of a training step."""
     name, largest = max(moments(shape, plan).items(), key=lambda item: item[1])
-    return {**states(shape, plan), name: largest}
+    kept = kept_graphs(shape, plan, gpu_bytes)
+    further = {"graphs of further micro-batches, at most": kept} if kept else {}
+    return {**states(shape, plan), name: largest, **further}
 
 
 def generation_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, float]:
@@ -238,15 +260,15 @@ def report(
     shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None
 ) -> tuple[list[str], list[str]]:
     """(lines to print, warnings). `measured`: `gpu_gb` was read, not assumed. `host_bytes`: None if unknown."""
-    training, generation = training_memory(shape, plan), generation_memory(shape, plan, gpu_gb * GB)
+    training, generation = training_memory(shape, plan, gpu_gb * GB), generation_memory(shape, plan, gpu_gb * GB)
     if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
     lines, warnings = [f"model: {shape.parameters / 1e9:.2f} B parameters"], []
-    for phase, memory in {"training": training, **({"generation": generation} if plan.colocated else {})}.items():
-        total = sum(memory.values()) / GB + RUNTIME_GB
+    for phase, memory in {TRAINING: training, **({GENERATION: generation} if plan.colocated else {})}.items():
+        total = sum(memory.values()) / GB + RUNTIME_GB[phase]
         lines += sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
-        lines.append(f"    {RUNTIME_GB:6.1f}  CUDA, NCCL, fragmentation")
-        if phase == "training":
+        lines.append(f"    {RUNTIME_GB[phase]:6.1f}  CUDA, NCCL, fragmentation")
+        if phase == TRAINING:
             others = {name: size for name, size in moments(shape, plan).items() if name not in memory}
             lines += sized("    at other moments of a step, in place of the largest:", others)
         if total > gpu_gb:

@@ -69,12 +69,31 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
 
 def heads_problem(config: dict) -> str | None:
     """Refuse heads that vLLM cannot compute on CPU. Its engine would fail after a minute, with a traceback."""
+    config = config.get("text_config") or config
     heads = config.get("num_attention_heads")
     width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else None)
     if width in (None, *CPU_HEAD_WIDTHS):
         return None
     widths = ", ".join(map(str, CPU_HEAD_WIDTHS))
     return f"its heads are {width} wide, and vLLM's attention on CPU takes {widths}. Take a model with one of these."
+
+
+def unfit_problems(plan: Plan, config: dict) -> list[str]:
+    """Reasons why packing, shared prompts, the attention or the logit-free head do not go with this model."""
+    from real_openrlhf.hooks.model import unfit_models
+
+    packing = ("--ds.packing_samples", "--train.dynamic_batch_enable")  # OpenRLHF packs with either
+    way = unfit_models.Way(
+        attention=plan.text("--ds.attn_implementation"),
+        packs=any(flag in plan.flags for flag in packing) or plan.number("--ds.ring_attn_size") > 1,
+        shares_prompts="--ds.share_prompts" in plan.flags,
+        logit_free="--ds.logit_free" in plan.flags,
+    )
+    try:
+        read, model_class = unfit_models.as_transformers_reads(config)
+    except Exception:  # Python code of the model's own, or a field that is missing: loading asks again
+        read, model_class = config.get("text_config") or config, None
+    return [*unfit_models.problems(way, read, model_class)]
 
 
 def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:

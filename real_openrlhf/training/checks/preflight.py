@@ -1,25 +1,30 @@
 """Checks of the reward file and of the machine: packages, compilers, GPUs, folders, disk space, the Ray cluster.
 
-`python -m real_openrlhf.training.checks.preflight NODES GPUS` checks the Ray cluster in which it runs.
+`python -m real_openrlhf.training.checks.preflight NODES GPUS [shared]` checks the Ray cluster in which it runs, with
+`shared` also for vLLM on the policy's own GPUs.
 """
 
 import ast
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import symtable
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
+from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VARIABLE, WANDB_KEY
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+SHARED = "shared"  # the third word of `main`
 MARK = "real_openrlhf preflight: "  # before each problem, in the log of a cluster's job
 
 LEAST_MB = 300
@@ -40,6 +45,24 @@ class Findings:
 def reward_problems(plan: Plan) -> list[str]:
     urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
     return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := reward_file_problem(Path(url)))]
+
+
+def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> list[str]:
+    """Secrets that would not reach the run's processes."""
+    key, missing = plan.text(WANDB_KEY), KEY_VARIABLE not in os.environ
+    if key and cluster and KEY_VARIABLE in secrets:
+        return [
+            f"{WANDB_KEY}: a key typed here does not reach the cluster {cluster}. Set {KEY_VARIABLE} where its Ray "
+            f"is started, and give {WANDB_KEY} {BY_VARIABLE}."
+        ]
+    if key == BY_VARIABLE and not cluster and missing and KEY_VARIABLE not in secrets:
+        return [f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...` first."]
+    if job and URL_VARIABLE in secrets:
+        return [
+            f"{REWARD}: user and password of a URL do not travel with a job. Name a URL without, or set RAY_ADDRESS "
+            "to HEAD:6379."
+        ]
+    return []
 
 
 def reward_file_problem(path: Path) -> str | None:
@@ -108,6 +131,14 @@ def kernel_problems(plan: Plan) -> list[str]:
     return found
 
 
+def allocator_notes() -> list[str]:
+    """Tells of a word in this shell's variables that `Place.environment` takes out."""
+    return [
+        f"{name}: the run leaves out {nvidia.EXPANDABLE}, because vLLM cannot be handed weights from such segments"
+        for name in nvidia.expandable_segments(os.environ)
+    ]
+
+
 def local_gpus() -> tuple[int, float | None]:
     """(GPUs here, the smallest one's memory in GB)."""
     if nvidia.environment_for_cpu():
@@ -155,7 +186,7 @@ def room_problems(folder: Path) -> list[str]:
     return problems
 
 
-def cluster_problems(needed: int, nodes: int) -> list[str]:
+def cluster_problems(needed: int, nodes: int, shared: bool) -> list[str]:
     """Find, from inside a Ray cluster, missing GPUs and cores, and nodes without the patches that a worker needs."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -181,7 +212,9 @@ def cluster_problems(needed: int, nodes: int) -> list[str]:
             )
         check = ray.remote(num_cpus=0, max_retries=0)(_node_problem)
         asked = [
-            check.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+            check.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+                shared
+            )
             for node in alive
         ]
         for node, answer in zip(alive, asked, strict=True):
@@ -196,7 +229,7 @@ def cluster_problems(needed: int, nodes: int) -> list[str]:
         ray.shutdown()
 
 
-def _node_problem() -> str | None:
+def _node_problem(shared: bool) -> str | None:
     """Runs on each node."""
     from real_openrlhf.patching import assert_applied
 
@@ -204,12 +237,17 @@ def _node_problem() -> str | None:
         assert_applied()
     except UserError as error:
         return str(error)
+    for name, rest in nvidia.expandable_segments(os.environ if shared else {}).items():
+        return (
+            f"{name} has {nvidia.EXPANDABLE} on node {platform.node()}: vLLM cannot be handed weights from such "
+            f"segments. There type `{f'export {name}={rest}' if rest else f'unset {name}'}`, then `ray start` again."
+        )
     return None
 
 
 def main() -> int:
-    nodes, gpus = map(int, sys.argv[1:])
-    problems = cluster_problems(gpus, nodes)
+    nodes, gpus = map(int, sys.argv[1:3])
+    problems = cluster_problems(gpus, nodes, shared=SHARED in sys.argv[3:])
     for problem in problems:
         print(f"{MARK}{problem}")
     return 2 if problems else 0

@@ -4,16 +4,27 @@ import os
 import shutil
 from pathlib import Path
 
+from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check, preflight
+from real_openrlhf.training.checks import (
+    data_check,
+    flag_checks,
+    memory_estimate,
+    model_check,
+    preflight,
+    token_budgets,
+)
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.tasks.tiny_model import cache_folder
+
+FILLED = ("--ckpt.path", "--ckpt.output_dir")
 
 
 def found(request: Request, place: Place) -> Findings:
@@ -22,20 +33,37 @@ def found(request: Request, place: Place) -> Findings:
     plan, args, local = right.plan(), right.args, place.address is None
     for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
         findings.problems += problems(plan)
+    findings.notes += flag_checks.unread(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
     if args.dry_run and local:
         findings.notes += machine  # a dry run may be for another machine
     else:
         findings.problems += machine
+    findings.notes += [] if place.on_cpu or not local else preflight.allocator_notes()
+    findings.problems += preflight.secret_problems(plan, request.secrets, place.address, place.job_address)
     findings.lines += preflight.kernels(plan)
     if unusable := preflight.folder_problems(args.runs_dir):
         findings.problems += unusable
     elif not args.dry_run and local:
         findings.problems += preflight.room_problems(args.runs_dir)
+    findings.problems += [wrong for place, flag in outside(right) if (wrong := _folder_problem(right, place, flag))]
     data(right, findings)
     _size(right, place, findings)
-    _resumed(right, findings)
+    _resumed(right, place, findings)
     return findings
+
+
+def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
+    """(folder, flag) of each folder that the run fills outside its own."""
+    plan = request.plan(folder)
+    own = Path(plan.text("--train.run_dir"))
+    found = [(Path(plan.text(flag)).resolve(), flag) for flag in FILLED]
+    return [(place, flag) for place, flag in found if own not in place.parents]
+
+
+def _folder_problem(request: Request, place: Path, flag: str) -> str | None:
+    owner = ownership.owner_name(request.resumed) if request.resumed else None
+    return ownership.folder_problem(place, flag, owner)
 
 
 def _flags(request: Request, findings: Findings) -> dict[str, str]:
@@ -59,6 +87,9 @@ def data(request: Request, findings: Findings) -> None:
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
             data_check.data_findings(plan, flag, findings)
+    there = preflight.existing(cache_folder())
+    if any(cache_folder() in Path(path).parents for path in missing) and not os.access(there, os.W_OK | os.X_OK):
+        findings.problems.append(run_inputs.unwritten_cache(f"nothing can be made in {there}"))
     if request.args.dry_run:
         findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
     if (rows := run_inputs.rows(Path(plan.text(run_inputs.TRAINING)))) is not None:
@@ -73,6 +104,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     config = None if made else model_check.model_findings(model, findings, must_reach=not dry_run)
     if config is not None:
         model_check.folder_findings(plan, config, findings, dry_run)
+        findings.problems += [f"model {model}: {wrong}" for wrong in model_check.unfit_problems(plan, config)]
         if place.on_cpu and (wrong := model_check.heads_problem(config)):
             findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
@@ -83,7 +115,10 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     measured = place.gpu_gb is not None
     machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     host = machine if measured and not place.address else None
-    lines, warnings = memory_estimate.report(shape, plan, place.gpu_gb or request.recipe.gpu_gb, measured, host)
+    gpu_gb = place.gpu_gb or request.recipe.gpu_gb
+    lines, warnings = memory_estimate.report(shape, plan, gpu_gb, measured, host)
+    if not (place.on_cpu or request.args.fill):
+        lines += token_budgets.line(shape, plan, gpu_gb)
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:
@@ -95,7 +130,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     findings.notes += warnings
 
 
-def _resumed(request: Request, findings: Findings) -> None:
+def _resumed(request: Request, place: Place, findings: Findings) -> None:
     folder = request.resumed
     if folder is None:
         try:
@@ -118,5 +153,21 @@ def _resumed(request: Request, findings: Findings) -> None:
             f"{folder} began with another objective, rule for labels or agent of your own: {said[0]}, "
             f"now {said[1]}. Put the file back as it was, or start a new run with another --run-name."
         )
+    for checkpoint in Path(request.plan().text("--ckpt.path")).glob("_actor/*/manifest.json"):
+        by = (whole_folders.manifest(checkpoint.parent) or {}).get("run", folder.name)
+        if by != folder.name:
+            findings.notes.append(f"{checkpoint.parent} was written by the run {by}")
+    plan = request.plan()
+    for what, was, is_now in provenance.changed_place(record, run_inputs.provenance_of(plan, place.environment(plan))):
+        if what in GRADERS:
+            findings.problems.append(
+                f"{folder} began with {what}={was}, and now it is {is_now}: its verdicts would change midway. Set "
+                f"{what}={was}, or start a new run with another --run-name."
+            )
+        else:
+            findings.notes.append(
+                f"since this run began {what} has changed from {was} to {is_now}: it goes on, but not bit for bit as "
+                "it would have"
+            )
     for flag, (old, new) in changed_flags(record, request.plan()).items():
         findings.notes.append(f"since this run began {flag} has changed from {old} to {new}")

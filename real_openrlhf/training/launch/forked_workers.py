@@ -40,6 +40,7 @@ HOOK = {"RAY_RUNTIME_ENV_HOOK": "real_openrlhf.training.launch.forked_workers.ru
 SOCKET_BYTES = 107  # of a socket's path, at most
 MOST_FILES = 253  # open files that one message can pass
 PR_SET_PDEATHSIG = 1
+FORKED = b"!"  # the server's first answer; its second is the exit code
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -75,6 +76,8 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
     finally:
         assert server.stdin
         server.stdin.close()
+        server.terminate()  # ends it if it still imports; later it waits for its last child
+        shutil.rmtree(folder, ignore_errors=True)  # nobody starts a process any more
 
 
 def runtime_env(given: dict | None) -> dict:
@@ -91,9 +94,11 @@ def serve(listener: socket.socket) -> None:
         for ready in connection.wait([listener, *wanted, *children]):
             if ready is listener:
                 command, _ = listener.accept()
-                _, files, _, _ = socket.recv_fds(command, 1, MOST_FILES)
+                files: list[int] = []
+                with contextlib.suppress(OSError):  # the command has ended
+                    _, files, _, _ = socket.recv_fds(command, 1, MOST_FILES)
                 if not files:
-                    continue  # the command was killed
+                    continue
                 if not (pid := os.fork()):
                     for one in (listener, command, *(held for _, held in children.values())):
                         one.close()  # before `become` gives other files these numbers
@@ -101,6 +106,8 @@ def serve(listener: socket.socket) -> None:
                 for file in files:
                     os.close(file)
                 children[os.pidfd_open(pid)] = children[command] = pid, command
+                with contextlib.suppress(OSError):
+                    command.sendall(FORKED)
             elif ready in wanted:
                 wanted = []
             elif isinstance(ready, int):
@@ -113,7 +120,9 @@ def serve(listener: socket.socket) -> None:
                 os.close(ready)
             elif ready in children:
                 pid, command = children[ready]
-                number = command.recv(1)  # the number of a signal to pass on; empty if the command was killed
+                number = b""  # of a signal to pass on; empty if the command was killed
+                with contextlib.suppress(OSError):
+                    number = command.recv(1)
                 if not number:
                     del children[command]
                 os.kill(pid, number[0] if number else signal.SIGKILL)
@@ -131,6 +140,7 @@ def become(files: list[int]) -> list[str]:
     os.closerange(above, os.sysconf("SC_OPEN_MAX"))
     for signum in FORWARDED:
         signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)  # the server blocks them, so none that came is lost
     os.setsid()
     ours, theirs = (filter(None, one.get("PYTHONPATH", "").split(os.pathsep)) for one in (os.environ, environment))
     sys.path[1 : 1 + len(list(ours))] = theirs
@@ -190,9 +200,12 @@ def ask(path: str, words: list[str]) -> int:
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(path)
-        except OSError:  # the server has died: start Python itself
+            socket.send_fds(server, [b"?"], [about, *numbers])
+            forked = server.recv(1)  # until the server has its modules a signal ends this process as any other
+        except OSError:
+            forked = b""
+        if not forked:  # the server has died, perhaps by an error of an import, which then shows here
             os.execv(sys.executable, [sys.executable, *words])
-        socket.send_fds(server, [b"?"], [about, *numbers])
         for number in FORWARDED:
             signal.signal(number, lambda number, _: server.send(bytes([number])))
         answer = server.recv(16)
@@ -209,16 +222,16 @@ def ask(path: str, words: list[str]) -> int:
 
 
 def main(number: int, modules: Sequence[str]) -> None:
-    for signum in FORWARDED:
-        signal.signal(signum, signal.SIG_IGN)
     with socket.socket(fileno=number) as listener:
         listener.set_inheritable(False)
         try:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # for as long as it imports
             for module in modules:
                 importlib.import_module(module)
             assert "ray" not in sys.modules
             gc.collect()
             gc.freeze()  # a collection would write to shared memory, and so copy it
+            signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
             serve(listener)
         finally:
             shutil.rmtree(os.path.dirname(listener.getsockname()), ignore_errors=True)
@@ -226,5 +239,6 @@ def main(number: int, modules: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     if sys.flags.isolated:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
         sys.exit(ask(sys.argv[1], sys.argv[2:]))
     main(int(sys.argv[1]), sys.argv[2:])

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import nvidia
+from real_openrlhf.machine import home, nvidia
 from real_openrlhf.recipes.plan import Plan, Recipe
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, preflight
 from real_openrlhf.training.launch import forked_workers
 from real_openrlhf.training.tasks import smollm2
+from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 TRAINER = ("-m", "openrlhf.cli.train_ppo_ray")
 RAY_CLI = ("-m", "ray.scripts.scripts")
@@ -54,6 +56,8 @@ LOOPBACK = {
     "VLLM_HOST_IP": ("127.0.0.1", "vLLM listens on the loopback"),
     "GLOO_SOCKET_IFNAME": ("lo", "gloo uses the loopback"),
 }
+# Ray 2.60 would show all GPUs to the controller and the driver's tasks, which ask for none.
+ON_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": ("1", "a process without a GPU sees none")}
 COMPUTED = {
     "RAY_ADDRESS": "a Ray of this run's own",
     "RAY_OVERRIDE_RESOURCES": "Ray never waits for cores; on CPU its GPUs are logical ones",
@@ -63,8 +67,11 @@ COMPUTED = {
     "REAL_FORKED_WORKERS": "processes are forks of one that has imported the stack",
     "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
     "HF_HUB_OFFLINE": "the model is in a folder",
+    **dict.fromkeys(nvidia.ALLOCATOR, f"yours without {nvidia.EXPANDABLE}"),
+    **dict.fromkeys(home.CACHES, "the home folder cannot be written"),
 }
-WHY = COMPUTED | {name: why for table in (CPU_ENVIRONMENT, NO_GPU, LOOPBACK) for name, (_, why) in table.items()}
+TABLES = (CPU_ENVIRONMENT, NO_GPU, LOOPBACK, ON_GPUS)
+WHY = COMPUTED | {name: why for table in TABLES for name, (_, why) in table.items()}
 
 THREADS = "OMP_NUM_THREADS"
 # Parameters. With two threads a forward and backward takes 0.87 of the time at 0.1 M, 0.68 at 1.3 M, 0.63 at 82 M; a
@@ -103,11 +110,13 @@ class Place:
 
     def threads(self, plan: Plan) -> str:
         """The threads of each process, and the reason, for a dry run."""
-        if not self.on_cpu:
-            return "the libraries' own choice"
         if own := os.environ.get(THREADS):
             return f"{own} a process, by your {THREADS}"
-        count, why = thread_choice(plan)
+        if not self.on_cpu and preflight.OFFLOAD not in plan.flags:
+            return "1 a process, which Ray sets"
+        if self.address:
+            return f"1 a process, which Ray sets: before `ray start` set {THREADS} to cores / ranks of a node"
+        count, why = thread_choice(plan) if self.on_cpu else offload_threads(plan)
         return f"{count} a process: {why}"
 
     def command(self, words: list[str], job: str = "NAME", python: str = sys.executable) -> list[str]:
@@ -115,6 +124,8 @@ class Place:
         if not self.job_address:
             return [python, *words]
         shipped = ["--working-dir", str(self.working_dir)] if self.working_dir else []
+        if variables := reward_variables():
+            shipped += ["--runtime-env-json", json.dumps({"env_vars": variables})]
         submit = [sys.executable, *RAY_CLI, "job", "submit", "--address", self.job_address, "--submission-id", job]
         return [*submit, *shipped, "--", "python", *words]
 
@@ -127,10 +138,17 @@ class Place:
                 ours["REAL_REPEATABLE_ENGINE"] = "1"
             if Path(plan.text("--actor.model_name_or_path")).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
-        elif self.address is None and os.access(sys.prefix, os.W_OK):
-            # DeepSpeed compiles its offloaded Adam there. One folder per machine: drop_stale_locks sees no other's.
-            ours = {"TORCH_EXTENSIONS_DIR": str(EXTENSIONS / platform.node())}
-        environment = {**ours, **os.environ}
+        elif self.address is None:
+            ours = _values(ON_GPUS)
+            if os.access(sys.prefix, os.W_OK):
+                # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
+                ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
+            if preflight.OFFLOAD in plan.flags:
+                ours[THREADS] = str(offload_threads(plan)[0])
+        environment = {**home.elsewhere(cache_folder()), **ours, **os.environ}
+        for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
+            environment.pop(name)
+            environment |= {name: rest} if rest else {}
         if self.address is None:
             environment = _values(LOOPBACK) | environment
             environment["RAY_ADDRESS"] = "local"  # never join a Ray that somebody else started on this machine
@@ -153,7 +171,7 @@ class Place:
         nodes, needed = plan.layout[0], plan.gpus
         apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
         if self.address:
-            return self._ask_cluster(self.address, nodes, needed)
+            return self._ask_cluster(self.address, nodes, needed, plan.colocated and not self.on_cpu)
         if self.on_cpu and not nvidia.environment_for_cpu():
             return [
                 f"this recipe is for CPU, and {sys.prefix} has vLLM's build for GPUs. Run `{SET_UP} cpu`, which makes "
@@ -176,10 +194,11 @@ class Place:
             ]
         return []
 
-    def _ask_cluster(self, address: str, nodes: int, needed: int) -> list[str]:
+    def _ask_cluster(self, address: str, nodes: int, needed: int, shared: bool) -> list[str]:
         if not _answers(address):
             return [f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."]
         question = ["-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
+        question += [preflight.SHARED] if shared else []
         command = self.command(question, job=f"preflight-{time.time_ns()}")
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -218,6 +237,12 @@ def _answers(address: str) -> bool:
 def threads_each(at_once: int) -> int:
     """Threads for each of the processes that compute at the same time."""
     return max(len(os.sched_getaffinity(0)) // max(at_once, 1), 1)
+
+
+def offload_threads(plan: Plan) -> tuple[int, str]:
+    """As `thread_choice`, for DeepSpeed's Adam on the CPU, a loop over threads: Ray would give each rank one."""
+    ranks = plan.layout[1]
+    return threads_each(ranks), f"{len(os.sched_getaffinity(0))} cores; {ranks} ranks run DeepSpeed's Adam at once"
 
 
 def thread_choice(plan: Plan) -> tuple[int, str]:

@@ -12,11 +12,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from real_openrlhf.base import signals
 from real_openrlhf.base.files import parsed
 from real_openrlhf.machine.signs_of_life import PHASE, collect_stacks
 from real_openrlhf.training.launch.progress import last_error
 
-PATIENCE = 20.0  # seconds for a run that is asked to end
+STRONGER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+PATIENCE = 20.0  # seconds for a stalled run that is asked to end
+SOON = (
+    3.0  # seconds for each of SIGINT and SIGTERM before the next stronger signal: a run may lose one while it imports
+)
 STALLED = 124  # the run's exit code after a stall, as timeout(1) has it
 STACKS = "stalled"  # folder
 LIMIT = "--train.hung_minutes"
@@ -77,9 +82,9 @@ class Display(Protocol):
 def drop_stale_locks(folder: Path) -> list[Path]:
     """Remove compiler locks that a killed run left: DeepSpeed would wait for them in the next run.
 
-    A lock is stale if no process has its file open.
+    A lock is an empty file. It is stale if no process has it open.
     """
-    locks = {str(path): path for path in folder.glob("*/lock")}
+    locks = {str(path): path for path in folder.glob("*/lock") if not path.stat().st_size}
     for descriptor in glob.iglob("/proc/[0-9]*/fd/*") if locks else ():
         with contextlib.suppress(OSError):
             locks.pop(os.readlink(descriptor), None)
@@ -91,34 +96,39 @@ def drop_stale_locks(folder: Path) -> list[Path]:
 def supervise(
     command: list[str], environment: Mapping[str, str], lock: int, progress: Display, watch: Watch | None = None
 ) -> tuple[int, str | None]:
-    """Run the command to its end: (exit code, why it failed). Ctrl-C sends SIGINT, then SIGTERM, then SIGKILL.
+    """Run the command to its end: (exit code, why it failed). A signal is passed on; SIGTERM and SIGKILL follow.
 
-    The child writes to `progress.log`, and `progress.update` shows how far it is. The child has a session of its own,
-    so each signal reaches it once, through us. It inherits the folder's lock.
+    The exit code of a signal has no reason if the child came to its end all the same. The child writes to
+    `progress.log`, and `progress.update` shows how far it is. The child has a session of its own, so each signal
+    reaches it once, through us. It inherits the folder's lock.
     """
     caught: list[int] = []
+    sent: list[float] = []  # the times of signals to the child
     stalled: str | None = None
-    insist = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+    child: subprocess.Popen | None = None
 
-    def forward(number: int, _: FrameType | None) -> None:
+    def forward(number: int, _: FrameType | None = None) -> None:
         caught.append(number)
-        child.send_signal(insist[min(len(caught), len(insist)) - 1] if number == signal.SIGINT else number)
+        if child:
+            sent.append(time.monotonic())
+            child.send_signal(STRONGER[min(len(sent), len(STRONGER)) - 1] if number == signal.SIGINT else number)
 
-    with progress.log.open("a") as log:
-        child = subprocess.Popen(
-            command,
-            env=dict(environment),
-            start_new_session=True,
-            pass_fds=(lock,),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    os.pwrite(lock, f"{child.pid}\n".encode(), 0)  # for the message of a command that finds the folder locked
-    watched = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, forward) for number in watched}
+    before = {number: signal.signal(number, forward) for number in signals.watched()}
     try:
+        with progress.log.open("a") as log:
+            child = subprocess.Popen(
+                command,
+                env=dict(environment),
+                start_new_session=True,
+                pass_fds=(lock,),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        os.pwrite(lock, f"{child.pid}\n".encode(), 0)  # for the message of a command that finds the folder locked
         while (code := _poll(child)) is None:
             progress.update()
+            if caught and (not sent or time.monotonic() - sent[-1] > SOON):
+                forward(signal.SIGINT)
             if watch and not stalled and (stalled := watch.stalled()):
                 child.terminate()
                 child.send_signal(signal.SIGCONT)
@@ -131,7 +141,8 @@ def supervise(
     if stalled:
         return STALLED, stalled
     if caught:
-        return 128 + caught[0], f"interrupted by {signal.Signals(caught[0]).name}"
+        asked, words = signals.code_and_words(signals.Ended(caught[0]))
+        return asked, words if code else None
     if code == signal.SIGTERM:  # a process that has joined Ray ends with this code
         return code, "ended by a SIGTERM from elsewhere"
     if code < 0:

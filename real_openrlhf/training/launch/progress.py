@@ -151,7 +151,7 @@ def final_summary(path: Path) -> str:
 def last_error(log: Path) -> str:
     """The log line that most likely says why a run failed: its engine's reason, else its last exception."""
     for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
-        text = log.read_text(errors="replace").splitlines() if log.exists() else []
+        text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
         if reasons := [line.partition(MARK) for line in text if MARK in line]:
             return "".join(reasons[0][1:]).strip()
         if not any("EngineDeadError" in line for line in text):

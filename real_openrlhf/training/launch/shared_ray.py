@@ -22,16 +22,20 @@ from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.training.launch import forked_workers
+from real_openrlhf.training.launch import forked_workers, scratch
 
 MODULE = "real_openrlhf.training.launch.shared_ray"
 START_SECONDS = 300
+END_SECONDS = 6  # for Ray's own clean-up; what is left ends with the session's process
 
 
 @contextlib.contextmanager
 def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen]:
     """A session that listens at `path`; Ray and the engine start with its first training."""
-    with forked_workers.started(environment) as (python, environment), log.open("a") as output:
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(scratch.opened(environment))
+        python, environment = stack.enter_context(forked_workers.started(own.environment))
+        output = stack.enter_context(log.open("a"))
         process = subprocess.Popen(
             [python, "-m", MODULE, "serve", str(path)],
             env=environment,
@@ -40,6 +44,7 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        own.keep = True
         try:
             deadline = time.monotonic() + START_SECONDS
             while not path.exists():
@@ -49,10 +54,14 @@ def opened(path: Path, environment: Mapping[str, str], log: Path) -> Iterator[su
                     )
                 time.sleep(0.1)
             yield process
+            own.keep = process.poll() not in (None, 0, signal.SIGTERM, -signal.SIGTERM)  # it failed
+        except KeyboardInterrupt:
+            own.keep = False
+            raise
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(60)
+                process.wait(END_SECONDS)
             process.kill()
             path.unlink(missing_ok=True)
 
@@ -154,7 +163,8 @@ def _reuse(train_ppo_ray: Any) -> None:
         setattr(train_ppo_ray, name, again)
 
     once("placement_group", lambda args, kwargs: (args, kwargs))
-    once("create_vllm_engines", lambda args, kwargs: (args[:3] + args[4:], kwargs))  # args[3]: the seed
+    # args[3] is the seed. An engine that draws fewer answers at once than a later run asks for draws the same ones.
+    once("create_vllm_engines", lambda args, kwargs: (args[:3] + args[4:], {**kwargs, "max_num_seqs": None}))
 
     class Group(train_ppo_ray.RayActorGroup):
         """An engine holds the last training's weights until the new policy hands over its own."""

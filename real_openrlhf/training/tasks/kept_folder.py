@@ -19,8 +19,8 @@ FULL = re.compile(r"No space left|File too large|Disk quota exceeded|\b[Ee]rrno 
 def making(place: Path, about: dict) -> Iterator[Path]:
     """A draft folder. It becomes `place` if the block ends without an exception, and is removed otherwise."""
     draft = place.with_name(f"{place.name}.making-{os.getpid()}")
+    draft.mkdir(parents=True)
     try:
-        draft.mkdir(parents=True)
         yield draft
         files = whole_folders.read(draft, whole_folders.names(draft))
         whole_folders.publish(draft, place, files, {"global_step": 0, **about})

@@ -1,4 +1,9 @@
-"""The actor-side trainer. An optimizer step is one loop over its waves: forward, exchange scores, weigh, backward."""
+"""The trainer of every method. An update is one loop over its waves: forward, exchange of scores, loss, backward.
+
+`update` chooses what a method brings: a loss over the table of scores, or OpenRLHF's loss of a micro-batch's tokens.
+"""
+
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -11,33 +16,38 @@ from torch import Tensor
 from real_openrlhf import patching
 from real_openrlhf.algorithm.meter import TERMS, fetch
 from real_openrlhf.algorithm.metrics import norm_metrics, over_steps
-from real_openrlhf.algorithm.score_table import Coefficients, Forward, StepTable
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
+from real_openrlhf.hooks.actor.token_losses import loss_of
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
 from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
+from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 
 Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
+OF_REWARD = {"kl", "logprobs_diff"}  # logged of all rollouts where the KL is a part of the reward
 
 
-class RealActorTrainer(ActorPPOTrainer):
-    """Upstream's actor trainer with REAL's loop; engine, checkpoints and weight sync are upstream's."""
+class PolicyTrainer(ActorPPOTrainer):
+    """Upstream's actor trainer with our loop; engine, checkpoints and weight sync are upstream's."""
 
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
         self.settings = objective_settings(self.args)
-        self.score = self.settings.score
         self.reads_old = reads_old(self.args, self.settings)
+        self.actor_loss_fn = loss_of(self.actor_loss_fn)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)
+        refuse_shared_weights(self.engine.module)
         self.device = torch.device(get_accelerator().current_device_name())
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
-        self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}")
+        if self.settings:
+            self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}")
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
@@ -56,49 +66,55 @@ class RealActorTrainer(ActorPPOTrainer):
         self.strategy.reseed_dropout(self.engine.global_steps)
         plan, self.tables, statuses = self.replay_buffer.plan, [], []
         for step in plan.steps:
-            table = self.table(step, kl_ctl)
-            statuses.append(self.optimizer_step(table) | table.numbers())
-            self.mismatch.judge(statuses[-1], table.update)
-            self.tables.append(table.columns())
+            update = self.update(step, kl_ctl)
+            statuses.append(self.optimizer_step(update) | update.numbers())
+            self.mismatch.judge(statuses[-1], update.number)
+            if (columns := update.columns()) is not None:
+                self.tables.append(columns)
         self.strategy.enter("handing over weights")
         gaps = {name: value for name, value in statuses[0].items() if name.startswith("mismatch/")}
         merged = over_steps([gaps | status for status in statuses], [step.log_weight for step in plan.steps])
         merged |= norm_metrics([status["actor_grad_norm"] for status in statuses], self.args.actor.max_norm)
+        merged |= {name: plan.metrics[name] for name in OF_REWARD & plan.metrics.keys()}
         if self.args.actor.entropy_coef is None:  # then no forward computes entropies
             merged.pop("entropy_loss", None)
         if not any(step.log_weight for step in plan.steps):  # the mean over zero tokens is undefined
-            merged = {name: value for name, value in merged.items() if name not in TERMS}
-        return {**plan.metrics, **merged}
+            merged = {name: value for name, value in merged.items() if name not in (*TERMS, *TokenUpdate.shares[1:])}
+        planned = {n: v for n, v in plan.metrics.items() if self.settings or not n.startswith("real/")}
+        return {**planned, **merged}
 
-    def table(self, step: RankStep, kl_ctl: float) -> StepTable:
-        """Make the table of the next optimizer step, with the loss settings and coefficients of the flags."""
-        real = self.args.algo.real
+    def update(self, step: RankStep, kl_ctl: float) -> Update:
+        """The next update, with the method's loss and the coefficients of the flags."""
+        real, actor = self.args.algo.real, self.args.actor
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
         sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else old log-probabilities are vLLM's
         coefficients = Coefficients(
-            real.kl_old_coef, kl_ctl, self.args.actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta
+            real.kl_old_coef, kl_ctl, actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta
         )
-        update = self.engine.global_steps + 1
-        return StepTable(self.settings, step, coefficients, update, self.device, self.dp_group, sampled)
+        family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
+        tokens = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
+        make = partial(StepTable, self.settings) if self.settings else tokens
+        number = self.engine.global_steps + 1
+        return make(step, coefficients, number, self.device, self.dp_group, sampled)
 
-    def optimizer_step(self, table: StepTable) -> dict[str, float]:
-        """Wave by wave: forward, exchange, weigh, backward. Then one step of the optimizer."""
+    def optimizer_step(self, update: Update) -> dict[str, float]:
+        """Wave by wave: forward, exchange of scores, loss, backward. Then one step of the optimizer."""
         self.actor.train()
-        waves = table.step.waves
+        waves = update.step.waves
         rollouts = sum(len(micro_batch.items) for wave in waves for micro_batch in wave.micro_batches)
         for wave in waves:
             batches = [self.load(micro_batch) for micro_batch in wave.micro_batches]
-            graphs = [] if table.step.scores_known else self.score_wave(wave, batches, table)
+            graphs = [] if update.step.scores_known else self.score_wave(wave, batches, update)
             for place, batch in enumerate(batches):
-                now = graphs.pop(0) if graphs else self.forward(batch, table.step)
+                now = graphs.pop(0) if graphs else self.forward(batch, update.step)
                 last = wave is waves[-1] and place == len(batches) - 1
-                self.backward(table.loss(now), now.aux_loss, len(batch[0].items) / max(rollouts, 1), last)
+                self.backward(update.loss(now), now.aux_loss, len(batch[0].items) / max(rollouts, 1), last)
         return self.step_optimizer()
 
-    def score_wave(self, wave: RankWave, batches: list[Batch], table: StepTable) -> list[Forward]:
+    def score_wave(self, wave: RankWave, batches: list[Batch], update: Update) -> list[Forward]:
         """Exchange the wave's scores over ranks, so that the table has weights; return forwards with kept graphs."""
-        forwards = [self.forward(batch, table.step, differentiable=not wave.score_first) for batch in batches]
-        table.exchange(wave, forwards)
+        forwards = [self.forward(batch, update.step, differentiable=not wave.score_first) for batch in batches]
+        update.exchange(wave, forwards)
         return [] if wave.score_first else forwards
 
     def load(self, micro_batch: MicroBatch) -> Batch:
@@ -134,7 +150,8 @@ class RealActorTrainer(ActorPPOTrainer):
                 entropy = entropy.detach()
         aux_loss = output.aux_loss if self.aux_loss and differentiable else None
         columns = (mask, log_probs, old, reference, experience.rollout_log_probs)
-        return Forward(self.score, micro_batch.rows, *columns, kl, entropy, aux_loss)
+        score = self.settings.score if self.settings else ""
+        return Forward(score, micro_batch.rows, *columns, kl, entropy, aux_loss, experience.advantages)
 
     def remember_old(self, batch: Batch, log_probs: Tensor) -> None:
         """In the first update the policy is still the old one: keep these log-probabilities, also for later epochs."""

@@ -1,0 +1,266 @@
+"""One update of the policy: its loss, micro-batch by micro-batch, and its logged numbers, the same on every rank.
+
+What differs between methods is `policy_loss`: `StepTable` has it over the scores of whole groups, `TokenUpdate` over
+the tokens of a micro-batch. Terms of every token (KL, entropy), sums over ranks and logged means are the same.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
+from real_openrlhf.algorithm.meter import TERMS, Meter, fetch, sum_over_ranks
+from real_openrlhf.algorithm.metrics import group_metrics, ratio_table, rollout_gradients, token_gradients
+from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
+from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
+from real_openrlhf.algorithm.step_plan import RankStep, RankWave
+
+
+class NonFiniteError(RuntimeError):
+    """A loss, score or gradient was nan or infinite; the model keeps the weights of the step before."""
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of the terms that are added to the method's loss."""
+
+    kl_old: float = 0.0  # KL to the old policy
+    kl: float = 0.0  # KL to the reference model
+    entropy: float | None = None
+    disco_kl: float = 0.0
+    disco_kl_delta: float = 1e-4
+
+
+@dataclass
+class Forward:
+    """The result of a micro-batch's forward pass, (rollouts, tokens) each. A dummy has no rows and an empty mask."""
+
+    score: str  # the kind of score; empty for a loss of tokens
+    rows: Tensor  # the rollouts' rows in the update's table
+    mask: Tensor
+    log_probs: Tensor  # differentiable unless it was a scoring pass
+    old: Tensor
+    reference: Tensor | None = None
+    sampler: Tensor | None = None
+    kl: Tensor | None = None  # KL to the reference model, if the loss has this term
+    entropy: Tensor | None = None
+    aux_loss: Tensor | None = None  # of a mixture of experts
+    advantages: Tensor | None = None  # for a loss of tokens
+
+    @cached_property
+    def scores(self) -> Tensor:
+        return rollout_scores(self.score, self.log_probs, self.old, self.reference, self.mask, self.sampler)
+
+
+class Update(ABC):
+    """The loss and the numbers of one update."""
+
+    shares: tuple[str, ...] = ()  # the method's own sums over tokens
+    hinge: float = 0.0  # coefficient of DisCO's KL constraint
+
+    def __init__(
+        self,
+        step: RankStep,
+        coefficients: Coefficients,
+        number: int = 1,
+        device: torch.device | str = "cpu",
+        group: dist.ProcessGroup | None = None,
+        sampled: bool = False,
+    ) -> None:
+        self.step, self.coefficients, self.number = step, coefficients, number
+        self.device, self.group = device, group
+        self.meter = Meter(device, sampled=sampled, shares=self.shares)
+
+    @abstractmethod
+    def policy_loss(self, now: Forward) -> Tensor:
+        """A micro-batch's part of the method's loss."""
+
+    @abstractmethod
+    def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
+        """(rollouts, tokens) |W| of each token, for the paper's Table 1."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, float]:
+        """The method's own numbers, after the meter is gathered; `policy_loss` is the value that was trained."""
+
+    def exchange(self, wave: RankWave, forwards: list[Forward]) -> None:
+        """Bring this wave's scores of all ranks together; the plan asks for it where the loss needs them."""
+        raise NotImplementedError
+
+    def columns(self) -> Tensor | None:
+        """(4, K) group, label, score and weight of each rollout, where the loss has them."""
+        return None
+
+    def loss(self, now: Forward) -> Tensor:
+        """A micro-batch's part of the update's loss. The parts of all ranks add up to it. Feeds the meter."""
+        terms, coefficients = self.token_terms(now), self.coefficients
+        loss = self.policy_loss(now)
+        per_token = coefficients.kl_old * terms["kl_old"] + coefficients.kl * terms["kl"]
+        if self.hinge:
+            per_token = per_token + self.hinge * terms["ppo_kl"]
+        if coefficients.entropy:
+            per_token = per_token - coefficients.entropy * terms["entropy_loss"]
+        self.measure(now, terms)
+        return loss + per_token / self.step.action_tokens
+
+    @torch.no_grad()
+    def measure(self, now: Forward, terms: dict[str, Tensor]) -> None:
+        self.meter.add(**terms)
+        if len(now.rows):
+            columns, labels = (now.log_probs, now.old, now.mask), self.step.labels[now.rows].to(self.device)
+            self.meter.add(ratios=ratio_table(*columns, labels, self.magnitudes(now, labels)))
+            self.meter.see(*columns, now.sampler)
+
+    def token_terms(self, now: Forward) -> dict[str, Tensor]:
+        """Sums over tokens, for the log and for loss terms beside the method's; 0 for a term that is switched off."""
+        terms = dict.fromkeys(TERMS, torch.zeros((), dtype=torch.float64, device=self.device))
+        terms["ppo_kl"] = kl_k1(now.log_probs, now.old, now.mask, 1)
+        if self.coefficients.kl_old:
+            terms["kl_old"] = kl_old(now.log_probs, now.old, now.mask, 1)
+        mask = now.mask.bool()
+        if now.kl is not None and now.reference is not None:
+            terms["kl"] = torch.where(mask, now.kl, 0.0).sum()
+            terms["logprobs_diff"] = torch.where(mask, now.log_probs - now.reference, 0.0).sum()
+        if now.entropy is not None:
+            terms["entropy_loss"] = torch.where(mask, now.entropy, 0.0).sum()
+        return terms
+
+    def numbers(self) -> dict[str, float]:
+        """The logged numbers of the whole update, the same on every rank."""
+        self.meter.gather(self.group)
+        return {**self.meter.token_means(self.step.trained_tokens), **self.metrics(), **self.meter.metrics()}
+
+
+class StepTable(Update):
+    """Scores and weights of an update, filled wave by wave, or at once if scores are known before any forward."""
+
+    def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
+        super().__init__(step, *args, **named)
+        self.settings = settings
+        self.denominator = max(step.num_rollouts if settings.mean_over_rollouts else step.num_groups, 1)  # the loss's
+        self.scores = torch.zeros(len(step.labels), dtype=torch.float64)
+        self.weights = torch.zeros_like(self.scores)
+        if step.scores_known:
+            self.scores += KNOWN_AT_OLD[settings.score]
+            self.weights = step.weigh(settings, self.scores, torch.arange(len(self.scores))).weights
+
+    def exchange(self, wave: RankWave, forwards: list[Forward]) -> None:
+        """One all-reduce: each rank brings its rollouts' scores and, for DisCO's constraint, its part of the KL."""
+        own = torch.cat([one.scores[: len(one.rows)] for one in forwards])
+        places = torch.searchsorted(wave.rows, torch.cat([one.rows for one in forwards]))
+        kl = own.new_zeros(())
+        if self.step.step_wide:
+            kl = sum((kl_k1(one.log_probs, one.old, one.mask, self.step.action_tokens) for one in forwards), kl)
+        *scores, kl = fetch(shared_scores(own, places, len(wave.rows), kl, self.group)).split([len(wave.rows), 1])
+        self.put(wave.rows, *scores)
+        if self.step.step_wide:
+            self.hinge = kl_hinge_coef(float(kl), self.coefficients.disco_kl, self.coefficients.disco_kl_delta)
+
+    def put(self, rows: Tensor, scores: Tensor) -> None:
+        """Store a wave's scores and weigh its groups; raise on every rank if a score is not finite."""
+        if not bool(scores.isfinite().all()):
+            prompts = self.step.groups[rows][~scores.isfinite()].unique().tolist()
+            raise NonFiniteError(
+                f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
+                f"{self.number}: stopped before the weights changed. Resume from the last checkpoint with a lower "
+                "--actor.adam.lr"
+            )
+        self.scores[rows] = scores
+        whole = torch.isin(self.step.groups, self.step.groups[rows]).nonzero().squeeze(-1)
+        self.weights[whole] = self.step.weigh(self.settings, self.scores, whole).weights
+
+    def policy_loss(self, now: Forward) -> Tensor:
+        # a dummy has one rollout, of weight 0
+        weights = self.weights[now.rows] if len(now.rows) else self.weights.new_zeros(1)
+        return RealPolicyLoss()(now.scores, weights.to(self.device))
+
+    def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
+        """Those of its rollouts' weights; also measures how far scores have drifted since these were computed."""
+        used, weights = torch.stack([self.scores[now.rows], self.weights[now.rows]]).to(self.device)
+        self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
+        columns = (now.log_probs, now.old, now.mask)
+        return rollout_gradients(self.settings.score, *columns, weights * self.denominator)
+
+    @property
+    def trained(self) -> Tensor:
+        """(K,) whether a wave trains the rollout; the others have weight 0 at any score."""
+        trained = torch.zeros_like(self.step.labels, dtype=torch.bool)
+        for wave in self.step.waves:
+            trained[wave.rows] = True
+        return trained
+
+    def columns(self) -> Tensor:
+        """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
+        scores = self.scores.masked_fill(~self.trained, torch.nan)
+        return torch.stack([self.step.groups, self.step.labels, scores, self.weights * self.denominator])
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the full table."""
+        weighed = self.step.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
+        columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
+        drift = float(self.meter.maxima["score_drift"])
+        metrics = group_metrics(*columns, truncated=self.step.truncated, trained=self.trained, score_drift=drift)
+        return {"policy_loss": float(weighed.loss), **metrics}
+
+
+def shared_scores(
+    scores: Tensor, places: Tensor, count: int, total: Tensor, group: dist.ProcessGroup | None = None
+) -> Tensor:
+    """(count + 1,) scores of all ranks in float64, then the sum of `total`: one collective, equal on every rank.
+
+    Each rank puts its own scores at `places`; two ranks never share a place. A nan or infinite score of one rank
+    reaches all ranks, so they stop together. Without torch.distributed the result is the local table.
+    """
+    table = torch.zeros(count + 1, dtype=torch.float64, device=scores.device)
+    table[places.to(scores.device)] = scores.detach().double()
+    table[-1] = total.detach()
+    return sum_over_ranks(table, group)
+
+
+class TokenUpdate(Update):
+    """A loss of each micro-batch's tokens, which needs no other rollout's score.
+
+    `loss_fn` has the arguments and results of OpenRLHF's PolicyLoss; `family` and `clip` are for Table 1.
+    """
+
+    shares = ("policy_loss", "ppo_clip_ratio", "vllm_kl", "is_filter_ratio")
+
+    def __init__(
+        self, loss_fn: Callable[..., tuple], family: str, clip: tuple[float, float], *args: Any, **named: Any
+    ) -> None:
+        super().__init__(*args, **named)
+        self.loss_fn, self.family, self.clip = loss_fn, family, clip
+        self.means: dict[str, None] = {}  # that `loss_fn` gives
+
+    def policy_loss(self, now: Forward) -> Tensor:
+        mask, sampler = now.mask.bool(), now.sampler
+        # Select before any arithmetic: what is not the policy's may be nan.
+        new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs, now.old, now.advantages))
+        loss, clipped, _, *mismatch = self.loss_fn(
+            *(new, old, advantages),
+            action_mask=now.mask,
+            rollout_log_probs=None if sampler is None else torch.where(mask, sampler, 0.0),
+            dp_size=1,
+            batch_num_tokens=self.step.action_tokens,
+            global_batch_size=max(self.step.rollouts_with_tokens, 1),
+        )
+        self.meter.add(policy_loss=loss.detach())
+        tokens = mask.sum()
+        for name, mean in zip(self.shares[1:], (clipped, *mismatch), strict=True):
+            if mean is not None:  # of no tokens it is nan
+                self.means[name] = None
+                self.meter.add(**{name: torch.where(tokens > 0, mean.detach(), 0.0) * tokens})
+        return loss
+
+    def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
+        return token_gradients(self.family, now.log_probs, now.old, now.mask, labels, self.clip)
+
+    def metrics(self) -> dict[str, float]:
+        means = self.meter.token_means(self.step.trained_tokens, self.means)
+        return {"policy_loss": float(self.meter.sums["policy_loss"]), **means}

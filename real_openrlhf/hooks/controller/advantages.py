@@ -1,0 +1,81 @@
+"""Advantages for OpenRLHF's losses, as OpenRLHF computes them, but of the rollouts that have a verdict and tokens.
+
+OpenRLHF gives a rollout without a verdict the reward 0, which trains it as a wrong one. Here such a rollout has
+advantage 0 and is in no mean, as it has weight 0 in REAL. If all have a verdict, the numbers are OpenRLHF's bit for
+bit, but for a group of equal rewards: its advantages are 0. OpenRLHF's float32 mean of eight rewards of 0.1 is not
+0.1, and the deviation by which it divides is then as small as that difference.
+"""
+
+from types import SimpleNamespace
+
+import torch
+from openrlhf.models.utils import compute_approx_kl, compute_reward
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from torch import Tensor
+
+OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the group's
+WHITENED = ("reinforce", "reinforce_baseline")
+
+
+def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], known: Tensor) -> None:
+    """Set advantages and their logged numbers; `known` says which rollouts have a verdict and tokens."""
+    args, kl_coef = maker.args, maker.kl_ctl.value
+    estimator, size = args.algo.advantage.estimator, args.rollout.n_samples_per_prompt
+    shaped, spread = shaped_rewards(estimator, torch.cat([sample.rewards for sample in samples]).float(), known, size)
+    gamma = args.algo.advantage.gamma if estimator == "reinforce" else 1.0
+    for position, sample in enumerate(samples):
+        mask, one = sample.action_mask, slice(position, position + 1)
+        kl = torch.zeros(mask.shape) if sample.kl is None else sample.kl
+        reward = compute_reward(shaped[one], kl_coef, kl, action_mask=mask, reward_clip_range=args.reward.clip_range)
+        sample.advantages = maker.get_cumulative_returns(reward, mask, gamma).masked_fill(~known[one, None], 0.0)
+        sample.info |= {"return": reward.sum(-1).masked_fill(~known[one], 0.0), "group_reward_std": spread[one]}
+    if estimator in WHITENED:
+        whiten([sample for sample, has in zip(samples, known.tolist(), strict=True) if has], args.algo.advantage)
+
+
+def shaped_rewards(estimator: str, rewards: Tensor, known: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """(N,) rewards less their baseline, 0 for unknown ones and in groups of equal rewards; each group's deviation."""
+    rows, known = rewards.view(-1, size), known.view(-1, size)
+    shaped, spread, counts = torch.zeros_like(rows), torch.zeros_like(rows), known.sum(-1, keepdim=True)
+    for count in counts.unique().tolist():
+        if count < 2:  # nothing to compare
+            continue
+        chosen = known & (counts == count)
+        own = rows[chosen].view(-1, count)
+        deviation = own.std(-1, keepdim=True)
+        if estimator == "rloo":
+            centred = own - (own.sum(-1, keepdim=True) - own) / (count - 1)
+        else:
+            centred = own - own.mean(-1, keepdim=True)
+        if estimator == "group_norm":
+            centred = centred / (deviation + 1e-9)
+        equal = own.amax(-1, keepdim=True) == own.amin(-1, keepdim=True)
+        shaped[chosen] = centred.masked_fill(equal, 0.0).flatten()
+        spread[chosen] = deviation.expand_as(own).flatten()
+    if estimator in OF_THE_BATCH:
+        mean = rewards[known.flatten()].mean() if estimator == "flash_reinforce" and known.any() else 0.0
+        return (rewards - mean).masked_fill(~known.flatten(), 0.0), spread.flatten()
+    return shaped.flatten(), spread.flatten()
+
+
+def whiten(samples: list[Experience], settings: SimpleNamespace) -> None:
+    """Centre advantages over all tokens of these rollouts, and divide them by their deviation unless it is off."""
+    tokens = torch.cat([sample.advantages[sample.action_mask.bool()] for sample in samples] or [torch.zeros(0)])
+    if not len(tokens):
+        return
+    mean, scale = tokens.mean(), 1.0
+    if not settings.no_std_norm:
+        scale = (tokens - mean).pow(2).mean().clamp(min=1e-8).rsqrt()
+    for sample in samples:
+        sample.advantages = (sample.advantages - mean) * scale
+
+
+def add_kl(samples: list[Experience], estimator: str) -> None:
+    """The KL to the reference model of each token, for a KL that is a part of the reward, and its logged means."""
+    for sample in samples:
+        mask = sample.action_mask.bool()
+        new, base = (torch.where(mask, one, 0.0) for one in (sample.action_log_probs, sample.base_action_log_probs))
+        sample.kl = compute_approx_kl(new, base, kl_estimator=estimator)
+        count = mask.sum(-1).clamp(min=1)
+        sample.info |= {"kl": sample.kl.sum(-1) / count, "logprobs_diff": (new - base).sum(-1) / count}

@@ -1,0 +1,55 @@
+"""Token budgets that fill a GPU: the largest micro-batches whose estimated memory stays within a share of it.
+
+Standard library only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from real_openrlhf.recipes.plan import DERIVED, Plan, Setting
+from real_openrlhf.training.checks.memory_estimate import GB, RUNTIME_GB, TRAINING, Shape, training_memory
+
+SHARE = 0.85  # of a GPU; the rest is for errors of the estimate, which nobody has compared with a GPU yet
+DEPTH = "2"  # of a wave: from 36,864 tokens on it packs within 1 % of no limit (benchmarks/packing.py)
+LARGEST = 2**31  # numbers of a tensor, from which on kernels take slower ways
+TRAIN_TOKENS, ROLLOUT_TOKENS, WAVE_DEPTH = (
+    *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"),
+    "--algo.real.wave_depth",
+)
+
+
+def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) -> dict[str, str]:
+    """{flag: value} of budgets in multiples of the longest sample; empty if none fits, or budgets are not read."""
+    longest, ranks = plan.number("--data.max_len"), plan.layout[0] * plan.layout[1]
+    if "--train.dynamic_batch_enable" not in plan.flags or not longest:
+        return {}
+    waves = plan.text("--actor.policy_loss_type") == "real" and plan.text("--algo.real.scoring") != "separate"
+    depth = {WAVE_DEPTH: DEPTH} if waves and WAVE_DEPTH not in plan.flags else {}
+
+    def fits(train: int, rollout: int) -> bool:
+        flags = {**depth, **_tokens(train * longest, rollout * longest)}
+        memory = training_memory(shape, _with(plan, flags), gpu_bytes)
+        return sum(memory.values()) + RUNTIME_GB[TRAINING] * GB <= share * gpu_bytes
+
+    widest = max(shape.intermediate, shape.hidden)
+    most = min(-(-plan.number("--train.batch_size") // ranks), (LARGEST - 1) // (longest * widest))
+    train = next((count for count in range(most, 0, -1) if fits(count, 1)), 0)
+    rollout = next((count for count in range(2 * train, 0, -1) if fits(train, count)), 0)
+    return {**_tokens(train * longest, rollout * longest), **depth} if train else {}
+
+
+def _tokens(train: int, rollout: int) -> dict[str, str]:
+    return {TRAIN_TOKENS: str(train), ROLLOUT_TOKENS: str(rollout)}
+
+
+def _with(plan: Plan, flags: Mapping[str, str]) -> Plan:
+    return replace(plan, flags=plan.flags | {flag: Setting.of(DERIVED, value) for flag, value in flags.items()})
+
+
+def line(shape: Shape, plan: Plan, gpu_gb: float) -> list[str]:
+    """For a dry run: what --fill would change."""
+    flags = filling(shape, plan, gpu_gb * GB)
+    if not flags or int(flags[TRAIN_TOKENS]) <= plan.number(TRAIN_TOKENS):
+        return []
+    deep = f", waves {flags[WAVE_DEPTH]} deep" if WAVE_DEPTH in flags else ""
+    return [f"--fill uses {SHARE:.0%} of {gpu_gb:.0f} GB: micro-batches of {int(flags[TRAIN_TOKENS]):,} tokens{deep}"]

@@ -1,0 +1,153 @@
+"""What Ray's processes of a run have: the run's own Ray for an engine on several GPUs, the reward function's variables
+on a cluster that others started, and no GPU where none was asked for."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from small_runs import plan
+
+from real_openrlhf.base.reward_variables import JOB, NAMES
+from real_openrlhf.training.launch.place import ON_GPUS, Place
+
+
+def run(program: str, folder, *words: str, **environment: str) -> list:
+    """The program's last line, from a process of its own."""
+    (folder / "program.py").write_text(program)
+    inherited = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", *NAMES)}
+    variables = {**inherited, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(folder), **environment}
+    done = subprocess.run(
+        [sys.executable, str(folder / "program.py"), *words], env=variables, capture_output=True, text=True
+    )
+    assert not done.returncode, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+ENGINE = '''
+import json, multiprocessing, os
+from types import SimpleNamespace
+
+
+def core(group, queue):
+    """vLLM's engine process with two GPUs, as far as it needs none."""
+    import ray, vllm.platforms
+    import vllm.v1.executor.ray_utils as vllm_ray
+    cuda = dict(is_cuda=True, is_rocm=False, is_xpu=False, is_tpu=False)
+    vllm.platforms._current_platform = SimpleNamespace(
+        ray_device_key="GPU", device_name="cuda", device_count=lambda: 2,
+        **{name: lambda answer=answer: answer for name, answer in cuda.items()})
+    config = SimpleNamespace(world_size=2, tensor_parallel_size=2, pipeline_parallel_size=1, data_parallel_size=1,
+                             ray_runtime_env=None, placement_group=group)
+    try:
+        vllm_ray.initialize_ray_cluster(config, require_gpu_on_driver=False)
+        queue.put(ray.get_runtime_context().gcs_address)
+    except BaseException as error:
+        queue.put(repr(error))
+
+
+if __name__ == "__main__":
+    import ray
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    ray.init(include_dashboard=False, logging_level="ERROR")
+    group = placement_group([{"GPU": 1, "CPU": 1}] * 2)
+    ray.get(group.ready())
+
+    @ray.remote
+    class Actor:
+        def start(self):
+            import program
+            from real_openrlhf.hooks.engine.requests import engine_arguments
+            engine_arguments({})
+            spawn = multiprocessing.get_context("spawn")
+            queue = spawn.Queue()
+            spawn.Process(target=program.core, args=(ray.util.get_current_placement_group(), queue)).start()
+            return ray.get_runtime_context().gcs_address, queue.get(timeout=240)
+
+    strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
+    actor = Actor.options(num_cpus=0, num_gpus=0, scheduling_strategy=strategy).remote()
+    print(json.dumps(ray.get(actor.start.remote())))
+'''
+
+
+def test_an_engine_on_two_gpus_joins_the_runs_own_ray(tmp_path):
+    """With RAY_ADDRESS=local its process would start a second Ray, and miss the placement group there."""
+    here = Place(None, None, 2, 80.0, on_cpu=False).environment(plan())
+    here |= {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 2, "CPU": 4}), "VLLM_LOGGING_LEVEL": "ERROR"}
+    assert here["RAY_ADDRESS"] == "local"
+    ours, engines = run(ENGINE, tmp_path, **{name: here[name] for name in here if name not in os.environ})
+    assert engines == ours
+
+
+DRIVER = """
+import json, os, sys
+from types import SimpleNamespace
+import ray
+from openrlhf.cli import train_ppo_ray
+
+
+class Started(Exception):
+    pass
+
+
+def stop(args):
+    raise Started
+
+
+def seen(*names, **environment):
+    os.environ.update(environment)
+    train_ppo_ray.get_strategy = stop  # OpenRLHF's script has started Ray before
+    try:
+        train_ppo_ray.train(SimpleNamespace())
+    except Started:
+        return ray.get(ray.remote(lambda: [os.environ.get(name) for name in names]).remote())
+    finally:
+        ray.shutdown()
+
+
+def sees(value):
+    told = ray.remote(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return ray.get(told.options(runtime_env={"env_vars": {accelerators: value}}).remote())
+
+
+job, accelerators = sys.argv[1:]
+found = [seen("REAL_GRADER", "REAL_THINK", "OTHER")]
+found += [seen("REAL_GRADER", "REAL_THINK", **{job: os.environ["JOB"], "REAL_THINK": "required"})]
+os.environ.pop(job)
+ray.init(logging_level="ERROR")
+print(json.dumps([*found, [sees("1"), sees("0")]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What actors and tasks see on a cluster that others started, by the driver of a run that joins it."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in ("RAY_ADDRESS", *NAMES):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+        made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
+        mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address}
+        job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
+        (accelerators,) = ON_GPUS
+        folder = tmp_path_factory.mktemp("driver")
+        yield run(DRIVER, folder, JOB, accelerators, **mine, JOB=json.dumps(job))
+        made.shutdown()
+
+
+def test_the_reward_functions_variables_reach_a_cluster_that_others_started(found):
+    assert found[0] == ["disco", None, None]
+
+
+def test_in_a_job_ray_passes_on_the_jobs_own(found):
+    """It refuses a variable that the driver names again."""
+    assert found[1] == ["disco", "required"]
+
+
+def test_a_process_that_asked_for_no_gpu_sees_none(found):
+    """Also with Ray's newer default, which shows it all of them: the run sets the variable to 1."""
+    assert found[2] == ["", "7"]
+    assert Place(None, None, 1, 80.0, on_cpu=False).environment(plan()).items() >= {(*ON_GPUS, "1")}

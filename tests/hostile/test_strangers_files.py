@@ -1,0 +1,207 @@
+"""A stranger's files: in each place of the table in docs/evidence/reliability.md one is put, and it stays as it is."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from invented_runs import write_run
+
+from real_openrlhf.base import ownership, whole_folders
+from real_openrlhf.report import model_card, page
+from real_openrlhf.training.launch.process import drop_stale_locks
+from real_openrlhf.training.tasks import kept_folder
+from real_openrlhf.training.tasks.tiny_model import cache_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "real_openrlhf"
+WRITES = re.compile(
+    r"\b(?:rmtree|unlink|rmdir|write_(?:text|bytes|json|jsonl|table)|copyfile|copytree|save_pretrained|unpack_archive)\("
+    r"|\bos\.(?:replace|rename)\(|\.(?:rename|print_pdf|save|symlink_to)\(|\.replace\((?:path|draft)\b"
+    r"""|\bopen\([^)\n]*["'][wax]b?\+?b?["']"""
+)
+GRADED = {"response": "\\boxed{1}", "label": "1"}
+PROBLEM = {"prompt": [{"role": "user", "content": "1+1?"}], "label": '["2"]', "id": "a"}
+
+
+def section() -> str:
+    text = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
+    return text.partition("## Nothing of yours")[2].partition("\n## ")[0]
+
+
+def rows() -> dict[str, list[str]]:
+    """{place: modules} of the table."""
+    cells = [line.strip("|").split(" | ") for line in section().splitlines() if line.startswith("| ")]
+    return {place.strip(): re.findall(r"`([\w/]+\.py)`", modules) for place, _, modules in cells[1:]}
+
+
+def test_the_table_names_every_module_that_writes():
+    """And none that does not."""
+    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    lines = {name: [line for line in text.splitlines() if "import" not in line] for name, text in texts.items()}
+    writers = {name for name, found in lines.items() if any(map(WRITES.search, found))}
+    named = {name for names in rows().values() for name in names} | {"base/files.py"}
+    assert writers == named
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, random_model) -> Path:
+    """A folder with everything that the commands read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    write_run(tmp_path, name="run")
+    shutil.copytree(random_model, tmp_path / "model")
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "12=", "label": "21"}\n' * 64)
+    (tmp_path / "graded.jsonl").write_text(json.dumps(GRADED) + "\n")
+    (tmp_path / "problems.jsonl").write_text(json.dumps(PROBLEM) + "\n")
+    (tmp_path / "math.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n')
+    return tmp_path
+
+
+TRAIN = "train --max-steps 1 --data rows.jsonl --model model"
+COMPARE = "compare --algos real --seeds 1 --steps 1 --model model --data rows.jsonl"
+# Row of the table -> (a stranger's files, the commands that would take their place).
+REFUSED = {
+    "`train --runs-dir DIR`": (
+        ["runs/mine/thesis.txt"],
+        [f"{TRAIN} --run-name mine", f"{TRAIN} --run-name mine --resume"],
+    ),
+    "`train --ckpt.path DIR`, `train --ckpt.output_dir DIR`": (
+        ["precious/thesis.txt"],
+        [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
+    ),
+    "`compare --out DIR`": (["out/report/index.html", "out/runs/real-s1/a"], [f"{COMPARE} --out out"]),
+    "`compare --publish DIR`": (["pub/runs.csv"], [f"{COMPARE} --publish pub"]),
+    "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
+    "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
+    "`eval --compare A B --out DIR`": (["e/comparison.md"], ["eval --compare run run --out e"]),
+    "`data --out FILE`, `data gym --out DIR`": (
+        ["mine.jsonl", "gym/train.jsonl"],
+        ["data math.jsonl --out mine.jsonl", "data gym chain_sum --out gym --train 2 --test 2"],
+    ),
+    "`grade --output FILE`": (["mine.jsonl"], ["grade --input graded.jsonl --output mine.jsonl"]),
+    "`patch export DIR`": (["tree/openrlhf/a.py"], ["patch export tree"]),
+}  # fmt: skip
+NO_DRY_RUN = ("report", "eval", "data", "grade", "patch")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+@pytest.mark.parametrize("place", REFUSED)
+def test_a_strangers_file_is_refused(here, capsys, place):
+    from real_openrlhf.cli import main
+
+    files, commands = REFUSED[place]
+    for name in files:
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("years of work\n")
+    before = contents(here)
+    for command in commands:
+        if "gym" in command and not importlib.util.find_spec("cellpylib"):
+            continue  # reasoning-gym is not installed
+        dry = [] if command.startswith(NO_DRY_RUN) else [["--dry-run"]]
+        for more in ([], *dry):
+            assert main([*command.split(), *more]) == 2, command
+            said = "".join(capsys.readouterr())  # a comparison's dry run lists what is wrong on standard output
+            assert "Traceback" not in said and re.search("exists|has no run.json", said), said
+    assert contents(here) == before
+
+
+def test_the_input_is_not_the_output(here, refused):
+    assert "is the input" in refused("grade", "--input", "graded.jsonl", "--output", "./graded.jsonl")
+
+
+def test_what_is_ours_is_replaced(here, capsys):
+    """Otherwise the refusals would prove nothing."""
+    from real_openrlhf.cli import main
+
+    for _ in range(2):
+        assert main("grade --input graded.jsonl --output new.jsonl".split()) == 0
+        assert main("report run --out site".split()) == 0
+        assert main("data math.jsonl --out made.jsonl".split()) == 0
+    with (here / "made.jsonl").open("a") as file:
+        file.write("my own row\n")
+    assert main("data math.jsonl --out made.jsonl".split()) == 2  # it was changed since
+
+
+def test_each_run_has_folders_of_its_own(tmp_path):
+    one, other = tmp_path / "one", "another, started later"
+    ownership.claim(one, "--ckpt.path", "this, started now")
+    ownership.claim(one, "--ckpt.path", "this, started now")  # a resume
+    assert "belongs to another run (this, started now)" in str(ownership.folder_problem(one, "--ckpt.path", other))
+    assert "belongs to another run" in str(ownership.folder_problem(one, "--ckpt.path", None))
+
+
+@pytest.mark.parametrize("name", ["precious", "precious/.writing"])
+def test_a_draft_takes_no_strangers_place(tmp_path, name):
+    draft, place = tmp_path / "draft", tmp_path / name
+    for folder in (draft, place):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(folder.name)
+    with pytest.raises(FileExistsError):
+        whole_folders.move(draft, place)
+    assert (place / "file").read_text() == place.name and draft.exists()
+
+
+def test_a_card_that_somebody_wrote_stays(tmp_path):
+    """Row: `README.md` of final weights."""
+    write_run(tmp_path, name="run")
+    (tmp_path / "run" / "model").mkdir()
+    assert model_card.write_card(tmp_path / "run") and model_card.write_card(tmp_path / "run")
+    (tmp_path / "run" / "model" / "README.md").write_text("my card")
+    assert model_card.write_card(tmp_path / "run") is None
+    assert (tmp_path / "run" / "model" / "README.md").read_text() == "my card"
+
+
+def test_folders_in_the_cache_and_locks_that_are_not_ours_stay(tmp_path, monkeypatch):
+    """Rows: `REAL_CACHE`, and `TORCH_EXTENSIONS_DIR`."""
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    place = cache_folder() / "model"
+    place.mkdir(parents=True)
+    (place / "thesis.txt").write_text("years")
+    with pytest.raises(Exception, match="cannot be written"), kept_folder.making(place, {}) as draft:
+        (draft / "file").write_text("ours")
+    assert os.listdir(cache_folder()) == ["model"] and os.listdir(place) == ["thesis.txt"]
+    for name, text in (("ours", ""), ("theirs", "years")):
+        (tmp_path / "extensions" / name).mkdir(parents=True)
+        (tmp_path / "extensions" / name / "lock").write_text(text)
+    assert [path.parent.name for path in drop_stale_locks(tmp_path / "extensions")] == ["ours"]
+
+
+def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    write_run(tmp_path, name="run")
+    found, skipped = page_input(tmp_path / "run")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(page, "_save", interrupted)
+        page.write(found, skipped, tmp_path / "site")
+    assert page.write(found, skipped, tmp_path / "site").exists()
+
+
+def page_input(run: Path) -> tuple:
+    from real_openrlhf.report.read_runs import read_runs
+
+    return read_runs([run])
+
+
+COVERED = {  # rows whose test is above without a command, or elsewhere
+    "`README.md` of final weights",
+    "`REAL_CACHE`",
+    "`TORCH_EXTENSIONS_DIR`",
+    "OpenRLHF in the environment",  # tests/fast/test_patching.py: a changed file is refused
+    "the system's folder for temporary files",
+}
+
+
+def test_every_row_is_walked():
+    assert rows().keys() == REFUSED.keys() | COVERED

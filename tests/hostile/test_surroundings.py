@@ -1,0 +1,104 @@
+"""Where a stranger starts the commands: another terminal, another home, a full disk, a reader that goes away."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from every import every
+from small_runs import plan
+
+from real_openrlhf.machine import home
+from real_openrlhf.training.launch.place import Place
+
+ASCII = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LATIN1 = {"PYTHONIOENCODING": "latin-1"}  # the locale itself is not installed everywhere
+STACK = "import deepspeed, vllm.config; from triton.runtime.cache import get_cache_manager as c; c('ab').put(b'', 'x')"
+
+
+def may_mount() -> bool:
+    return not subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode
+
+
+def said(done: subprocess.CompletedProcess) -> str:
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+@pytest.mark.parametrize("terminal", [ASCII, LATIN1], ids=["ASCII", "Latin-1"])
+def test_a_terminal_of_another_encoding(shell, elsewhere, terminal):
+    """Files are UTF-8 all the same."""
+    commands = ["grade --input graded.jsonl --output out.jsonl", "train --dry-run", "--help"]
+    commands += ["report run --out page"] * (terminal is ASCII)
+    done = shell(" && ".join(f"real {command}" for command in commands), **terminal)
+    assert done.returncode == 0 and "Traceback" not in said(done), said(done)
+    assert "½" in (elsewhere / "out.jsonl").read_text(encoding="utf-8")
+    if terminal is ASCII:
+        assert "±" in (elsewhere / "page" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_reader_that_has_enough(shell):
+    commands = ("train --dry-run", "compare --dry-run", "patch status", "--help", "train --help")
+    done = shell("\n".join(f"real {command} | head -n 1 || exit 9" for command in commands))
+    assert (done.returncode, done.stderr) == (0, b"") and done.stdout.count(b"\n") == len(commands), said(done)
+
+
+def test_a_home_that_cannot_be_written(shell, elsewhere, monkeypatch):
+    """A file stands for it: the superuser may write everywhere else."""
+    elsewhere_home = str(elsewhere / "rows.jsonl")
+    done = shell(
+        "unset REAL_CACHE; real train --dry-run; echo $?; real train --max-steps 1; echo $?", HOME=elsewhere_home
+    )
+    lines = said(done).splitlines()
+    assert [line for line in lines if line.isdigit()] == ["2", "2"]
+    assert sum("cannot be written" in line and "Set REAL_CACHE to one with 1 GB" in line for line in lines) == 2, lines
+    monkeypatch.setenv("HOME", elsewhere_home)
+    monkeypatch.setenv("REAL_CACHE", str(elsewhere / "cache"))
+    assert not home.is_writable()
+    place = Place(address=None, working_dir=None, gpus_here=0, gpu_gb=None, on_cpu=True)
+    environment = place.environment(plan("cpu"))
+    stack = subprocess.run([sys.executable, "-c", STACK], env=environment, capture_output=True, text=True)
+    assert stack.returncode == 0, stack.stderr[-2000:]
+    monkeypatch.setenv("HOME", str(elsewhere))
+    assert home.is_writable() and not home.CACHES.keys() & place.environment(plan("cpu")).keys() - os.environ.keys()
+
+
+@every
+def test_a_run_with_a_home_that_cannot_be_written(shell, elsewhere):
+    done = shell("real train --max-steps 1 --run-name mine", HOME=str(elsewhere / "rows.jsonl"))
+    assert done.returncode == 0, said(done)
+
+
+def test_a_full_disk_is_one_line(shell):
+    done = shell("real train --dry-run > /dev/full; echo $? >&2")
+    assert done.stderr.decode().splitlines()[1:] == ["1"] and b"Free some space and try again" in done.stderr
+
+
+@pytest.mark.skipif(not may_mount(), reason="only the superuser may mount a small disk")
+def test_a_disk_that_fills_up_leaves_no_half_file(shell, elsewhere):
+    (elsewhere / "graded.jsonl").write_text('{"response": "\\\\boxed{1}", "label": "1"}\n' * 2000)
+    (elsewhere / "on_it.sh").write_text(
+        "mkdir full && mount -t tmpfs -o size=16k tmpfs full || exit 9\n"
+        "real grade --input graded.jsonl --output full/out.jsonl; echo $?; ls full"
+    )
+    done = shell("unshare -m bash on_it.sh")
+    assert done.stdout.split()[-1:] == [b"1"], said(done)
+    assert said(done).count("Free some space and try again") == 1 and "Traceback" not in said(done)
+
+
+def test_a_secret_is_in_no_output(shell, elsewhere):
+    secret = "--logger.wandb.key K3Y --reward.remote_url http://me:PASSW0RD@host/x"
+    done = shell(
+        f"""real train {secret} --dry-run; real compare {secret} --dry-run
+        real compare --algos 'real {secret}' --dry-run; real compare --algos "real {secret} '" --dry-run
+        real train {secret} --data nothing.jsonl; real train --logger.wandb.key=K3Y --nonsense"""
+    )
+    assert "K3Y" not in said(done) and "PASSW0RD" not in said(done) and "***@host" in said(done)
+    assert "a secret is in them" in said(done)
+    (elsewhere / "mine.toml").write_text(f'flags = "{secret}"\n')
+    done = shell("real compare --campaign mine.toml --dry-run")
+    assert done.returncode == 2 and "has a secret" in said(done) and "K3Y" not in said(done)
+
+
+def test_a_path_with_a_space_is_one(shell, elsewhere):
+    done = shell('real grade --input "$PWD/graded.jsonl" --output "new folder/out.jsonl"')
+    assert done.returncode == 0 and (elsewhere / "new folder" / "out.jsonl").exists(), said(done)
