@@ -28,6 +28,7 @@ PINS = {  # without what they ask for beside the environment of the tests
         "omegaconf",
         "hydra-core",
         "antlr4-python3-runtime==4.9.3",
+        "codetiming",
     ],
 }
 
@@ -39,10 +40,10 @@ def run_with(name: str, folder: Path, code: str, *words: str) -> str:
     subprocess.run([*install, "--target", str(packages), *PINS[name]], check=True)
     for file, block in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
         (folder / file).write_text(block)
-    (folder / "code.py").write_text(code)
+    (folder / "script.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(ROOT)])}
     done = subprocess.run(
-        [sys.executable, "code.py", *words], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, "script.py", *words], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
