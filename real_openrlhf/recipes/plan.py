@@ -19,7 +19,7 @@ from real_openrlhf.runs import run_folder
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
-AGENT = "--train.agent_func_path"
+AGENT, LOGGER = "--train.agent_func_path", "--logger.file"
 FILTER = "--algo.dynamic_filtering_enable"
 FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
 UTILIZATION = "--vllm.gpu_memory_utilization"

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
-from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.lines import wrapped
-from real_openrlhf.base.parsing import PassThrough, name_list, path_of, share, whole
+from real_openrlhf.base.parsing import name_list, path_of, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import Plan, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import overview, run_inputs
+from real_openrlhf.training import config_file, overview, run_inputs
 from real_openrlhf.training.checks import run_checks, token_budgets
 from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
@@ -34,14 +34,20 @@ SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = PassThrough
+    parser.__class__ = config_file.WithConfig
     parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
+    parser.usage = "%(prog)s [--config FILE] [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
     lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
     lines += name_list("algorithms", [(one.name, one.about) for one in ALGORITHMS.values()])
     lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
+    parser.add_argument(
+        "--config",
+        type=path_of,
+        metavar="FILE",
+        help="a TOML file with these options and OpenRLHF's flags; typed ones win",
+    )
     parser.add_argument(
         "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below (default: %(default)s)"
     )
@@ -143,6 +149,9 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 record["started"] = before.get("started", record["started"])
                 record |= provenance.earlier(before, record)
             run_folder.write(path, record)
+            if not request.resumed:
+                again = config_file.lines(request.recipe.name, args.algo, request.user, request.removed)
+                write_text(path / config_file.NAME, again)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1

@@ -21,7 +21,7 @@ from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.plan import AGENT, LABELS, LOGGER, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight, token_budgets
@@ -291,8 +291,8 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str,
     found = dict(flags)
     for flag in {OBJECTIVE, LABELS} & found.keys():
         found[flag] = tuple(map(absolute, found[flag]))
-    if AGENT in found:
-        found[AGENT] = tuple(str(Path(path).expanduser().resolve()) for path in found[AGENT])
+    for flag in {AGENT, LOGGER} & found.keys():
+        found[flag] = tuple(str(Path(path).expanduser().resolve()) for path in found[flag])
     if REWARD in found:  # files or URLs, with commas between them
         each = ",".join(found[REWARD]).split(",")
         found[REWARD] = (
