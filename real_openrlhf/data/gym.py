@@ -24,7 +24,7 @@ from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.data.problems import Problem
 from real_openrlhf.data.written import refuse_foreign
 from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.rewards.graders import Asked, judge
 
 PROMPT = "{}\n\nGive the final answer in \\boxed{{}}."
 JUNK = ("xyzzy plugh", "?", "[]", "{}")
@@ -180,6 +180,6 @@ def _objection(label: str, gold: str | None) -> str | None:
         with contextlib.suppress(gym_tasks.ScorerRaised):
             if junk != gold and gym_tasks.right(label, junk):  # safe in this process, because the text is ours
                 return ACCEPTS_JUNK
-    if gold is not None and verify(f"\\boxed{{{gold}}}", label, grader="gym").score != 1.0:
+    if gold is not None and judge(Asked(f"\\boxed{{{gold}}}", label), grader="gym").score != 1.0:
         return REFUSES_GOLD
     return None

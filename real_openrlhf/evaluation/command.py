@@ -28,6 +28,7 @@ from real_openrlhf.evaluation.tasks import (
 from real_openrlhf.report.benchmarks import paired
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
+from real_openrlhf.rewards.verifier.conventions import CONVENTIONS
 from real_openrlhf.runs.provenance import code, versions
 
 
@@ -76,6 +77,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="required",
         help="required: a response without </think> is wrong (default %(default)s, as in the paper)",
     )
+    grading.add_argument(
+        "--allow",
+        nargs="+",
+        default=[],
+        choices=CONVENTIONS,
+        help="count answers that copy a formula of the problem, or leave its operation undone (default: wrong)",
+    )
     machine = parser.add_argument_group("machine")
     machine.add_argument(
         "--tensor-parallel", type=positive, default=1, help="GPUs of each engine (default %(default)s)"
@@ -108,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     early_checks.refuse_length(args, model)
     refuse_heads(model)
     refuse_own_code(model)
-    grader = find_grader(args.grader, args.think)
+    grader = find_grader(args.grader, args.think, tuple(args.allow))
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
@@ -131,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
     if think == "required" and not any("</think>" in sample.response for sample in samples.values()):
         print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
+    settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
     if (model.parent / "run.json").exists():
         write_card(model.parent)  # the model is a run's final weights

@@ -4,6 +4,7 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 """
 
 import argparse
+import contextlib
 import platform
 import shutil
 import sys
@@ -13,14 +14,14 @@ from pathlib import Path
 
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
-from real_openrlhf.base.files import FINISHED
+from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.lines import wrapped
-from real_openrlhf.base.parsing import PassThrough, name_list, path_of, share, whole
+from real_openrlhf.base.parsing import name_list, path_of, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import Plan, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import overview, run_inputs
+from real_openrlhf.training import config_file, overview, run_inputs
 from real_openrlhf.training.checks import run_checks, token_budgets
 from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
@@ -33,14 +34,20 @@ SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = PassThrough
+    parser.__class__ = config_file.WithConfig
     parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
+    parser.usage = "%(prog)s [--config FILE] [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
     lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
     lines += name_list("algorithms", [(one.name, one.about) for one in ALGORITHMS.values()])
     lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
+    parser.add_argument(
+        "--config",
+        type=path_of,
+        metavar="FILE",
+        help="a TOML file with these options and OpenRLHF's flags; typed ones win",
+    )
     parser.add_argument(
         "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="see below (default: %(default)s)"
     )
@@ -132,30 +139,21 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
     args, inputs = request.args, request.plan()
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
-    path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
-    plan = request.plan(path)
-    job = f"{path.name}-{time.time_ns()}"
-    with run_folder.only_one(path) as lock:
-        record = {
-            "name": path.name,
-            "algo": args.algo,
-            "recipe": request.recipe.name,
-            "seed": plan.number("--train.seed"),
-            "status": "running",
-            "reason": None,
-            "started": run_folder.now(),
-            "finished": None,
-            "command": typed(),
-            "host": platform.node(),
-            "job": job if place.job_address else None,
-            "flags": recorded_flags(plan),
-            **origin,
-        }
-        if request.resumed:
-            before = run_folder.read(path)
-            record["started"] = before.get("started", record["started"])
-            record |= provenance.earlier(before, record)
-        run_folder.write(path, record)
+    with contextlib.ExitStack() as stack:
+        with signals.held():  # a folder without a record would be nobody's
+            path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
+            lock = stack.enter_context(run_folder.only_one(path))
+            plan = request.plan(path)
+            job = f"{path.name}-{time.time_ns()}"
+            record = _record(request, plan, path, job if place.job_address else None) | origin
+            if request.resumed:
+                before = run_folder.read(path)
+                record["started"] = before.get("started", record["started"])
+                record |= provenance.earlier(before, record)
+            run_folder.write(path, record)
+            if not request.resumed:
+                again = config_file.lines(request.recipe.name, args.algo, request.user, request.removed)
+                write_text(path / config_file.NAME, again)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1
@@ -183,6 +181,23 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")
     return code
+
+
+def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
+    return {
+        "name": path.name,
+        "algo": request.args.algo,
+        "recipe": request.recipe.name,
+        "seed": plan.number("--train.seed"),
+        "status": "running",
+        "reason": None,
+        "started": run_folder.now(),
+        "finished": None,
+        "command": typed(),
+        "host": platform.node(),
+        "job": job,
+        "flags": recorded_flags(plan),
+    }
 
 
 def _supervised(

@@ -21,7 +21,7 @@ from real_openrlhf.base.secrets import REWARD
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.plan import AGENT, LABELS, LOGGER, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight, token_budgets
@@ -30,6 +30,7 @@ from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
+RUN_DIR = "--train.run_dir"
 SHORTHANDS = {
     "model": MODEL,
     "data": TRAINING,
@@ -64,6 +65,8 @@ class Request:
             "data": partial(training_sets, data_dir=args.data_dir),
         }
         given, removed = flag_checks.split_flags(args.openrlhf)
+        if RUN_DIR in given or RUN_DIR in removed:
+            raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
         flags, hidden = secrets.taken_out(given)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -110,7 +113,7 @@ class Request:
         place, origin = Path(os.path.realpath(folder)), "run folder"
         launcher = {
             **inputs,
-            "--train.run_dir": Setting((str(place),), origin, "metrics.jsonl"),
+            RUN_DIR: Setting((str(place),), origin, "metrics.jsonl"),
             "--logger.tensorboard_dir": Setting((str(place / "tensorboard"),), origin),
             "--ckpt.path": Setting((str(place / "checkpoints"),), origin),
             "--ckpt.output_dir": Setting((str(place / "model"),), origin, "the final weights"),
@@ -295,8 +298,8 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str,
     found = dict(flags)
     for flag in {OBJECTIVE, LABELS} & found.keys():
         found[flag] = tuple(map(absolute, found[flag]))
-    if AGENT in found:
-        found[AGENT] = tuple(str(Path(path).expanduser().resolve()) for path in found[AGENT])
+    for flag in {AGENT, LOGGER} & found.keys():
+        found[flag] = tuple(str(Path(path).expanduser().resolve()) for path in found[flag])
     if REWARD in found:  # files or URLs, with commas between them
         each = ",".join(found[REWARD]).split(",")
         found[REWARD] = (

@@ -222,6 +222,44 @@ def test_two_graders_side_by_side_show_where_they_differ_the_frequent_forms_firs
     assert found["scores"] == {"robust": 0, "math_verify": 1} and "     1  0  <-  so it is $0$" in said
 
 
+def test_rows_of_one_grader_without_a_verdict_are_no_differences(tmp_path, capsys):
+    """reasoning-gym is not asked: math-verify judges every row, the verifier leaves a gold that it cannot read."""
+    rows = [{"response": "\\boxed{7}", "label": "\\int_0^1 x\\,dx"}, {"response": "it is $12$", "label": "12"}]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target), "--compare", "math_verify"]) == 0
+    said = capsys.readouterr()
+    assert "1 of 1 responses differ (1 more lack a verdict)" in said.out
+    assert [json.loads(line)["label"] for line in target.read_text().splitlines()] == ["12"]
+    assert said.err.splitlines() == ["robust: 1 of 2 rows without a verdict: gold_unparsed 1"]
+
+
+def test_other_names_of_fields_and_the_conventions_of_a_prompt(tmp_path, capsys):
+    rows = [
+        {"text": "\\boxed{\\gcd(2,4)}", "gold": "2", "question": "Find $\\gcd(2,4)$."},
+        {"text": "\\boxed{2x+x}", "gold": "3x", "question": [{"role": "user", "content": "Simplify $2x+x$."}]},
+        {"text": "\\boxed{2}", "gold": "2", "question": "Find $\\gcd(2,4)$."},
+    ]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    keys = ["--response-key", "text", "--label-key", "gold"]
+
+    def reasons(*options):
+        assert main(["grade", "--input", str(source), "--output", str(target), *keys, *options]) == 0
+        return [json.loads(line)["reason"] for line in target.read_text().splitlines()]
+
+    assert reasons() == ["exact", "exact", "exact"]
+    assert reasons("--prompt-key", "question") == ["unevaluated", "copied", "exact"]
+    assert reasons("--prompt-key", "question", "--allow", "copied") == ["unevaluated", "exact", "exact"]
+
+
+def test_raw_golds_and_failures_are_told_in_one_line_each(tmp_path, capsys):
+    rows = [{"response": "\\boxed{18}", "label": label} for label in ("9 * 2 = 18 #### 18", "['18', '3']", "18", "")]
+    source, target = write(tmp_path / "in.jsonl", rows * 3), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
+    raw, failures = capsys.readouterr().err.splitlines()
+    assert raw.startswith("6 of 12 labels look raw") and "#### 18" in raw
+    assert failures.startswith("robust: ") and "no_gold 3" in failures
+
+
 @pytest.mark.parametrize(
     "rows, complaint",
     [

@@ -21,13 +21,14 @@ from real_openrlhf.report.settings import compare
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
+OTHERS = [f"{EXAMPLE.with_name(name)}.py:{name}" for name in ("oapl", "vespo", "rence")]
 
 
 def problem(function, **needs) -> str | None:
     return trial.problem(ObjectiveSettings(Objective(function, **needs)))
 
 
-@pytest.mark.parametrize("name", [*OBJECTIVES, HINGE, f"{EXAMPLE}:narrow_hinge"])
+@pytest.mark.parametrize("name", [*OBJECTIVES, HINGE, f"{EXAMPLE}:narrow_hinge", *OTHERS])
 def test_what_can_be_trained_with_is_let_through(name):
     assert trial.problem(ObjectiveSettings(name)) is None
 
