@@ -26,6 +26,7 @@ from real_openrlhf.training.launch import forked_workers, process
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.process import STALLED, Watch, supervise
 from real_openrlhf.training.launch.progress import Progress
+from real_openrlhf.training.run_inputs import training_rows
 
 
 def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
@@ -66,6 +67,20 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
         "--actor.num_nodes": ("2",),
     }
     assert request.stem == "qwen7b-real-s7"
+
+
+def test_several_sets_are_each_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text("{}\n" * 3)
+    request = command.request_of(["--data", "a.jsonl, dapo17k,openai/gsm8k@main"])
+    data = f"{tmp_path}/a.jsonl,{tmp_path}/data/dapo17k.jsonl,openai/gsm8k@main"
+    assert request.user["--data.prompt_dataset"] == (data,)
+    assert training_rows(f"{tmp_path}/a.jsonl,{tmp_path}/a.jsonl") == 6 and training_rows(data) is None
+
+
+def test_all_goes_with_a_dry_run():
+    with pytest.raises(UserError, match="--all goes with --dry-run"):
+        command.request_of(["--all"])
 
 
 def test_saying_one_thing_twice_is_refused():
