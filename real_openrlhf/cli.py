@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import importlib.util
+import os
 import sys
 from types import ModuleType
 
@@ -49,8 +50,16 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
+    open_closed_streams()
     chosen = next((word for word in argv if not word.startswith("-")), "")
     return exit_code(chosen, lambda: _main(argv, chosen))
+
+
+def open_closed_streams() -> None:
+    """A shell may have closed some: then a file of ours would get their number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))
 
 
 def _main(argv: list[str], chosen: str) -> int:
@@ -65,6 +74,10 @@ def _main(argv: list[str], chosen: str) -> int:
             implementation = importlib.import_module(f"real_openrlhf.{module}")
             implementation.configure(command)
     args = parser.parse_args(argv)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder was deleted. Change into another one.") from None
     return run(chosen, implementation, args)
 
 

@@ -179,6 +179,8 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     runs, across = run_list(args), [*_grid(args)]
     if args.status:
+        if not runs.out.exists():
+            print(f"{runs.out} does not exist: no run was started there. --out names another folder.")
         print("\n".join(status_lines(runs, runs.entries)))
         return 0
     if args.skill is not None:

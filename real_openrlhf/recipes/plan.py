@@ -49,6 +49,8 @@ OPENRLHF_DEFAULTS = {
     "--vllm.gpu_memory_utilization": "0.95",
     "--ckpt.save_steps": "-1",
     "--ckpt.max_num": "3",
+    "--ckpt.path": "./ckpt/checkpoints_ppo_ray",
+    "--ckpt.output_dir": "./ckpt",
 }
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}

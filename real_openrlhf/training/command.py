@@ -4,6 +4,7 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 """
 
 import argparse
+import contextlib
 import platform
 import shutil
 import sys
@@ -148,30 +149,18 @@ def _show(request: Request, place: Place) -> None:
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
     args, inputs = request.args, request.plan()
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
-    path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
-    plan = request.plan(path)
-    job = f"{path.name}-{time.time_ns()}"
-    with run_folder.only_one(path) as lock:
-        record = {
-            "name": path.name,
-            "algo": args.algo,
-            "recipe": request.recipe.name,
-            "seed": plan.number("--train.seed"),
-            "status": "running",
-            "reason": None,
-            "started": run_folder.now(),
-            "finished": None,
-            "command": typed(),
-            "host": platform.node(),
-            "job": job if place.job_address else None,
-            "flags": recorded_flags(plan),
-            **origin,
-        }
-        if request.resumed:
-            before = run_folder.read(path)
-            record["started"] = before.get("started", record["started"])
-            record |= provenance.earlier(before, record)
-        run_folder.write(path, record)
+    with contextlib.ExitStack() as stack:
+        with signals.held():  # a folder without a record would be nobody's
+            path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
+            lock = stack.enter_context(run_folder.only_one(path))
+            plan = request.plan(path)
+            job = f"{path.name}-{time.time_ns()}"
+            record = _record(request, plan, path, job if place.job_address else None) | origin
+            if request.resumed:
+                before = run_folder.read(path)
+                record["started"] = before.get("started", record["started"])
+                record |= provenance.earlier(before, record)
+            run_folder.write(path, record)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1
@@ -199,6 +188,23 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")
     return code
+
+
+def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
+    return {
+        "name": path.name,
+        "algo": request.args.algo,
+        "recipe": request.recipe.name,
+        "seed": plan.number("--train.seed"),
+        "status": "running",
+        "reason": None,
+        "started": run_folder.now(),
+        "finished": None,
+        "command": typed(),
+        "host": platform.node(),
+        "job": job,
+        "flags": recorded_flags(plan),
+    }
 
 
 def _supervised(

@@ -29,6 +29,7 @@ from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
+RUN_DIR = "--train.run_dir"
 SHORTHANDS = {
     "model": MODEL,
     "data": TRAINING,
@@ -61,6 +62,8 @@ class Request:
             "data": partial(training_set, data_dir=args.data_dir),
         }
         given, removed = flag_checks.split_flags(args.openrlhf)
+        if RUN_DIR in given or RUN_DIR in removed:
+            raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
         flags, hidden = secrets.taken_out(given)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -107,7 +110,7 @@ class Request:
         place, origin = Path(os.path.realpath(folder)), "run folder"
         launcher = {
             **inputs,
-            "--train.run_dir": Setting((str(place),), origin, "metrics.jsonl"),
+            RUN_DIR: Setting((str(place),), origin, "metrics.jsonl"),
             "--logger.tensorboard_dir": Setting((str(place / "tensorboard"),), origin),
             "--ckpt.path": Setting((str(place / "checkpoints"),), origin),
             "--ckpt.output_dir": Setting((str(place / "model"),), origin, "the final weights"),

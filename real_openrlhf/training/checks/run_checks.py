@@ -57,12 +57,14 @@ def found(request: Request, place: Place) -> Findings:
 def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
     """(folder, flag) of each folder that the run fills outside its own."""
     plan = request.plan(folder)
-    own = Path(plan.text("--train.run_dir"))
+    own = Path(plan.text(run_inputs.RUN_DIR))
     found = [(Path(plan.text(flag)).resolve(), flag) for flag in FILLED]
     return [(place, flag) for place, flag in found if own not in place.parents]
 
 
 def _folder_problem(request: Request, place: Path, flag: str) -> str | None:
+    if place in (own := Path(request.plan().text(run_inputs.RUN_DIR)), *own.parents):
+        return f"{flag} {place} has the run's folder in it. Name another folder."
     owner = ownership.owner_name(request.resumed) if request.resumed else None
     return ownership.folder_problem(place, flag, owner)
 
