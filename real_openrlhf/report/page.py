@@ -37,24 +37,16 @@ def write(
 ) -> Path:
     """Write the report under `out`; `across` are the two flags of a map. Returns the page."""
     refuse_foreign(out)
-    try:
-        for folder in ("figures", "tables"):
-            (out / folder).mkdir(parents=True, exist_ok=True)
-        if not (out / PAGE).exists():
-            write_text(out / PAGE, [f"<!doctype html>{TITLE}</title>"])  # an interrupted report is known as ours
-    except OSError as problem:
-        raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
     flags = [flag_name(text) for text in across or ()]
     comparisons = compare(runs, flags)
+    sections = [(comparison, _parts(comparison, flags)) for comparison in comparisons]
+    _make_folders(out)
     slugs = [re.sub(r"[^a-z0-9.]+", "-", one.name.lower()).strip("-.")[:60] for one in comparisons]
-    sections = []
-    for number, (comparison, slug) in enumerate(zip(comparisons, slugs, strict=True)):
-        parts = _parts(comparison, flags)
+    for number, ((_, parts), slug) in enumerate(zip(sections, slugs, strict=True)):
         several = f"-{slugs[: number + 1].count(slug)}" if slugs.count(slug) > 1 or not slug else ""
         prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
         for part in parts:
             _save(replace(part, name=prefix + part.name), out)
-        sections.append((comparison, parts))
     benchmarks = scores.benchmarks(comparisons)
     _save(benchmarks, out)
     write_text(out / PAGE, [render(sections, benchmarks, skipped)])
@@ -67,6 +59,16 @@ def refuse_foreign(out: Path, option: str = "--out") -> None:
         if TITLE in (out / PAGE).read_text(encoding="utf-8", errors="replace")[:HEAD]:
             return
     ownership.refuse_foreign(option, (out / name for name in (PAGE, "figures", "tables")), ours=False)
+
+
+def _make_folders(out: Path) -> None:
+    try:
+        for folder in ("figures", "tables"):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+        if not (out / PAGE).exists():
+            write_text(out / PAGE, [f"<!doctype html>{TITLE}</title>"])  # an interrupted report is known as ours
+    except OSError as problem:
+        raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
 
 
 def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:

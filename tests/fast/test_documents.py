@@ -16,7 +16,7 @@ from real_openrlhf.algorithm.metrics import (
     PLAN_METRICS,
     UPDATE_METRICS,
 )
-from real_openrlhf.rewards.verifier.verdict import FAILED_GYM
+from real_openrlhf.rewards.graders import FAILED_GYM
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
