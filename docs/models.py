@@ -1,4 +1,6 @@
-"""Tries small random copies of architectures and writes docs/use/models.md: `python docs/models.py`, within ten minutes.
+"""Tries small random copies of architectures and writes docs/use/models.md, in about ten minutes.
+
+    python docs/models.py
 
 Each architecture runs in a process of its own, so that one that dies does not end the page. `--only NAME` prints one.
 """
@@ -469,8 +471,8 @@ The flags are for the GPU recipes.
 Layers with linear attention or convolutions carry state from token to token. In packed answers this state goes on from
 one answer into the next: by {leaks} in these small copies. Padded answers are exact.
 
-transformers holds the experts of a layer in one tensor. vLLM's classes do not read its name when a run hands weights over,
-so they would sample from experts that were never trained. The gap of Qwen3-MoE is of that.
+transformers holds the experts of a layer in one tensor. vLLM's classes do not read its name when a run hands weights
+over, so they would sample from experts that were never trained. The gap of Qwen3-MoE is of that.
 
 ## Published shapes
 

@@ -9,7 +9,7 @@ vLLM loads this as a plugin (setup.py). It changes five behaviours of vLLM 0.29 
 - Threads: vLLM splits attention over threads by all requests of a step. So attention runs on one thread only.
 - Matrix products: rounding depends on whether rows are few or many, with AMX on their exact number. So rows are
   multiplied in blocks of equal size, the last block padded: of prompts larger blocks, which cost less.
-- Noise: vLLM draws it for all requests, then again for those with a seed. So it is drawn once, which changes no sample.
+- Noise: vLLM draws it for all requests, then again for those with a seed. So it is drawn once; no sample changes.
 - Prefix caching: a request reuses what other requests computed of its prompt. So it reuses only the prefill that it
   names (hooks/rollout/read_once.py).
 

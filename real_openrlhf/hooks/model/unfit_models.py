@@ -48,8 +48,8 @@ def problems(way: Way, config: Mapping, model_class: Any = None) -> Iterator[str
         yield f"--ds.share_prompts: {state}, which no mask of attention separates. {SHARING_REMEDY}"
     if any(config.get(name) for name in EXPERTS):
         yield (
-            "this model has experts, which transformers holds in one tensor a layer under a name that vLLM does not read: "
-            "vLLM would sample from experts that were never trained. Take a dense model"
+            "this model has experts, which transformers holds in one tensor a layer under a name that vLLM does not "
+            "read: vLLM would sample from experts that were never trained. Take a dense model"
         )
     if way.attention == ATTENTION and (found := attention_problem(config, model_class)):
         yield f"{ATTENTION}: this model {found}. {ATTENTION_REMEDY}"
