@@ -9,7 +9,7 @@ import torch
 from tiny_models import model_of
 
 from real_openrlhf.hooks.fixes.repeatable_engine import READING
-from real_openrlhf.hooks.model.lora_weights import MergedWeights
+from real_openrlhf.hooks.model.lora_weights import MergedWeights, SharedAdapterError
 from real_openrlhf.hooks.rollout.read_once import ReadOnce
 from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_each
 
@@ -136,6 +136,20 @@ def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
         torch.testing.assert_close(weight, merged[name], rtol=0, atol=1e-6)
         changed += [name] if not torch.equal(weight, before[f"base_model.model.{name}"]) else []
     assert len(changed) == 2 * 7 and all("_proj.weight" in name for name in changed)  # both blocks' linear layers
+
+
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_an_adapter_on_a_weight_that_two_layers_share_is_refused(target):
+    """vLLM has that weight once: with the adapter of one layer, both would change there, or none."""
+    for tied in (False, True):
+        policy = peft.get_peft_model(
+            model_of(tie_word_embeddings=tied), peft.LoraConfig(r=2, target_modules=["q_proj", target])
+        )
+        if tied:
+            with pytest.raises(SharedAdapterError, match=f"{target} shares its weight with"):
+                MergedWeights(policy)
+        else:
+            assert any(f"{target}.weight" in name for name, _ in MergedWeights(policy))
 
 
 def test_in_bf16_the_merge_is_right_to_bf16s_last_digits(models):

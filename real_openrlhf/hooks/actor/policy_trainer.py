@@ -33,6 +33,8 @@ OF_REWARD = {"kl", "logprobs_diff"}  # logged of all rollouts where the KL is a 
 class PolicyTrainer(ActorPPOTrainer):
     """Upstream's actor trainer with our loop; engine, checkpoints and weight sync are upstream's."""
 
+    actor_loss_fn: torch.nn.Module
+
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
