@@ -71,8 +71,6 @@ def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]
 
 
 def _reward_function(path: Path) -> Callable:
-    if path.suffix != ".py" or not path.is_file():
-        raise UserError(f"unknown grader {path}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func")
     defined = runpy.run_path(str(path), run_name="reward")
     if "reward_func" not in defined:
         raise UserError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")

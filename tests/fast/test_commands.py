@@ -108,6 +108,51 @@ def test_a_broken_file_is_refused_with_its_fault(capsys, caplog, tmp_path, fault
     assert "asyncio" not in caplog.text  # no traceback of the calls beside the one that failed
 
 
+FORMAT_AND_ANSWER = "    return {'rewards': 0.1 * ('boxed{' in query) + float(found[-1:] == [label])}\n"
+
+
+def test_scores_other_than_0_and_1_are_told_with_the_flag_that_reads_them(capsys, tmp_path):
+    """As of the commonest reward: a little for the format, and one for the answer."""
+    (tmp_path / "mine.py").write_text(HEAD + FORMAT_AND_ANSWER)
+    code, said = told(capsys, tmp_path / "mine.py")
+    flag = "--algo.real.label_threshold 0.6"
+    assert code == 0 and f"ok     its scores are 0, 0.1, 1.1: REAL needs {flag};" in said, said
+    assert said.splitlines()[-1] == f"use it: real-openrlhf train --reward.remote_url {tmp_path}/mine.py {flag}"
+
+
+OTHER_TRAINERS = {
+    "verl": "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+    "    return float(r'\\boxed{' + ground_truth + '}' in solution_str)\n",
+    "TRL": "def accuracy(completions, answer, **kwargs):\n"
+    "    return [float(r'\\boxed{' + one + '}' in text) for text, one in zip(completions, answer)]\n",
+}
+
+
+@pytest.mark.parametrize("whose", OTHER_TRAINERS)
+def test_a_reward_function_of_another_trainer_is_wrapped_as_the_message_says(capsys, tmp_path, whose):
+    file = tmp_path / "theirs.py"
+    file.write_text(OTHER_TRAINERS[whose])
+    code, said = told(capsys, file)
+    assert code == 2 and f"is a function for {whose}: wrap it as `" in said, said
+    file.write_text(f"{OTHER_TRAINERS[whose]}\n\n{said.partition('wrap it as `')[2].partition('`')[0]}\n")
+    code, said = told(capsys, file)
+    assert code == 0 and "24 of 24 expected answers are right" in said, said
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ("import os; os._exit(3)", "it fails (exits) on empty: it called exit(3)"),
+        ("import time; time.sleep(9)", "no reward in 0.2 s; a run's limit, REAL_REWARD_SECONDS, is 0.2"),
+    ],
+)
+def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, monkeypatch, body, expected):
+    monkeypatch.setenv("REAL_REWARD_SECONDS", "0.2")
+    (tmp_path / "mine.py").write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n")
+    code, said = told(capsys, tmp_path / "mine.py")
+    assert code == 2 and expected in said, said
+
+
 def test_a_file_without_the_function_and_data_without_labels(capsys, tmp_path, refused):
     (tmp_path / "mine.py").write_text("x = 1\n")
     assert "has no reward_func" in told(capsys, tmp_path / "mine.py")[1]

@@ -201,7 +201,8 @@ def test_no_question_is_in_both_files(tmp_path):
 @pytest.mark.parametrize(
     "words, parts",
     [
-        (["chain_sums"], ["no task chain_sums", "There are: ab, acre"]),
+        (["chain_sums"], ["no task chain_sums. Did you mean chain_sum? `real-openrlhf data gym --out DIR` lists all"]),
+        (["xyzzy"], ["no task xyzzy. There are: ab, acre"]),
         ([], ["needs a task", "word_sorting"]),
         (["zebra_puzzles"], ["zebra_puzzles is not offered: one of its packages"]),
         (["game_of_life_halting"], ["is not offered: one of its packages"]),

@@ -180,6 +180,12 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.run_dir", metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     group.add_argument(
+        "--logger.file",
+        metavar="FILE.py",
+        help="with --train.run_dir: call this file's log(step, numbers) for each line of metrics.jsonl, and its "
+        "start(folder) and close() if it has them (default: none)",
+    )
+    group.add_argument(
         "--train.keep_groups",
         type=whole,
         default=2,
@@ -279,7 +285,7 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         type=positive,
         metavar="N",
         help="answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
-        "recipe here: rollouts / engines, at most 512)",
+        "recipe here: rollouts / engines, from 128 to 512)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
