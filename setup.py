@@ -16,7 +16,7 @@ setup(
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.11,<3.13",
+    python_requires=">=3.10",  # the loss; training: setup_env.sh takes 3.11 or 3.12
     # patches/ sits beside the package in a checkout and inside it in a wheel: real_openrlhf/patching.py looks in both
     packages=[*find_packages(include=["real_openrlhf", "real_openrlhf.*"]), "real_openrlhf.patches"],
     package_dir={"real_openrlhf.patches": "patches"},

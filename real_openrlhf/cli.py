@@ -9,6 +9,7 @@ from types import ModuleType
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError, exit_code
+from real_openrlhf.base.parsing import Parser
 
 # name -> (module with configure(parser) and run(args) -> exit code, the package that it needs, help)
 COMMANDS = {
@@ -17,7 +18,7 @@ COMMANDS = {
         "openrlhf",
         "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag",
     ),
-    "compare": ("comparison.command", "openrlhf", "train algorithms x seeds on CPU, then write the report"),
+    "compare": ("comparison.command", "openrlhf", "train algorithms x seeds, evaluate them, write the report"),
     "eval": ("evaluation.command", "vllm", "score a model on the benchmarks: pass@1 with standard errors"),
     "data": ("data.command", None, "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("rewards.command", "math_verify", "verify the answers in a JSONL file"),
@@ -63,7 +64,7 @@ def open_closed_streams() -> None:
 
 
 def _main(argv: list[str], chosen: str) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF. `COMMAND --help` explains each."
     )
     parser.add_argument("--version", action="version", version=f"real_openrlhf {__version__}")

@@ -38,6 +38,7 @@ def run_args(folder: Path | str = "", group_size=4, loss="real", real=None, **tr
         algo=SimpleNamespace(real=SimpleNamespace(**(settings | (real or {})))),
         train=SimpleNamespace(**({"run_dir": str(folder), "hopeless_steps": 20, "hopeless": "fail"} | train)),
         actor=SimpleNamespace(policy_loss_type=loss),
+        logger=SimpleNamespace(file=None),
         rollout=SimpleNamespace(n_samples_per_prompt=group_size),
     )
 

@@ -19,7 +19,7 @@ from real_openrlhf.runs import run_folder
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
 PAPER, CODE, RECIPE, DERIVED, USER = "paper", "authors' code", "recipe", "derived", "user"
 OBJECTIVE, LABELS = "--algo.real.objective", "--algo.real.labels"
-AGENT = "--train.agent_func_path"
+AGENT, LOGGER = "--train.agent_func_path", "--logger.file"
 FILTER = "--algo.dynamic_filtering_enable"
 FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
 UTILIZATION = "--vllm.gpu_memory_utilization"
@@ -283,20 +283,3 @@ def is_finished(path: Path, plan: Plan) -> bool:
 def typed() -> list[str]:
     """The command line as it was typed, without secrets."""
     return hide(["real-openrlhf", *sys.argv[1:]])
-
-
-def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
-    """One flag a line, in columns: the flag with its words, the origin, the note."""
-    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.items()}
-    left = min(max(map(len, words.values())), 60)
-    middle = max(len(setting.origin) for setting in flags.values())
-    return [
-        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
-    ]
-
-
-def in_words(flag: str, setting: Setting | None) -> str:
-    if setting is None:
-        return "OpenRLHF's default"
-    value = setting.text or "on"
-    return value if setting.origin == USER else f"{value} ({setting.origin})"

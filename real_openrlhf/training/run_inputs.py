@@ -18,9 +18,10 @@ from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import AGENT, LABELS, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
+from real_openrlhf.recipes.plan import AGENT, LABELS, LOGGER, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training.checks import flag_checks, memory_estimate, preflight, token_budgets
@@ -118,7 +119,8 @@ class Request:
         if self.resumed:
             launcher["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
         data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
-        return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, rows(Path(data)))
+        count = training_rows(data)
+        return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
 
     def without(self, wrong: Container[str]) -> "Request":
         """The request without its wrong flags, so that the other checks go on with the recipe's values."""
@@ -151,9 +153,11 @@ def model_path(name: str) -> str | Path:
 
 
 def training_set(name: str, data_dir: Path) -> Path:
-    """The file of a set that has this name; any other name is a path."""
+    """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
     if name in TASKS:
         return default(name).folder() / "train.jsonl"
+    if is_hub_id(name):
+        return Path(name)
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
@@ -222,13 +226,37 @@ def config_of(model: Path) -> dict:
     return {}
 
 
+def training_rows(names: str) -> int | None:
+    """Rows of one training set or of several, with commas between them."""
+    counts = [rows(Path(name)) for name in names.split(",")]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
 def rows(path: Path) -> int | None:
     """Rows of a training set: counted where the file is there, else as published."""
     if os.path.isfile(path):
-        with contextlib.suppress(OSError), open(path, "rb") as lines:
-            return sum(1 for _ in lines)
+        return _counted(path)
     prompts = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
-    return prompts.get(path) or TRAINING_ROWS.get(path.stem)
+    return prompts.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
+
+
+def _counted(path: Path) -> int | None:
+    """Rows of a file; None where its format is not read here, or it is broken, which its own check reports."""
+    with contextlib.suppress(OSError, ValueError, TypeError):  # pyarrow's errors are ValueErrors
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
+        if path.suffix not in (".jsonl", ".json"):
+            return None
+        with open(path, "rb") as lines:
+            if path.suffix == ".json" and lines.read(1) == b"[":
+                lines.seek(0)
+                return len(parsed(lines.read()))
+            lines.seek(0)
+            return sum(1 for _ in lines)
+    return None
 
 
 def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
@@ -263,8 +291,8 @@ def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str,
     found = dict(flags)
     for flag in {OBJECTIVE, LABELS} & found.keys():
         found[flag] = tuple(map(absolute, found[flag]))
-    if AGENT in found:
-        found[AGENT] = tuple(str(Path(path).expanduser().resolve()) for path in found[AGENT])
+    for flag in {AGENT, LOGGER} & found.keys():
+        found[flag] = tuple(str(Path(path).expanduser().resolve()) for path in found[flag])
     if REWARD in found:  # files or URLs, with commas between them
         each = ",".join(found[REWARD]).split(",")
         found[REWARD] = (

@@ -1,5 +1,9 @@
-"""The Python of the pages in docs/change runs, for TRL and verl on stand-ins; so does the notebook."""
+"""The Python of the pages in docs/change runs, for other trainers on stand-ins; so does the notebook.
 
+With the published TRL and verl, in `run.sh every`: test_other_trainers.py.
+"""
+
+import asyncio
 import collections
 import re
 import subprocess
@@ -10,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from real_openrlhf import real_policy_loss
+from real_openrlhf import group_weights, real_policy_loss
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "change/elsewhere.md"
@@ -114,25 +118,81 @@ def test_trls_subclass_hands_over_rewards_groups_masks_and_old_log_probabilities
         trainer._compute_loss(model, torn)
 
 
-def test_verls_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches(drawn, monkeypatch):
-    """verl's loss there: -advantage * ratio, sums over tokens, mean over rollouts, of which a call has a part."""
-    name = "verl.trainer.ppo.core_algos"
-    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+def estimator(monkeypatch, module: str, decorator: str):
+    """The page's estimator, where only this trainer is installed."""
     registered = {}
-    sys.modules[name].register_adv_est = lambda name: lambda function: registered.setdefault(name, function)
-    run(NAMED["verl_groups"])
+    for name in ("verl.trainer.ppo.core_algos", "skyrl.backends.skyrl_train.utils.ppo_utils"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    setattr(sys.modules[module], decorator, lambda name: lambda function: registered.setdefault(name, function))
+    run(NAMED["estimator"])
+    return registered["listwise"]
+
+
+@pytest.mark.parametrize("trainer", ["verl", "skyrl"])
+def test_the_estimator_has_our_gradient_at_the_first_update_in_any_micro_batches(drawn, monkeypatch, trainer):
+    """Their loss there: -advantage * ratio, sums over tokens, mean over rollouts, of which a call has a part."""
+    places = {
+        "verl": ("verl.trainer.ppo.core_algos", "register_adv_est"),
+        "skyrl": ("skyrl.backends.skyrl_train.utils.ppo_utils", "register_advantage_estimator"),
+    }
+    listwise = estimator(monkeypatch, *places[trainer])
     _, old, mask, rewards, groups = drawn
     rewards = rewards.nan_to_num(0.75)
     last = torch.zeros(8, TOKENS, dtype=torch.float64)
     last[:, -1] = rewards
     uids = [f"prompt {group}" for group in groups.tolist()]
-    advantages, _ = registered["listwise"](token_level_rewards=last, response_mask=mask, index=uids, config=None)
+    advantages, _ = listwise(token_level_rewards=last, response_mask=mask, index=uids, config=None)
+    scale = 1 / 8
+    if trainer == "skyrl":  # seq_mean_token_sum_norm with max_seq_len 1: scaled before any split, then summed
+        advantages, scale = advantages / (len(advantages) * 1), 1
     new = old.clone().requires_grad_()
     for rows in ([0, 5, 3], [1, 2, 4, 6, 7]):
         ratio = (new[rows] - old[rows]).exp()
-        (-(advantages * mask)[rows] * ratio).sum().div(8).backward()
+        (-(advantages * mask)[rows] * ratio).sum().mul(scale).backward()
     expected, _ = real_policy_loss(new, old, mask, rewards, groups, objective="listwise")
     torch.testing.assert_close(new.grad, torch.autograd.grad(expected, new)[0], rtol=1e-6, atol=1e-8)
+
+
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float:
+    return torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0).item()
+
+
+def test_prime_rls_class_has_our_gradient_and_one_number_a_token_has_not(drawn, monkeypatch):
+    """Its loss where trainer and sampler agree: -advantage * ratio, a sum over tokens divided by all tokens."""
+    new, *_ = drawn
+    mask = (torch.arange(TOKENS) < torch.tensor([5, 1, 3, 2, 4, 1, 2, 3])[:, None]).long()
+    rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
+    base, routing = (ModuleType(f"prime_rl.orchestrator.algo.{name}") for name in ("base", "routing"))
+    base.Algorithm = object
+    base.iter_trainable_traces = lambda episodes: [(one, trace) for one in episodes for trace in one.traces]
+    routing.assign_advantages = lambda trace, values: setattr(trace, "advantages", values)
+    for module in (base, routing):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    algorithm = run(NAMED["prime_groups"])["RealAlgorithm"]()
+
+    def trace(row: int) -> SimpleNamespace:
+        """The prompt is a node without sampled tokens; an answer is two nodes if it has two tokens or more."""
+        own = [1] * int(mask[row].sum())
+        nodes = [SimpleNamespace(mask=part) for part in ([0, 0], own[:1], own[1:])]
+        return SimpleNamespace(nodes=nodes, reward=rewards[row])
+
+    advantages = torch.zeros(8, TOKENS, dtype=torch.float64)
+    plain = torch.zeros(8, TOKENS, dtype=torch.float64)
+    for rows in (range(4), range(4, 8)):
+        traces = [trace(row) for row in rows]
+        asyncio.run(algorithm.score_group([SimpleNamespace(traces=traces[:1]), SimpleNamespace(traces=traces[1:])]))
+        weights = group_weights([rewards[row] for row in rows], [0] * 4)
+        for row, one, weight in zip(rows, traces, weights, strict=True):
+            advantages[row, : len(one.advantages)] = torch.tensor(one.advantages, dtype=torch.float64)
+            plain[row] = weight * mask[row]
+    expected, _ = real_policy_loss(new, new.detach(), mask, rewards, [0] * 4 + [1] * 4)
+    (ours,) = torch.autograd.grad(expected, new)
+    gradients = []
+    for given in (advantages, plain):
+        loss = -(given * (new - new.detach()).exp() * mask).sum() / mask.sum()
+        gradients.append(torch.autograd.grad(loss, new)[0])
+    assert cosine(gradients[0], ours) == pytest.approx(1, abs=1e-12)
+    assert cosine(gradients[1], ours) < 0.95
 
 
 # examples/real_in_ten_minutes.ipynb, where a notebook service has little installed

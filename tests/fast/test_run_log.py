@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, call
 
@@ -9,6 +11,8 @@ import pytest
 import torch
 from small_runs import run_args
 
+from real_openrlhf.algorithm.lookup import load
+from real_openrlhf.hooks.controller import user_logger
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter, HopelessRunError
 from real_openrlhf.hooks.controller.run_log import RunLog
 
@@ -62,8 +66,8 @@ def without_prompts(stats: dict) -> dict:
     return {name: value for name, value in stats.items() if not name.endswith(ends)}
 
 
-def lines(folder) -> list[dict]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def lines(folder, name="metrics.jsonl") -> list[dict]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def test_one_flat_line_a_step_in_the_order_of_logging(tmp_path):
@@ -281,3 +285,72 @@ def test_a_sweep_ends_such_a_run_as_if_it_were_over():
         seen.append(watch.ends_run)
     assert seen == [False] * 4 + [True]
     assert not hope(0, hopeless="end").ends_run and not hope().ends_run
+
+
+LOGGER = """
+import pathlib
+seen = []
+def start(folder):
+    seen.append(("start", pathlib.Path(folder).name))
+def log(step, numbers):
+    seen.append((step, numbers))
+    if step == 3:
+        raise OSError("the tracker does not answer")
+def close():
+    seen.append("close")
+"""
+
+
+def test_the_users_logger_gets_every_line_and_its_failure_ends_its_calls_alone(tmp_path):
+    file = tmp_path / "tracker.py"
+    file.write_text(LOGGER)
+    args = run_args(tmp_path)
+    args.logger.file = str(file)
+    log = RunLog(args)
+    log.log_train(1, {"rollout/reward_mean": 0.5, "said": "words"})
+    log.log_eval(1, {"eval_sums_pass1": 0.25})
+    seen = load(f"{file}:seen")
+    expected = [("start", tmp_path.name), (1, {"train/rollout/reward_mean": 0.5}), (1, {"eval/eval_sums_pass1": 0.25})]
+    assert seen == expected
+    for step in (2, 3, 4):
+        log.log_train(step, {})
+    log.close()
+    assert seen[3:] == [(2, {}), (3, {})]  # the third raised
+    (note,) = lines(tmp_path, "notes.jsonl")
+    assert note["step"] == 3
+    assert note["say"].endswith(
+        "tracker.py: log() raised OSError: the tracker does not answer. It is not called again in this run"
+    )
+    assert [line["step"] for line in lines(tmp_path)] == [1, 1, 2, 3, 4]
+
+
+def test_the_users_logger_is_closed_at_the_end(tmp_path):
+    (tmp_path / "tracker.py").write_text(f"# another file\n{LOGGER}")
+    args = run_args(tmp_path)
+    args.logger.file = str(tmp_path / "tracker.py")
+    log = RunLog(args)
+    log.log_train(1, {})
+    log.close()
+    assert load(f"{args.logger.file}:seen")[-1] == "close"
+
+
+def test_a_logger_file_that_cannot_log_is_refused_before_the_run(tmp_path):
+    (tmp_path / "none.py").write_text("def send(step, numbers): pass")
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name")
+    (none,), (broken,) = (list(user_logger.problems(str(tmp_path / name))) for name in ("none.py", "broken.py"))
+    assert "it defines no log(step, numbers)" in none
+    assert "line 1, ModuleNotFoundError" in broken
+
+
+def test_trackios_example_calls_what_trackio_has(tmp_path, monkeypatch):
+    """trackio 0.43 is not in this environment: a stand-in records the calls."""
+    trackio = Mock()
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    (tmp_path / "run.json").write_text(json.dumps({"name": "cpu-real-s1", "flags": {"--train.seed": 1}}))
+    args = run_args(tmp_path)
+    args.logger.file = str(Path(__file__).parents[2] / "examples/loggers/trackio_logger.py")
+    log = RunLog(args)
+    log.log_train(2, {"policy_loss": 0.5})
+    log.close()
+    start = call.init(project="real-openrlhf", name="cpu-real-s1", config={"--train.seed": 1}, resume="allow")
+    assert trackio.mock_calls == [start, call.log({"train/policy_loss": 0.5}, step=2), call.finish()]

@@ -21,7 +21,7 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
-from real_openrlhf.training.checks import flag_checks, preflight
+from real_openrlhf.training.checks import flag_checks, preflight, reward_check
 from real_openrlhf.training.launch import forked_workers, process
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.process import STALLED, Watch, supervise
@@ -82,6 +82,51 @@ def test_over_http_the_command_is_a_ray_job(tmp_path):
         ["job", "submit", "--address", "http://head:8265", "--submission-id", "name"]
         + ["--working-dir", str(tmp_path), "--", "python", "-m", "x"]
     )
+
+
+def test_a_reward_server_is_asked_before_the_start(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def problems(url: str) -> list[str]:
+        return reward_check.server_problems(plan(user={"--reward.remote_url": (url,)}))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/score"
+        assert problems(url) == problems(f"mine.py,{url}") == []
+    (told,) = problems(f"mine.py,{url}")
+    assert "nothing answers at 127.0.0.1:" in told and told.endswith("Start the server first.")
+    (told,) = problems("localhost/x")
+    assert "neither a Python file (.py) nor an address" in told
+
+
+def test_a_step_without_verdicts_is_told_once_with_the_kind_of_fault(tmp_path, capsys):
+    line = {
+        "phase": "train",
+        "time": 1.0,
+        "rollout/ignored": 0.75,
+        "reward/failed_no_answer": 0.7,
+        "reward/failed_x": 0.05,
+    }
+    progress = Progress(tmp_path, 3, tmp_path / "train.log")
+    lines = [line | {"step": 1, "rollout/ignored": 0.5}, line | {"step": 2}, line | {"step": 3}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    progress.update()
+    told = [line for line in capsys.readouterr().out.splitlines() if "no verdict" in line]
+    assert told == [
+        "no verdict on 75% of this step's answers, reward/failed_no_answer: they train nothing. "
+        f"See {tmp_path / 'train.log'}"
+    ]
+
+
+def test_a_slow_start_gets_a_second_line_and_only_one(tmp_path, capsys, monkeypatch):
+    progress = Progress(tmp_path, 3, tmp_path / "train.log")
+    progress.update()
+    assert "still starting" not in capsys.readouterr().out
+    progress.began -= 9
+    for _ in range(2):
+        progress.update()
+    assert capsys.readouterr().out.count("still starting: about 20 s in all") == 1
 
 
 def test_a_job_carries_the_variables_of_the_reward_function(monkeypatch):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from real_openrlhf.base.lines import WIDTH, rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -37,7 +38,7 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
     printed = capsys.readouterr()
     return (
         code,
-        printed.out,
+        rejoined(printed.out),
         [line.removeprefix("  - ") for line in printed.err.splitlines() if line.startswith("  - ")],
     )
 
@@ -45,10 +46,13 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
-    code, printed, problems = dry_run(capsys, "--recipe", recipe, "--algo", algo)
-    assert problems == []
-    assert code == 0
-    assert "nothing was started" in printed
+    assert main(["train", "--dry-run", "--recipe", recipe, "--algo", algo]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith("dry run: nothing is wrong") and printed[-1].endswith("; nothing was started")
+    assert len(printed) <= 60
+    assert [
+        line for line in printed if len(line) > WIDTH and " " in line.strip()
+    ] == []  # a path or an address is whole
     assert os.listdir() == []  # nothing was written either
 
 
@@ -100,7 +104,11 @@ def test_only_what_is_exact_is_left_out(capsys, algo, flags, all_train):
 
 
 def test_each_value_is_printed_with_its_origin(capsys):
-    _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--actor.adam.lr", "3e-6")
+    words = ("--recipe", "qwen7b", "--actor.adam.lr", "3e-6", "--no-eval.at_start", "--vllm.enforce_eager")
+    short = dry_run(capsys, *words)[1]
+    assert "--eval.at_start: on (authors' code) -> off\n" in short and "--vllm.enforce_eager: off -> on\n" in short
+    assert "\n  --actor.adam.lr                 3e-6  (user)\n" in short and "--vllm.num_engines" not in short
+    _, printed, _ = dry_run(capsys, *words, "--all")
     lines = {line.split()[0]: line for line in printed.splitlines() if line.startswith("  --")}
     assert "8192" in lines["--rollout.max_new_tokens"] and " paper " in lines["--rollout.max_new_tokens"]
     assert " authors' code " in lines["--actor.adam.betas"]
@@ -224,6 +232,7 @@ def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
         ("--ckpt.save_steps 0", "or -1 for never"),
         ("--train.seed", "--train.seed : expected one argument. Give it a whole number."),
         ("--train.seed -1", "--train.seed -1: give 0 or more"),
+        ("--seed 4294967296", "--train.seed 4294967296: give 0 or more, and 2147483647 at most"),
         ("--actor.adam.lr nan", "--actor.adam.lr nan: give more than 0"),
         ("--actor.adam.lr inf", "--actor.adam.lr inf: give more than 0"),
         ("--actor.adam.betas 0.9 1.5", "--actor.adam.betas 0.9 1.5: give 0 or more, and 1 at most"),
@@ -244,6 +253,9 @@ def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
         ("--train.batch_size 240", "a rollout of 128 prompts x 8 into equal updates of whole groups. Give 256."),
         ("--algo grpo --train.batch_size 240", "into equal updates of whole groups. Give 256."),
         ("--train.num_episodes 1", "end after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
+        ("--no-recipe", "--no-recipe: --recipe is an option of this command. Leave it out."),
+        ("--no-such.flag", "unknown flag --such.flag. `real-openrlhf train --help` says"),
+        ("--algo.real.set tau=1", "no setting 'tau'. --algo.real.tau is a flag of its own. Use one of these: score"),
         ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )

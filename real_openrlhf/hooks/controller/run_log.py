@@ -10,6 +10,7 @@ from pathlib import Path
 
 from real_openrlhf.base.files import ENDED, ROLLOUTS, parsed
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter
+from real_openrlhf.hooks.controller.user_logger import UserLogger
 from real_openrlhf.hooks.messages.settings import threshold_of
 
 KEPT_BYTES = 32 << 20  # of rollouts.jsonl, for training groups; held-out answers may use as much again
@@ -27,6 +28,7 @@ class RunLog:
         self.threshold = threshold_of(args)
         self.hopeless = HopelessCounter(args)
         self.train = args.train
+        self.user_logger = UserLogger(args.logger.file, args.train.run_dir)
         self.plan_seconds: float | None = None  # of the step that is trained
         self.groups: list[dict] = []  # of the same step, for rollouts.jsonl
         self.is_full = False  # whether rollouts.jsonl is full
@@ -95,6 +97,7 @@ class RunLog:
             self._line("resumes.jsonl", about)
 
     def close(self) -> None:
+        self.user_logger.close()
         if self.tensorboard:
             self.tensorboard.close()
 
@@ -113,6 +116,8 @@ class RunLog:
         numbers = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
         about = {"phase": phase, "step": step, "time": round(time.time(), 3)}
         self._line(self.path.name, {**about, **numbers, **about})  # last: no logged name may replace `about`
+        if failure := self.user_logger.log(phase, step, numbers):
+            self._line("notes.jsonl", {"step": step, "say": f"warning: {failure}"})
 
     def _line(self, name: str, line: dict) -> None:
         self._append(name, json.dumps(line).encode() + b"\n")

@@ -180,6 +180,12 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--train.run_dir", metavar="DIR", help="write DIR/metrics.jsonl, one line a step (default: none)"
     )
     group.add_argument(
+        "--logger.file",
+        metavar="FILE.py",
+        help="with --train.run_dir: call this file's log(step, numbers) for each line of metrics.jsonl, and its "
+        "start(folder) and close() if it has them (default: none)",
+    )
+    group.add_argument(
         "--train.keep_groups",
         type=whole,
         default=2,

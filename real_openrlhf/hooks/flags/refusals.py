@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from real_openrlhf.algorithm.formulas import SETTINGS, against_sampler, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
-from real_openrlhf.hooks.controller import label_rules
+from real_openrlhf.hooks.controller import label_rules, user_logger
 from real_openrlhf.hooks.messages.settings import ranks_of
 
 
@@ -60,7 +60,7 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with `--train.deal groups`, for every method, then for its loss."""
-    for topic in (_labels, _batches, _machinery, _numbers, _agent):
+    for topic in (_labels, _batches, _machinery, _numbers, _agent, _logger):
         yield from topic(args)
     if args.actor.policy_loss_type == "real":
         for topic in (_ppo, _shaping, _exactness, _objective):
@@ -271,3 +271,8 @@ def _agent(args: SimpleNamespace) -> Iterator[str]:
             find_agent(path)
         except ValueError as error:
             yield f"--train.agent_func_path {path}: {error}"
+
+
+def _logger(args: SimpleNamespace) -> Iterator[str]:
+    if args.logger.file:
+        yield from user_logger.problems(args.logger.file)

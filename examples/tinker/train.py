@@ -1,0 +1,150 @@
+"""A group loss on a service that trains for you: Tinker, or any server that speaks its API.
+
+    python examples/tinker/train.py --model Qwen/Qwen3-8B --data gym/train.jsonl --eval gym/test.jsonl --reward gym
+
+The service holds the model; questions, verifier and loss are here. docs/change/elsewhere.md says what is exact.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tinker
+import torch
+from tinker import types
+from torch.nn.utils.rnn import pad_sequence
+
+import real_openrlhf
+from real_openrlhf import check_whole_groups, real_policy_loss
+from real_openrlhf.algorithm.formulas import assignments
+from real_openrlhf.algorithm.lookup import load
+from real_openrlhf.hooks.rollout.reward_calls import checked
+from real_openrlhf.runs import run_folder
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One answer. Its tensors have one entry a target, and every token but the first is a target."""
+
+    group: int
+    datum: types.Datum
+    drawn: torch.Tensor  # the sampler's log-probabilities, 0 in the prompt
+    mask: torch.Tensor  # 1 where the model drew the token
+    reward: float  # nan: no verdict
+
+
+def group_loss(rollouts: Sequence[Rollout], old: Sequence[torch.Tensor], size: int, **chosen: Any) -> Callable:
+    """A loss for forward_backward_custom. The client calls it once, with the log-probabilities of all rollouts."""
+    groups, drawn = [one.group for one in rollouts], padded([one.drawn for one in rollouts])
+    check_whole_groups(groups, size)
+    columns = padded(old), padded([one.mask for one in rollouts]), [one.reward for one in rollouts], groups
+    return lambda data, new: real_policy_loss(padded(new), *columns, rollout_log_probs=drawn, **chosen)
+
+
+def padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return pad_sequence([part.double() for part in parts], batch_first=True)
+
+
+def answered(sampler: Any, tokenizer: Any, args: argparse.Namespace, rows: list[dict], size: int, seed: int) -> list:
+    """`size` rollouts of each row. All requests are sent before the first answer is awaited."""
+    waiting, every = [], []
+    own = Path(real_openrlhf.__file__).parent / f"rewards/{args.reward}_reward.py"
+    judge: Any = load(f"{own if own.exists() else args.reward}:reward_func")
+    for place, row in enumerate(rows):
+        text, turn = row["prompt"], [{"role": "user", "content": row["prompt"]}]
+        asked = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) if args.chat else text
+        prompt = tokenizer.encode(asked, add_special_tokens=False)
+        params = types.SamplingParams(max_tokens=args.max_tokens, temperature=1.0, seed=seed + place)
+        request = sampler.sample(types.ModelInput.from_ints(prompt), size, params)
+        waiting.append((asked, prompt, row["label"], request))
+    for group, (asked, prompt, label, request) in enumerate(waiting):
+        for one in request.result().sequences:
+            said = tokenizer.decode(one.tokens, skip_special_tokens=True)
+            reward = checked(judge([asked + said], [asked], [label]))["scores"]
+            both, before = torch.tensor([*prompt, *one.tokens]), len(prompt) - 1
+            targets = {"target_tokens": types.TensorData.from_torch(both[1:])}
+            datum = types.Datum(model_input=types.ModelInput.from_ints(both[:-1].tolist()), loss_fn_inputs=targets)
+            columns = [torch.tensor([0.0] * before + [*own]) for own in (one.logprobs, [1.0] * len(one.tokens))]
+            every.append(Rollout(group, datum, *columns, reward))
+    return every
+
+
+def updates(trainer: Any, rollouts: list[Rollout], args: argparse.Namespace, chosen: dict) -> dict[str, float]:
+    """Train on one batch: each update has its share of the prompts, and all have the same anchor."""
+    old = [one.drawn for one in rollouts]
+    if args.anchor == "policy":
+        before = trainer.forward([one.datum for one in rollouts], "cross_entropy").result()
+        old = [out["logprobs"].to_torch() for out in before.loss_fn_outputs]
+    logged, share = [], len(rollouts) // args.updates
+    for part in (slice(first, first + share) for first in range(0, len(rollouts), share)):
+        loss = group_loss(rollouts[part], old[part], args.group, **chosen)
+        done = trainer.forward_backward_custom([one.datum for one in rollouts[part]], loss)
+        stepped = trainer.optim_step(types.AdamParams(learning_rate=args.lr, grad_clip_norm=1.0))
+        logged.append(done.result().metrics)
+        stepped.result()
+    own = {name: mean([each[name] for each in logged]) for name in logged[0] if name.startswith("real/")}
+    lengths, rewards = [float(one.mask.sum()) for one in rollouts], [one.reward for one in rollouts]
+    return {"rollout/reward_mean": mean(rewards), "response_length": mean(lengths), **own}
+
+
+def mean(numbers: Sequence[float]) -> float:
+    return float(torch.tensor(numbers).nanmean().nan_to_num())  # nan is no verdict
+
+
+def train(args: argparse.Namespace, service: tinker.ServiceClient) -> Path:
+    data, held_out = ([*map(json.loads, file.open())] for file in (args.data, args.eval))
+    chosen = {"objective": args.objective, "tau": args.tau, "own": assignments(args.set)}
+    if args.prompts % args.updates:
+        raise SystemExit(f"--updates {args.updates} does not divide --prompts {args.prompts}. Change one of them")
+    trainer = service.create_lora_training_client(args.model, rank=args.rank, seed=args.seed).result()
+    tokenizer = trainer.get_tokenizer()
+    name = args.objective.rpartition(":")[2]
+    path = run_folder.create(Path("runs"), run_folder.run_stem("tinker", name, args.seed), None)
+    flags = {f"--{key}": run_folder.json_value((str(value),)) for key, value in vars(args).items()}
+    record = {"name": path.name, "algo": name, "recipe": "tinker", "seed": args.seed, "flags": flags}
+
+    def write(phase: str, step: int, numbers: dict[str, float]) -> None:
+        print(f"{phase} {step}: " + ", ".join(f"{key} {numbers[key]:.3f}" for key in [*numbers][:2]), flush=True)
+        log.write(json.dumps({"phase": phase, "step": step, "time": time.time(), **numbers}) + "\n")
+
+    with run_folder.only_one(path), open(path / "metrics.jsonl", "w", buffering=1) as log:
+        run_folder.write(path, record | {"status": "running", "started": run_folder.now()})
+        for step in range(args.steps + 1):
+            sampler = trainer.save_weights_and_get_sampling_client().result()
+            if step in (0, args.steps):
+                tries = answered(sampler, tokenizer, args, held_out, args.eval_samples, seed=0)
+                write("eval", step, {f"eval_{args.eval.stem}_pass1": mean([one.reward for one in tries])})
+            if step < args.steps:
+                rows = random.Random(f"{args.seed} {step}").sample(data, args.prompts)
+                rollouts = answered(sampler, tokenizer, args, rows, args.group, seed=(args.seed + step + 1) << 20)
+                write("train", step + 1, updates(trainer, rollouts, args, chosen))
+        run_folder.write(path, record | {"status": "finished", "finished": run_folder.now()})
+    return path
+
+
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    own = parser.add_argument
+    own("--model", required=True, help="a name that the service knows")
+    own("--data", type=Path, required=True, help="JSONL with prompt and label")
+    own("--eval", type=Path, required=True, help="the same, held out: asked before and after")
+    own("--reward", default="math", help="math, gym, or FILE.py with a reward_func (%(default)s)")
+    own("--chat", action="store_true", help="put each prompt into the model's chat template")
+    own("--objective", default="real", help="as in --algo.real.objective: a name, or FILE.py:NAME")
+    own("--tau", type=float, help="as in --algo.real.tau")
+    own("--set", nargs="*", metavar="NAME=VALUE", help="as in --algo.real.set")
+    own("--anchor", choices=["sampler", "policy"], default="sampler", help="old log-probabilities (%(default)s)")
+    own("--lr", type=float, default=1e-5)
+    counts = {"steps": 100, "prompts": 32, "group": 8, "updates": 2, "max-tokens": 1024, "rank": 32, "seed": 1}
+    for name, value in {**counts, "eval-samples": 4}.items():
+        own(f"--{name}", type=int, default=value, help="(%(default)s)")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    train(parse(), tinker.ServiceClient())  # its URL and key: TINKER_BASE_URL, TINKER_API_KEY
