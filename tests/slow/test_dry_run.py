@@ -135,7 +135,7 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_fix(capsys):
         "unknown flag --ds.zero_stag. Did you mean --ds.zero_stage?",
         "--actor.adam.lr fast: invalid float value: 'fast'. Give it a number.",
         "--ds.packing_samples yes: unrecognized arguments: yes. It is a switch",
-        "--actor.policy_loss_type reel: invalid choice: 'reel'. Choose one of ppo, gspo, cispo, reinforce, real.",
+        "--actor.policy_loss_type reel: invalid choice: 'reel'. Choose one of ppo, gspo, cispo, reinforce, ",
         "--train.batch_size 100 (samples) does not hold whole groups of",
         "--actor.dual_clip clips PPO's surrogate",
         "--rollout.max_tokens_per_gpu 100 cannot hold one sample of --data.max_len 9216",
