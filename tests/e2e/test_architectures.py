@@ -36,7 +36,9 @@ def test_a_random_model_trains_and_vllm_has_its_weights(train_alone, tmp_path, r
     size = ("--rollout.batch_size", "8", "--train.batch_size", "32", "--max-steps", "2", *NO_EVALUATION)
     flags = ("--recipe", recipe, "--model", str(tmp_path), "--reward.remote_url", str(tmp_path / "reward.py"))
     data = ("--no-data.apply_chat_template",) if recipe == "cpu-like-gpu" else ()
-    run = train_alone(f"random-{recipe}", *flags, *data, *size, "--actor.adam.lr", "3e-3", "--rollout.temperature", "1.0")
+    run = train_alone(
+        f"random-{recipe}", *flags, *data, *size, "--actor.adam.lr", "3e-3", "--rollout.temperature", "1.0"
+    )
     assert run.finite and min(run.values("actor_grad_norm")) > 0
     first, second = run.values("mismatch/mean")
     assert max(first, second) < 0.02  # the second step's answers are of the weights that the first one trained
