@@ -198,6 +198,8 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.all and not args.dry_run:
+        raise UserError("--all goes with --dry-run. Add it, or leave --all out")
     runs, across = run_list(args), [*_grid(args)]
     if args.status:
         return _status(runs, args)

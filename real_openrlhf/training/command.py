@@ -81,7 +81,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "%(const)s; default: the recipe's)",
     )
     parser.add_argument(
-        "--working-dir", type=path_of, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
+        "--working-dir",
+        type=path_of,
+        help="folder for `ray job submit`, not read on one machine; made by `real-openrlhf patch export`",
     )
     parser.add_argument(
         "--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders (default: %(default)s)"
