@@ -6,12 +6,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import write_json, write_jsonl, write_text
+from real_openrlhf.base.files import sha256, write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import path_of, positive, share
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
+from real_openrlhf.evaluation.agent_turns import trajectory_length
 from real_openrlhf.evaluation.engines import EngineSettings, generate
-from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, summarise, table
+from real_openrlhf.evaluation.grading import AGENT, VERIFIERS, find_grader, grade, summarise, table
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.evaluation.tasks import (
     Task,
@@ -58,6 +59,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=dtypes, default="auto", help="number format in vLLM (default %(default)s)"
     )
     sampling.add_argument("--limit", type=positive, help="only the first N problems of each benchmark")
+    sampling.add_argument(
+        "--agent",
+        type=path_of,
+        metavar="FILE.py",
+        help="an environment for several turns, as of --train.agent_func_path; it scores its trajectories",
+    )
+    sampling.add_argument(
+        "--max-len", type=positive, help="with --agent: tokens of a trajectory (default: the model's, at most 4096)"
+    )
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     grading.add_argument(
         "--grader",
@@ -98,8 +108,10 @@ def run(args: argparse.Namespace) -> int:
     if not (args.temperature >= 0 and 0 < args.top_p <= 1):
         raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
     refuse_foreign(args.out)
-    grader = find_grader(args.grader, args.think)
+    judge = AGENT if args.agent else args.grader
+    grader = find_grader(judge, args.think)
     model = find_model(args.model)
+    length = trajectory_length(model, str(args.agent), args.max_len) if args.agent else None
     refuse_heads(model)
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
@@ -107,20 +119,24 @@ def run(args: argparse.Namespace) -> int:
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = EngineSettings(
         model=str(model),
-        max_model_len=context_length(model, tasks, args.max_new_tokens),
+        max_model_len=length or context_length(model, tasks, args.max_new_tokens),
+        agent=str(args.agent.resolve()) if args.agent else None,
         tensor_parallel=args.tensor_parallel,
         gpu_memory_utilization=args.gpu_memory_utilization,
         **sampling,
     )
     ids = {name: {task.identity for task in group} for name, group in groups.items()}
-    with SampleStore(args.out).opened({"model": fingerprint(model), **sampling}, prompts, ids) as store:
+    drawn_by = {"model": fingerprint(model), **sampling}
+    if args.agent:
+        drawn_by |= {"agent": sha256(args.agent), "max_len": length}
+    with SampleStore(args.out).opened(drawn_by, prompts, ids) as store:
         draw(tasks, args.k, engine, args.data_parallel, store)
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
-    think = args.think if args.grader in VERIFIERS else None
+    think = args.think if judge in VERIFIERS else None
     if think == "required" and not any("</think>" in sample.response for sample in samples.values()):
         print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
-    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
+    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": judge, "think": think}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
     if (model.parent / "run.json").exists():
         write_card(model.parent)  # the model is a run's final weights

@@ -108,11 +108,15 @@ def fingerprint(model: Path) -> str:
 
 def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
     """Tokens of the longest prompt plus `max_new_tokens`; raises if the model's context is shorter."""
-    longest = max(len(task.tokens) for task in tasks)
-    limit = json.loads((model / "config.json").read_bytes()).get("max_position_embeddings")
+    longest, limit = max(len(task.tokens) for task in tasks), positions(model)
     if limit and longest + max_new_tokens > limit:
         raise UserError(
             f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's "
             f"context is {limit}. Use --max-new-tokens {limit - longest} or less"
         )
     return longest + max_new_tokens
+
+
+def positions(model: Path) -> int | None:
+    """The longest text that the model was made for."""
+    return json.loads((model / "config.json").read_bytes()).get("max_position_embeddings")
