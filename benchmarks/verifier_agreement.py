@@ -15,7 +15,7 @@ from math_verify import parse
 from math_verify import verify as math_verify
 
 from real_openrlhf.rewards.verifier.verdict import verify
-from real_openrlhf.rewards.verifier.worker import disco
+from real_openrlhf.rewards.workers.others import disco
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 

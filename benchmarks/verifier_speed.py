@@ -178,7 +178,7 @@ def main() -> None:
     labels = [json.loads(line)["label"] for path in args.golds for line in path.read_text().splitlines()]
     generator = random.Random(1)
     golds = [golds_of(label)[0] for label in labels] or [generated_gold(generator) for _ in range(args.count)]
-    verifier.start_workers()
+    verifier.pool()
     assert verifier.verify("\\boxed{\\sqrt{8}}", "2\\sqrt{2}").reason == "algebra"
     time.sleep(2)  # both workers are up, as they are long before a first rollout ends
     speed(golds, args.count)

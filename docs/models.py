@@ -1,4 +1,6 @@
-"""Tries small random copies of each architecture and writes docs/models.md: `python docs/models.py`, about ten minutes.
+"""Tries small random copies of architectures and writes docs/use/models.md, in about ten minutes.
+
+    python docs/models.py
 
 Each architecture runs in a process of its own, so that one that dies does not end the page. `--only NAME` prints one.
 """
@@ -15,7 +17,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PAGE = Path(__file__).with_name("models.md")
+PAGE = Path(__file__).parent / "use" / "models.md"
 EXACT = 5e-5  # nats, in fp32
 GAP = 0.03  # nats a token between vLLM and policy in bf16, on average
 SECONDS = 240  # for one architecture
@@ -147,7 +149,7 @@ MODELS: dict[str, tuple[str, Published, dict[str, Any]]] = {
             shape(2048, 12288, 16, 32, 8, vocab=65536, tied=True, layer_types=LFM2_LAYERS, block_ff_dim=12288,
                   block_auto_adjust_ff_dim=True),
         ),
-        dict(layer_types=["conv", "conv", "full_attention", "conv"], tie_word_embeddings=True),
+        dict(layer_types=["conv", "conv", "full_attention", "conv"], conv_dim=64, tie_word_embeddings=True),
     ),
 }  # fmt: skip
 SMALL = dict(
@@ -179,7 +181,8 @@ class Trial:
         from transformers import AutoModelForCausalLM
 
         for one in (attention, "eager"):
-            with contextlib.suppress(ValueError):  # without sdpa
+            torch.manual_seed(seed)  # for what is no matrix
+            with contextlib.suppress(ValueError):  # a model without sdpa
                 model = AutoModelForCausalLM.from_config(
                     deepcopy(self.config), attn_implementation=one, dtype=torch.float32
                 )
@@ -216,13 +219,18 @@ class Trial:
         return self.same(torch.cat([found[:23], found[24:]]), self.alone)
 
     def padded(self) -> str:
+        """On both sides, with the attention of the GPU recipes where the model takes it."""
         import torch
 
-        tokens = torch.nn.functional.pad(self.rows, (5, 3))
-        mask = torch.nn.functional.pad(torch.ones_like(self.rows), (5, 3))
+        from real_openrlhf.base.errors import UserError
+
+        model = self.plain
+        with contextlib.suppress(UserError):
+            model = self.made("flash_attention_torch")
+        tokens, mask = (torch.nn.functional.pad(one, (5, 3)) for one in (self.rows, torch.ones_like(self.rows)))
         mask[0], tokens[0] = 1, tokens[0].clamp(min=3)
         positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
-        found = self.of_logits(self.plain, tokens, attention_mask=mask, position_ids=positions)
+        found = self.of_logits(model, tokens, attention_mask=mask, position_ids=positions)
         return self.same(found[1, 5 : 5 + 23], self.alone[23:])
 
     def head(self) -> str:
@@ -268,7 +276,7 @@ class Trial:
         return (self.same(self.of_logits(merged, self.rows), found) if not unknown else f"unknown: {unknown}"), merged
 
     def engine(self) -> dict[str, str]:
-        """vLLM starts with other weights, gets the policy's as in a run, and samples; then those of the LoRA policy."""
+        """vLLM starts with other weights, gets the policy's as in a run, and samples; then the LoRA policy's."""
         import torch
 
         self.made("sdpa", seed=1).to(torch.bfloat16).save_pretrained(self.folder)
@@ -281,21 +289,24 @@ class Trial:
         )  # fmt: skip
         other = self.made("sdpa", seed=1)
         first = self.gap(engine, other)
-        found = {"vLLM": f"gap {first:.4f}"}
-        handed, found["hand-over"] = self.handed(engine, self.plain, other)
-        adapters, merged = self.lora()
-        found["LoRA"] = adapters if adapters != "exact" or not handed else self.handed(engine, merged, self.plain)[1]
+        found = {"started": f"{first:.4f}"}
+        found["hand-over"], found["gap"] = self.handed(engine, self.plain, other)
+        found["LoRA"], merged = self.lora()
+        if found["LoRA"] == found["hand-over"] == "exact":
+            found["LoRA"], _ = self.handed(engine, merged, self.plain)
         return found
 
-    def handed(self, engine: Any, policy: Any, before: Any) -> tuple[bool, str]:
+    def handed(self, engine: Any, policy: Any, before: Any) -> tuple[str, str]:
+        """(word, gap)"""
         weights = [(name, one.detach().bfloat16()) for name, one in policy.named_parameters()]
         try:
             engine.collective_rpc(lambda worker: worker.model_runner.reload_weights(weights_iterator=iter(weights)))
         except Exception as error:
-            return False, f"not supported by vLLM here: {type(error).__name__}: {str(error).splitlines()[0][:80]}"
+            print(f"hand-over: {type(error).__name__}: {error}", file=sys.stderr)
+            return "fails", "-"
         gap, unrelated = self.gap(engine, policy), self.gap(engine, before)
         good = gap < GAP and gap < unrelated / 10
-        return good, f"exact, gap {gap:.4f}" if good else f"wrong: gap {gap:.3f}, with the old weights {unrelated:.3f}"
+        return "exact" if good else "wrong", f"{gap:.4f}"
 
     def gap(self, engine: Any, policy: Any) -> float:
         import torch
@@ -315,12 +326,11 @@ class Trial:
         policy.float()
         return sum(differences) / len(differences)
 
-    def dry_run(self) -> tuple[str, str, list[str]]:
-        """(parameters, memory a GPU, problems) of the published shape with the recipe qwen7b."""
+    def dry_run(self) -> dict[str, str]:
+        """Parameters, memory a GPU, refusals and the flags that answer them: the published shape with `qwen7b`."""
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
 
-        from real_openrlhf.cli import main
         from real_openrlhf.training.checks.memory_estimate import shape_of
 
         raw = {"model_type": self.kind, "max_position_embeddings": 40960, **self.published.fields}
@@ -332,22 +342,36 @@ class Trial:
                 f"{self.published.name} has {self.published.billions} B parameters, the shape {count:.2f}"
             )
         place = self.folder / "published"
-        place.mkdir(exist_ok=True)
+        place.mkdir()
         (place / "config.json").write_text(json.dumps(raw))
-        out, err = io.StringIO(), io.StringIO()
-        words = ("train", "--recipe", "qwen7b", "--model", str(place), "--dry-run", "--runs-dir", str(self.folder))
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main([*words])
-        problems = [line.removeprefix("  - ") for line in err.getvalue().splitlines() if line.startswith("  - ")]
-        summed = shape_of(raw)
-        memory = "not estimated"
+        told, problems = self.said(place)
+        flags = [flag for flag, parts in FLAGS.items() if any(part in one for part in parts for one in problems)]
+        told, left = self.said(place, *" ".join(flags).split())
+        if beyond := [one for one in left if "has experts" not in one]:
+            raise ValueError(f"{flags} do not help: {beyond}")
+        if left:
+            flags.append(NO_FLAG)
+        summed, memory = shape_of(raw), "not estimated"
         if summed and abs(summed.parameters / 1e9 / count - 1) < 0.02:
-            line = next(line for line in out.getvalue().splitlines() if "memory per GPU, training" in line)
+            line = next(line for line in told.splitlines() if "memory per GPU, training" in line)
             memory = line.partition(": ")[2].partition(" (")[0]
-        return f"{count:.2f} B", memory, problems
+        row = {"of": self.published.name, "parameters": f"{count:.2f} B", "memory": memory, "flags": " ".join(flags)}
+        return row | {"refusals": " ".join(problems)}
+
+    def said(self, model: Path, *flags: str) -> tuple[str, list[str]]:
+        """(what a dry run prints, its problems)"""
+        from real_openrlhf.cli import main
+
+        out, err = io.StringIO(), io.StringIO()
+        words = ("train", "--recipe", "qwen7b", "--model", str(model), "--dry-run", "--runs-dir", str(self.folder))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main([*words, *flags])
+        return out.getvalue(), [
+            line.removeprefix("  - ") for line in err.getvalue().splitlines() if line[:4] == "  - "
+        ]
 
 
-REFUSED = "refused"
+REFUSED, NO_FLAG = "refused", "none: take a dense model"
 
 
 def tried(name: str) -> dict[str, Any]:
@@ -360,25 +384,23 @@ def tried(name: str) -> dict[str, Any]:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(name, Path(folder))
-        parameters, memory, problems = trial.dry_run()
-        row: dict[str, Any] = {"of": trial.published.name, "parameters": parameters, "memory": memory}
-        told = " ".join(problems)
+        row: dict[str, Any] = trial.dry_run()
         for column in ("packed", "padded", "head", "shared"):
             try:
                 row[column] = getattr(trial, column)()
-            except UserError as error:
-                row[column], told = REFUSED, f"{told} {error}"
-        if "carry state" in told:  # what a run never does
-            row["packed"] = row["shared"] = REFUSED
-        words = [flag for flag in FLAGS if any(part in told for part in FLAGS[flag])]
-        row["flags"] = " ".join(words)
-        row["problems"] = problems
+            except UserError:
+                row[column] = REFUSED
+        if "carry state" in row["refusals"]:
+            row["leak"], row["packed"] = row["packed"], REFUSED
+            row["shared"] = REFUSED
         try:
             row |= trial.engine()
         except Exception as error:
-            row |= dict.fromkeys(("vLLM", "hand-over"), "not supported by vLLM here")
-            row["why"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:150]}"
+            row |= {"hand-over": "not supported by vLLM here", "gap": "-"}
+            row["why"] = f"{type(error).__name__}: {' '.join(str(error).split())[:250]}"
             row["LoRA"] = trial.lora()[0]
+        if NO_FLAG in row["flags"]:
+            row |= {"LoRA": REFUSED, "hand-over": REFUSED if row["hand-over"] == "wrong" else row["hand-over"]}
     return row
 
 
@@ -411,8 +433,79 @@ def main() -> None:
     PAGE.write_text(page(rows))
 
 
+COLUMNS = {
+    "packed": "packed",
+    "padded": "padded",
+    "head": "head without logits",
+    "shared": "shared prompts",
+    "LoRA": "LoRA",
+    "hand-over": "hand-over to vLLM",
+    "gap": "gap, nats",
+}
+TEXT = """# Which models work
+
+This page is for you if you bring a model of your own. It says what a run does exactly with each architecture, what it
+refuses, and which flags then work. `python docs/models.py` makes the page; this one is of {versions}.
+
+Each row is a small random copy of the architecture, in a process of its own:
+
+- **packed**: answers one behind another, as the GPU recipes train them, beside one answer at a time;
+- **padded**: the same with padding on both sides;
+- **head without logits**: `--ds.logit_free` beside the model's own logits;
+- **shared prompts**: `--ds.share_prompts`, with rows longer than the window of a model that has one;
+- **LoRA**: adapters on every linear layer, merged, and handed to vLLM;
+- **hand-over to vLLM**: vLLM's own class starts with other weights, gets the policy's as a run sends them, and
+  samples. The **gap** is the mean distance of its log-probabilities from the policy's, in bf16.
+
+*exact* means: at most {exact:g} nats a token in fp32, or a gap below {gap:g} that the old weights exceed tenfold.
+
+{table}
+
+## What is refused, and the flags that work
+
+A dry run refuses these before anything is downloaded, and the policy's processes refuse them when they load the model.
+The flags are for the GPU recipes.
+
+{refused}
+
+Layers with linear attention or convolutions carry state from token to token. In packed answers this state goes on from
+one answer into the next: by {leaks} in these small copies. Padded answers are exact.
+
+transformers holds the experts of a layer in one tensor. vLLM's classes do not read its name when a run hands weights
+over, so they would sample from experts that were never trained. The gap of Qwen3-MoE is of that.
+
+## Published shapes
+
+Memory of one of eight GPUs in training with `--recipe qwen7b` and the flags above, from the dry run. *not estimated*:
+the sums do not know experts and layers with state. transformers counted the parameters.
+
+{shapes}
+"""
+
+
 def page(rows: dict[str, dict]) -> str:
-    return json.dumps(rows, indent=1)
+    from importlib.metadata import version
+
+    good = {name: row for name, row in rows.items() if "died" not in row}
+    body = [[name, *(row.get(column, "died") for column in COLUMNS)] for name, row in rows.items()]
+    refused = [[name, row["flags"] if NO_FLAG in row["flags"] else f"`{row['flags']}`"] for name, row in good.items()]
+    refused = [one for one in refused if one[1] != "``"]
+    leaks = sorted(float(row["leak"].split()[2]) for row in good.values() if "leak" in row)
+    shapes = [[row["of"], name, row["parameters"], row["memory"]] for name, row in good.items()]
+    return TEXT.format(
+        versions=" and ".join(f"{name} {version(name)}" for name in ("transformers", "vllm")),
+        exact=EXACT,
+        gap=GAP,
+        table=table(["architecture", *COLUMNS.values()], body),
+        refused=table(["architecture", "flags"], refused),
+        leaks=f"{leaks[0]:.2g} to {leaks[-1]:.2g} nats at most",
+        shapes=table(["model", "architecture", "parameters", "memory a GPU"], shapes),
+    )
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 if __name__ == "__main__":

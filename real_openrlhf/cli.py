@@ -3,11 +3,13 @@
 import argparse
 import importlib
 import importlib.util
+import os
 import sys
 from types import ModuleType
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError, exit_code
+from real_openrlhf.base.parsing import Parser
 
 # name -> (module with configure(parser) and run(args) -> exit code, the package that it needs, help)
 COMMANDS = {
@@ -16,7 +18,7 @@ COMMANDS = {
         "openrlhf",
         "train with REAL or a baseline: a recipe, an algorithm, any OpenRLHF flag",
     ),
-    "compare": ("comparison.command", "openrlhf", "train algorithms x seeds on CPU, then write the report"),
+    "compare": ("comparison.command", "openrlhf", "train algorithms x seeds, evaluate them, write the report"),
     "eval": ("evaluation.command", "vllm", "score a model on the benchmarks: pass@1 with standard errors"),
     "data": ("data.command", None, "write training sets and benchmarks as OpenRLHF's JSONL"),
     "grade": ("rewards.command", "math_verify", "verify the answers in a JSONL file"),
@@ -49,12 +51,20 @@ def run(command: str, implementation: ModuleType, args: argparse.Namespace) -> i
 
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
+    open_closed_streams()
     chosen = next((word for word in argv if not word.startswith("-")), "")
     return exit_code(chosen, lambda: _main(argv, chosen))
 
 
+def open_closed_streams() -> None:
+    """A shell may have closed some: then a file of ours would get their number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))
+
+
 def _main(argv: list[str], chosen: str) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF. `COMMAND --help` explains each."
     )
     parser.add_argument("--version", action="version", version=f"real_openrlhf {__version__}")
@@ -65,6 +75,10 @@ def _main(argv: list[str], chosen: str) -> int:
             implementation = importlib.import_module(f"real_openrlhf.{module}")
             implementation.configure(command)
     args = parser.parse_args(argv)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder was deleted. Change into another one.") from None
     return run(chosen, implementation, args)
 
 

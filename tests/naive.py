@@ -109,6 +109,33 @@ def maxrl(pos, neg, rows, settings, zero):
     return -sum(((label == 1) - rate) / rate * s for s, label, *_ in rows) / len(rows)
 
 
+def oapl(pos, neg, rows, settings, zero):
+    beta = settings["beta"]
+    value = beta * math.log(sum(math.exp(reward / beta) for _, _, reward, _ in rows) / len(rows)) if rows else 0
+    return sum((beta * s - (reward - value)) ** 2 for s, _, reward, _ in rows) / max(len(rows), 1)
+
+
+def vespo(pos, neg, rows, settings, zero):
+    rewards = [reward for _, _, reward, _ in rows]
+    mean = sum(rewards) / len(rows) if rows else 0
+    spread = math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / len(rows)) if rows else 0
+    total = zero
+    for s, _, reward, _ in rows if spread else ():
+        side = "right" if reward >= mean else "wrong"
+        power, decay = settings[f"k_{side}"], settings[f"l_{side}"]
+        ratio = math.exp(float(s.detach()))
+        phi = math.exp(decay) * ratio**power * math.exp(-decay * ratio)
+        total = total - phi * (reward - mean) / spread * s / len(rows)
+    return total
+
+
+def rence(pos, neg, rows, settings, zero):
+    if not pos or not neg:
+        return 0
+    right, wrong = (sum(exp(s / settings.tau) for s in side) for side in (pos, neg))
+    return -log(right / (right + wrong))
+
+
 NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,
@@ -123,6 +150,9 @@ NAIVE: dict[str, Callable] = {
     "listwise": listwise,
     "conspo": conspo,
     "maxrl": maxrl,
+    "oapl": oapl,  # these three are files in examples/objectives/
+    "vespo": vespo,
+    "rence": rence,
 }
 
 
@@ -141,11 +171,11 @@ def naive_group_loss(
         labels = [0 if label == -2 else label for label in labels]
     rows = [row for row in zip(scores, labels, values, lots, strict=True) if row[1] != -1]
     kinds = {value if objective.graded else label for _, label, value, _ in rows}
-    if len(kinds) < 2 and settings.uniform_groups == "drop":
+    if len(kinds) < 2 and objective.two_sides and settings.uniform_groups == "drop":
         return zero, 0
     pos = [s for s, label, *_ in rows if label == 1]
     neg = [s for s, label, *_ in rows if label in (0, -2)]
-    return zero + NAIVE[settings.name](pos, neg, rows, settings, zero), len(rows)
+    return zero + NAIVE[settings.name.rpartition(":")[2]](pos, neg, rows, settings, zero), len(rows)
 
 
 def naive_losses(settings: ObjectiveSettings, rows: Iterable[int], groups, *columns) -> tuple[list[Tensor], int]:

@@ -1,6 +1,9 @@
 """The best rate of each method in a comparison that varied it, as `compare --algos` takes it, a line a method:
 
 python examples/results/best_rates.py comparison/map/runs comparison/tune-rates/runs
+
+--over-training: by the mean over training in place of the end. --seeds=3: seeds 1 to 3 decide in place of 1 and 2.
+--any-updates: runs of any `--train.batch_size` count.
 """
 
 import sys
@@ -15,6 +18,8 @@ from real_openrlhf.report.read_runs import Run, read_runs
 RATE = "--actor.adam.lr"
 BATCH = "--train.batch_size"
 TOLD_APART = (
+    "--actor.policy_loss_type",
+    "--algo.real.objective",
     "--algo.real.set",
     "--algo.real.tau",
     "--algo.advantage.is_correction_level",
@@ -22,10 +27,12 @@ TOLD_APART = (
     "--algo.advantage.is_correction_threshold",
 )
 UPDATES = 64, 32  # of the recipes, the first one where nothing is said; a map varies it too
-TUNING = (1, 2)  # seeds; others are for what comes after
+TUNING = 2  # seeds; others are for what comes after
 
 
-def best_rates(runs: list[Run], over_training: bool = False) -> dict[str, float]:
+def best_rates(
+    runs: list[Run], over_training: bool = False, tuning: int = TUNING, any_updates: bool = False
+) -> dict[str, float]:
     """{method and its own flags: rate} by the last validation, or the mean of all after step 0, over the tuning seeds.
 
     Of rates that are level, the lower one.
@@ -35,7 +42,8 @@ def best_rates(runs: list[Run], over_training: bool = False) -> dict[str, float]
     for run, words in zip(runs, _words(runs), strict=True):
         curve = series(run, VALIDATION, sets)
         flags = flags_of(run.meta)
-        if run.seed in TUNING and run.counted and curve is not None and flags.get(BATCH, UPDATES[0]) in UPDATES:
+        counts = any_updates or flags.get(BATCH, UPDATES[0]) in UPDATES
+        if run.seed in range(1, tuning + 1) and run.counted and curve is not None and counts:
             values = curve.values[curve.steps > 0] if over_training else curve.values[-1:]
             scores[words][flags[RATE]].append(float(values.mean()))
     return {
@@ -56,9 +64,12 @@ def _words(runs: list[Run]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    over_training = "--over-training" in sys.argv
-    found, skipped = read_runs([Path(word) for word in sys.argv[1:] if word != "--over-training"])
+    options = {word for word in sys.argv[1:] if word.startswith("--")}
+    seeds = [int(word.partition("=")[2]) for word in options if word.startswith("--seeds=")]
+    folders = [Path(word) for word in sys.argv[1:] if word not in options]
+    found, skipped = read_runs(folders)
     if not found:
-        sys.exit(f"no run in {sys.argv[1:]}: {skipped}")
-    for words, rate in best_rates(found, over_training).items():
+        sys.exit(f"no run in {folders}: {skipped}")
+    best = best_rates(found, "--over-training" in options, *(seeds or [TUNING]), "--any-updates" in options)
+    for words, rate in best.items():
         print(f"{words} {RATE} {rate:g}")

@@ -14,17 +14,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from real_openrlhf.recipes.plan import flags_of
+import places
+from records import HERE, runs_of
+
 from real_openrlhf.report import maps, table_forms, tables
+from real_openrlhf.report.differences.table import differences
 from real_openrlhf.report.page import write
-from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import compare
 
-HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PAGES = (ROOT / "README.md", HERE / "archive" / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((HERE / "archive").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 FIGURE_ONE = ROOT / "docs" / "images" / "gradient_magnitude.png"  # needs no runs
-POOLED = {"weights": ("weights-small", "weights-seeds")}  # one cell, in two goes
+PLACES = ROOT / "docs" / "images" / "places.png"  # of all campaigns
 FOLDERS = sorted(path.name for path in HERE.iterdir() if path.is_dir())
 ACROSS = {  # the flags of a map
     "map": ("--actor.adam.lr", "--train.batch_size"),
@@ -68,6 +69,7 @@ def refresh() -> None:
                 else:
                     shutil.copyfile(Path(folder) / file, target)
     drawing.save_as(runpy.run_path(str(HERE / "gradient_magnitude.py"))["picture"](), FIGURE_ONE)
+    places.save_picture(PLACES)
     for page in PAGES:
         page.write_text(filled(page))
 
@@ -89,25 +91,6 @@ def problems() -> Iterator[str]:
     yield from (f"{page} is not what {HERE} says" for page in PAGES if page.read_text() != filled(page))
 
 
-def runs_of(name: str) -> list[Run]:
-    runs, skipped = read_runs(map(place, POOLED.get(name, (name,))))
-    if skipped:
-        sys.exit(f"{name}: {skipped}")
-    for run in runs if name in POOLED else ():  # one model, in folders of two names: equal numbers in the first step
-        flags_of(run.meta)["--actor.model_name_or_path"] = name
-    if name == "archive/knobs":  # these are changes to the REAL runs of `mixed` with the same seeds
-        runs += [run for run in runs_of("archive/mixed") if run.algo == "real" and run.seed in (1, 2, 3)]
-    if name == "smollm2-controls":  # they have the seeds and the rate of REAL there
-        runs += runs_of("smollm2")
-    return runs
-
-
-def place(name: str) -> Path:
-    """The folder of a campaign, or its part of a larger one (`rates/tune-rates`)."""
-    larger = (runs.parent for runs in HERE.glob("*/runs.csv") if f"\n{name}/" in runs.read_text())
-    return HERE / name if (HERE / name).exists() else next(larger, HERE) / name
-
-
 def shown(report: Path) -> set[str]:
     """The files of a report that a page shows or links to."""
     paths = {(page.parent / link).resolve() for page in PAGES for link in LINK.findall(page.read_text())}
@@ -117,6 +100,8 @@ def shown(report: Path) -> set[str]:
 @functools.cache
 def table(name: str, stem: str) -> str:
     """One of the report's tables, or that of a script beside the campaign."""
+    if name == "places":
+        return table_forms.to_markdown(places.TABLES[stem]())
     runs = runs_of(name)
     across = ACROSS.get(name, ())
     scripts = HERE / name.partition("-")[0]
@@ -127,8 +112,8 @@ def table(name: str, stem: str) -> str:
     (comparison,) = compare(runs, across)
     others = {
         "map": lambda comparison: maps.cells(comparison, across),
-        "cell-pairs": lambda comparison: maps.pairs(comparison, across),
-        "pairs": maps.pairs,
+        "cell-differences": lambda comparison: maps.differences(comparison, across),
+        "differences": differences,
     }
     made = others.get(stem, getattr(tables, stem, None))(comparison)
     return table_forms.to_markdown(made) if made else ""

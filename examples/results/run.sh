@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one of the campaigns of docs/evidence/results.md, writes its report, and puts what is committed here beside this script:
+# Runs one of the campaigns of archive/measurements.md, writes its report, and puts what is committed here beside this script:
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
@@ -31,12 +31,7 @@ sampler='--algo.real.set score=log_ratio_rollout'
 four_wait=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size 4
     --train.hopeless fail --train.hopeless_steps 0)
 smollm2=(--task needle_haystack --train.micro_batch_size 32 --eval.n_samples_per_prompt 2)
-short_warm_up() { # SmolLM2 warmed up on 64 worked examples, not 96, so that it has more to learn; prints its folder
-    "${REAL_VENV:-.venv}/bin/python" -c 'from dataclasses import replace
-from real_openrlhf.training.tasks import tasks
-task = tasks.PRETRAINED["needle_haystack"]
-print(tasks.prepare(replace(task, warm_up=replace(task.warm_up, steps=4))))' | tail -n 1
-}
+short_warm_up() { "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1; }
 case "$name" in
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
     six=(real real_constant real_balanced grpo cispo gspo)
@@ -170,7 +165,7 @@ smollm2) # a pretrained model: three rates on seeds 1 and 2, then the best one o
     published "${flags[@]}" --steps 20 --first-seed 11 --seeds 5 --algos "${best[@]}" "$@"
     name=smollm2-rates published --compact "${tried[@]}"
     ;;
-smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best rates of seed 1 (three are published, see docs/evidence/results.md)
+smollm2-demo) # a short warm-up, 128 answers a step: five methods at their best rates of seed 1 (three are published, see archive/README.md)
     every_rollout=()
     place=$(short_warm_up)
     flags=("${smollm2[@]}" --actor.model_name_or_path "$place/model" --data.prompt_dataset "$place/train.jsonl"

@@ -264,7 +264,7 @@ if ! flock -n 9; then
     finish_if_right
 fi
 [ -f "$STATE" ] || [ -z "$(ls -A "$VENV")" ] ||
-    die "$VENV was not made by this script." "Delete it, or name another folder: REAL_VENV=/path/to/venv."
+    die "$VENV was not made by this script." "Name a new folder, REAL_VENV=/path/to/new/venv. What is in this one stays as it is."
 if supported "$(version_of "$PYTHON")" && [ "$(sed -n 2p "$STATE" 2>/dev/null)" = "$(purpose)" ]; then
     : >"$LOG"
     step "completing $VENV"

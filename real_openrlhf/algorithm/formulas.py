@@ -122,7 +122,8 @@ class Objective:
         for name in given:
             if name not in self.settings:
                 known = ", ".join(self.settings) or "none"
-                raise ValueError(f"the objective has no setting {name!r}. Use one of these: {known}")
+                flag = f"--algo.real.{name} is a flag of its own. " if name in SETTINGS else ""
+                raise ValueError(f"the objective has no setting {name!r}. {flag}Use one of these: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
 
 

@@ -61,6 +61,8 @@ def _module(path: Path, source: bytes) -> ModuleType:
     """Load the file as a module; once for each content."""
     module = ModuleType(f"real_users_file_{hashlib.sha256(source).hexdigest()[:12]}")
     module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # the file may import its neighbours, also later, inside its functions
     sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
     try:
         exec(compile(source, path, "exec"), vars(module))

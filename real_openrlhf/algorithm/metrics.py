@@ -145,11 +145,12 @@ def token_gradients(
     """(B, T) |W| of each token of a baseline, whose gradient is the token mean of W_t grad log pi(o_t).
 
     The advantage is taken as 1, as in the paper's Table 1. Clipped tokens have |W| 0: `grpo` clips each token, `gspo`
-    whole rollouts by their mean log-ratio. `cispo` and `reinforce` use `token_weights`.
+    whole rollouts by their mean log-ratio. The losses of `TOKEN_WEIGHTS` use `token_weights`.
     """
     log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
     if family in TOKEN_WEIGHTS:
-        return token_weights(family, log_ratio, clip)
+        signs = torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(log_ratio)
+        return token_weights(family, log_ratio, clip, signs)
     ratio = log_ratio.exp()
     if family == "gspo":
         mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)

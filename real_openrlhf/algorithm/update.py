@@ -239,6 +239,7 @@ class TokenUpdate(Update):
         self.means: dict[str, None] = {}  # that `loss_fn` gives
 
     def policy_loss(self, now: Forward) -> Tensor:
+        assert now.advantages is not None
         mask, sampler = now.mask.bool(), now.sampler
         # Select before any arithmetic: what is not the policy's may be nan.
         new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs, now.old, now.advantages))

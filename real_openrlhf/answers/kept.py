@@ -159,7 +159,8 @@ def _weights(group: Group) -> str:
 def _table(columns: list[str], rows: list[str]) -> str:
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class=scroll tabindex=0 role=region aria-label="{columns[0]}">{table}</div>'
 
 
 def _text(words: str) -> str:

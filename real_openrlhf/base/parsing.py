@@ -1,12 +1,14 @@
 """Types and parsers that several subcommands share."""
 
 import argparse
+import difflib
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.lines import table
 
 
 def whole(text: str) -> int:
@@ -54,7 +56,28 @@ def flag_name(text: str) -> str:
     return f"--{text.removeprefix('--')}"
 
 
-class PassThrough(argparse.ArgumentParser):
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """`Did you mean X? ` if one of the names is similar, else an empty text."""
+    near = difflib.get_close_matches(word, [*names], n=1, cutoff=0.5)
+    return f"Did you mean {near[0]}? " if near else ""
+
+
+def name_list(title: str, names: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines of a help's end: names with their descriptions."""
+    return [f"{title}:", *table(names)]
+
+
+class Parser(argparse.ArgumentParser):
+    """Names the most similar choice where a word is none."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = [*map(str, action.choices)]
+            said = f"there is no {value!r}. {did_you_mean(str(value), names)}Choose one of {', '.join(names)}"
+            raise argparse.ArgumentError(action, said)
+
+
+class PassThrough(Parser):
     """Keeps unknown arguments in order under `openrlhf`, for OpenRLHF's parser, instead of refusing them."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:

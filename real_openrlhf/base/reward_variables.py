@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 
 # With their defaults: a run that goes on under another one would be two experiments.
-GRADERS = {"REAL_GRADER": "robust", "REAL_THINK": "auto"}
+GRADERS = {"REAL_ALLOW": "", "REAL_GRADER": "robust", "REAL_THINK": "auto"}
 LIMITS = ("REAL_REWARD_SECONDS", "REAL_VERIFIER_DEADLINE", "REAL_VERIFIER_MEMORY_MB", "REAL_VERIFIER_WORKERS")
 NAMES = (*GRADERS, *LIMITS)
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the settings of a Ray job, in the environment of its command

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from real_openrlhf.base.errors import UserError, on_one_line
-from real_openrlhf.base.parsing import PassThrough, flag_name, path_of, positive, whole, words_of
+from real_openrlhf.base.parsing import (
+    PassThrough,
+    did_you_mean,
+    flag_name,
+    path_of,
+    positive,
+    share,
+    whole,
+    words_of,
+)
 from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts, dry_run
 from real_openrlhf.comparison.publish import publish, refuse_now
@@ -31,6 +40,7 @@ from real_openrlhf.comparison.run_list import (
     status_lines,
 )
 from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
+from real_openrlhf.evaluation import early_checks
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.report import campaign
@@ -43,6 +53,15 @@ from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 LOOK_SECONDS = 5.0
+UNCLIPPED = ("--actor.max_norm", "100")  # for the tiny models, whose gradient norms differ between methods
+INSTEAD = {
+    "--algo": "Use --algos",
+    "--seed": "Use --first-seed and --seeds",
+    "--train.seed": "Use --first-seed and --seeds",
+    "--run-name": "Use --out",
+    "--runs-dir": "Use --out",
+    "--resume": "The same command again continues it",
+}
 
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
 CAMPAIGNS = Path(__file__).with_name("campaigns")
@@ -54,7 +73,8 @@ def find_campaign(name: str) -> Path:
     path = CAMPAIGNS / f"{name}.toml" if name in OURS else Path(name)
     if path.is_file():
         return path
-    raise UserError(f"--campaign {name}: no such file, and no campaign of ours: {', '.join(OURS)}")
+    near = did_you_mean(name, OURS)
+    raise UserError(f"--campaign {name}: no such file, and no campaign of ours. {near}There are: {', '.join(OURS)}")
 
 
 def campaign_words(path: Path) -> list[str]:
@@ -103,7 +123,7 @@ class WithCampaign(PassThrough):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = WithCampaign
     parser.allow_abbrev = False
-    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [--algos NAME ...] [--seeds N] [any OpenRLHF flag]"
+    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [any OpenRLHF flag]"
     parser.add_argument(
         "--campaign",
         metavar="NAME",
@@ -143,7 +163,7 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, metavar="N", help="rollout steps (default: the recipe's)")
     parser.add_argument(
         "--skill",
-        type=float,
+        type=share,
         metavar="P",
         help="share of right answers in the model's pre-training; lower is harder (default: the task's)",
     )
@@ -165,6 +185,7 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="list and check all runs, estimate their cost, start nothing"
     )
+    parser.add_argument("--all", action="store_true", help="with --dry-run: every run")
     parser.add_argument("--status", action="store_true", help="a line for each run: how far it is; starts nothing")
     parser.add_argument(
         "--publish",
@@ -177,11 +198,25 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.all and not args.dry_run:
+        raise UserError("--all goes with --dry-run. Add it, or leave --all out")
     runs, across = run_list(args), [*_grid(args)]
     if args.status:
-        print("\n".join(status_lines(runs, runs.entries)))
-        return 0
-    if args.skill is not None:
+        return _status(runs, args)
+    # A model that --skill asks for has the default model's shape and data, so the checks can do without it.
+    unmade = args.skill is not None and not _skilled(args).folder().exists()
+    checked = run_list(args, skilled=False) if unmade else runs
+    notes = [*_notes(args, runs)]
+    refuse_foreign_results(runs.out / "report", args.publish)
+    if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
+        refuse_now(args.publish, runs.folder)
+    if args.dry_run and unmade:
+        return dry_run.show(
+            checked, [*notes, f"a model of skill {args.skill:g} is pre-trained before the first run"], args.all
+        )
+    if unmade:
+        if wrong := dry_run.problems(checked, checked.entries)[0]:
+            raise UserError(*wrong)
         tiny_model.prepare(_skilled(args))
     for entry in runs.entries:
         path = runs.path(entry)
@@ -189,15 +224,14 @@ def run(args: argparse.Namespace) -> int:
             print(unseen)
         if (path / "run.json").exists():
             refuse_other_flags(path, runs.request(entry))
-    refuse_foreign_results(runs.out / "report", args.publish)
     if args.dry_run:
-        return dry_run.show(runs)
+        return dry_run.show(runs, notes, args.all)
+    for note in notes:
+        print(f"note: {note}")
     todo = [entry for entry in runs.entries if state(runs, entry).kind != FINISHED]
     steps = runs.request(runs.entries[0]).plan().text("--train.max_steps")
     done = len(runs.entries) - len(todo)
     print(f"{len(runs.entries)} runs of {steps} steps, {done} already finished: {runs.folder}")
-    if args.publish and todo:
-        refuse_now(args.publish, runs.folder)
     if todo and (wrong := dry_run.problems(runs, todo)[0]):
         raise UserError(*wrong)
     runs.out.mkdir(parents=True, exist_ok=True)
@@ -217,6 +251,28 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
+def _status(runs: RunList, args: argparse.Namespace) -> int:
+    if not runs.out.exists():
+        if args.out:
+            raise UserError(f"--out {args.out} does not exist: no comparison was started there. Check the path")
+        print(f"{runs.out} does not exist: nothing was started there")
+    print("\n".join(status_lines(runs, runs.entries)))
+    return 0
+
+
+def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
+    """What this comparison sets by itself, and options that nothing reads."""
+    if tuple(UNCLIPPED) == runs.common[: len(UNCLIPPED)] and UNCLIPPED[0] not in args.openrlhf:
+        yield (
+            f"gradients are not clipped ({' '.join(UNCLIPPED)}): at this size a norm of 1 would shorten nearly all "
+            f"updates of REAL and few of GRPO. {UNCLIPPED[0]} 1 clips as `train` does"
+        )
+    if args.eval_flags and runs.evaluation is None:
+        yield "--eval-flags is not read, because nothing is evaluated: give --benchmarks too"
+    if args.compact and not args.publish:
+        yield "--compact is not read without --publish"
+
+
 def refuse_foreign_results(report: Path, published: Path | None) -> None:
     from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
 
@@ -230,12 +286,16 @@ def _grid(args: argparse.Namespace) -> dict[str, list[str]]:
     return {flag_name(flag): [flag, *values] for flag, *values in args.grid}
 
 
-def run_list(args: argparse.Namespace) -> RunList:
+def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
+    for option, instead in INSTEAD.items():
+        if any(word.partition("=")[0] == option for word in args.openrlhf):
+            raise UserError(f"{option} is of `train`: a comparison sets it for each run. {instead}")
     recipe = RECIPES[args.recipe or recipe_of(args.task or "reverse")]
     # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
     common += ["--recipe", recipe.name]
-    if args.skill is not None:
+    common = [*UNCLIPPED, *common] if recipe.model in TINY else common
+    if args.skill is not None and skilled:
         folder = _skilled(args).folder()
         common += ["--model", str(folder / "model"), "--data", str(folder / "train.jsonl")]
         common += [run_inputs.VALIDATION, str(folder / "eval.jsonl")]
@@ -266,6 +326,7 @@ def _evaluation(benchmarks: str, data_dir: Path, flags: Sequence[str]) -> tuple[
     named, files = chosen(benchmarks)
     if missing := [name for name in files if not Path(name).is_file()]:
         raise UserError(f"--benchmarks {missing[0]}: there is no such file")
+    early_checks.refuse(eval_args(["--benchmarks", benchmarks, *flags]))
     place = ["--data-dir", os.path.abspath(data_dir / "benchmarks")] if named and not prepared else []
     return ("--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *place, *flags)
 
@@ -302,11 +363,11 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
             with attempts.taken(runs.out / "queue", entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
-                left = f", {duration(sum(seconds) / len(seconds) * len(free))} left" if seconds else ""
+                left = f", about {duration(sum(seconds) / len(seconds) * len(free))} left" if seconds else ""
                 print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
-                started, waiting = time.monotonic(), False
+                started, waiting = time.time(), False
                 code, reason = trainer.one(entry)
-                seconds.append(time.monotonic() - started)
+                seconds.append(time.time() - started - trainer.opening(entry, started))
                 ended(code, reason)
             last = code or last
             if code in SIGNALS:

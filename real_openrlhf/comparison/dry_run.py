@@ -2,19 +2,24 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.lines import short_path, wrapped
 from real_openrlhf.base.secrets import hide
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
 from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.evaluation import early_checks
+from real_openrlhf.evaluation.engines import engine_count
+from real_openrlhf.evaluation.tasks import LONGEST
 from real_openrlhf.recipes.plan import Plan
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.checks.memory_estimate import Shape, rollouts
 from real_openrlhf.training.launch.place import Place
+from real_openrlhf.training.run_inputs import Request
 
 # Assumptions behind the estimated hours. Nobody has compared the estimates with runs on GPUs yet.
 BANDWIDTH, FLOPS = 0.5 * 3.35e12, 0.35 * 989e12  # of an H100: its peaks times the shares that vLLM and training reach
@@ -22,6 +27,7 @@ LENGTH = 0.5  # mean length of an answer, as a share of the longest allowed
 LEAST_SECONDS = 0.008  # of a decoding step, at least
 # Answers that an engine decodes in one batch. `eval` leaves vLLM its 1,024, of which the cache holds about half.
 VLLMS_AT_ONCE, EVALUATED_AT_ONCE = 128, 512
+SHOWN = 24  # runs that a dry run lists
 ASSUMED = (
     f"H100s at half of their memory's bandwidth in generation and 35 % of their bf16 peak in training; answers of "
     f"{LENGTH:.0%} of the most tokens; {1000 * LEAST_SECONDS:g} ms a decoding step at least; every rollout trained"
@@ -35,8 +41,11 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
     for entry in reversed(alike.values()):
         try:
             request = runs.request(entry, *["--dry-run"] * dry_run)
-            found = run_checks.found(request, Place.of(request.recipe, request.args.working_dir))
-            lists = found.problems, found.notes
+            place = Place.of(request.recipe, request.args.working_dir)
+            if place.job_address:
+                raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
+            found = run_checks.found(request, place)
+            lists = [*found.problems, *_evaluation_problems(request, place, runs.evaluation)], found.notes
         except UserError as error:
             lists = error.problems, []
         for known, new in zip(said, lists, strict=True):
@@ -49,21 +58,46 @@ def problems(runs: RunList, entries: Sequence[Entry], dry_run: bool = False) -> 
     return wrong, notes
 
 
-def show(runs: RunList) -> int:
+def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | None) -> Iterator[str]:
+    """Why the model that this run makes could not be evaluated, as far as can be told before it is made."""
+    if words is None:
+        return
+    plan = request.plan()
+    if plan.number("--ds.lora.rank"):
+        yield (
+            "--benchmarks: a run with --ds.lora.rank saves an adapter, which `eval` cannot load. Give --benchmarks "
+            "none, and evaluate the merged model (docs/use/recipes.md)"
+        )
+    args = eval_args(words)
+    try:
+        early_checks.refuse_length(args, Path(plan.text(run_inputs.MODEL)).expanduser())
+        engine_count(args.data_parallel, place.gpus_here, args.tensor_parallel)
+    except UserError as error:
+        yield from (f"--eval-flags {problem}" for problem in error.problems)
+
+
+def show(runs: RunList, own_notes: Sequence[str] = (), everything: bool = False) -> int:
     states = {entry: state(runs, entry) for entry in runs.entries}
     todo = [entry for entry, one in states.items() if one.kind != FINISHED]
     width, wide = max(len(entry.name) for entry in runs.entries), max(len(one.kind) for one in states.values())
-    print(f"{len(states)} runs, {len(states) - len(todo)} finished: {runs.folder}")
-    for entry, one in states.items():
+    print(f"{len(states)} runs, {len(states) - len(todo)} finished: {short_path(str(runs.folder))}")
+    for entry, one in [*states.items()][: None if everything else SHOWN]:
         flags = " ".join(["--algo", entry.algo, *entry.flags])
-        print(f"  {entry.name:{width}}  {one.kind:{wide}}  {flags}  {one.about}".rstrip())
-    print(f"flags of all runs: {' '.join(hide(runs.common))}")
-    print(f"evaluation of each: {' '.join(runs.evaluation) if runs.evaluation is not None else 'none'}\n")
+        print(wrapped(flags + f"  {one.about}".rstrip(), f"  {entry.name:{width}}  {one.kind:{wide}}  "))
+    if len(states) > SHOWN and not everything:
+        print(f"  and {len(states) - SHOWN} more: --all")
+    print(wrapped(" ".join(hide(runs.common)), "flags of all runs: "))
+    print(wrapped(" ".join(runs.evaluation) if runs.evaluation is not None else "none", "evaluation of each: ") + "\n")
     wrong, notes = problems(runs, todo, dry_run=True)
-    print("\n".join([*_cost(runs, todo), *(f"note: {note}" for note in notes)]))
+    notes = [*own_notes, *notes]
+    print("\n".join(map(wrapped, _cost(runs, todo))))
+    print("\n".join(wrapped(note, "note: ") for note in notes))
     if todo:
         print(f"the first to start: {todo[0].name}")
-    print("\n".join([f"{len(wrong)} wrong:", *(f"  - {one}" for one in wrong)] if wrong else ["nothing is wrong"]))
+    if wrong:
+        print("\n".join([f"{len(wrong)} wrong:", *(f"  - {one}" for one in wrong)]))
+    else:
+        print(f"nothing is wrong, {len(notes)} note{'s' * (len(notes) != 1)}")
     return 2 if wrong else 0
 
 
@@ -129,4 +163,4 @@ def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) ->
     sizes = [benchmark.rows for name, benchmark in BENCHMARKS.items() if name in names or "all" in names]
     answers = sum(min(size, args.limit or size) for size in sizes) * args.k
     engines = max(math.prod(plan.layout) // args.tensor_parallel, 1)
-    return drawing(shape, answers, args.max_new_tokens, engines, EVALUATED_AT_ONCE) if answers else 0.0
+    return drawing(shape, answers, args.max_new_tokens or LONGEST, engines, EVALUATED_AT_ONCE) if answers else 0.0

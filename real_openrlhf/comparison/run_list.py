@@ -8,7 +8,7 @@ from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed
-from real_openrlhf.base.parsing import flag_name, words_of
+from real_openrlhf.base.parsing import did_you_mean, flag_name, words_of
 from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -51,7 +51,8 @@ def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequenc
     cells = list(itertools.product(*([(flag_name(flag), value) for value in values] for flag, *values in grid)))
     for algo, *_ in methods:
         if algo not in ALGORITHMS:
-            raise UserError(f"--algos {algo}: not an algorithm. These are: {', '.join(ALGORITHMS)}.")
+            near = did_you_mean(algo, ALGORITHMS)
+            raise UserError(f"--algos {algo}: not an algorithm. {near}These are: {', '.join(ALGORITHMS)}.")
     runs = [
         Entry(algo, (*flags, *itertools.chain(*cell)), seed)
         for seed in range(first_seed, first_seed + seeds)

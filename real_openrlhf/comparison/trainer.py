@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from real_openrlhf.base.errors import UserError, exit_code
+from real_openrlhf.base.errors import exit_code
 from real_openrlhf.base.files import write_json
 from real_openrlhf.comparison.run_list import ASKED, SIGNALS, Entry, RunList, samples
 from real_openrlhf.runs import run_folder
@@ -20,7 +20,7 @@ from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch import shared_ray
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.process import supervise
-from real_openrlhf.training.launch.progress import end_unwatched
+from real_openrlhf.training.launch.progress import end_unwatched, rows_in
 
 
 class Trainer(contextlib.ExitStack):
@@ -30,6 +30,7 @@ class Trainer(contextlib.ExitStack):
         super().__init__()
         self.runs = runs
         self.server: subprocess.Popen | None = None
+        self.opened = False  # by the run that is being trained
         self.environment: Mapping[str, str] | None = None
         first = runs.request(runs.entries[0])
         if first.recipe.on_cpu:
@@ -52,11 +53,21 @@ class Trainer(contextlib.ExitStack):
                 return code, reason or unknown
         return evaluate(path, self.runs.evaluation) if self.runs.evaluation is not None else (0, None)
 
+    def opening(self, entry: Entry, started: float) -> float:
+        """Seconds until the first logged number, if the run opened this session: later runs do not take them again."""
+        if not self.opened:
+            return 0.0
+        self.opened = False
+        log = self.runs.path(entry) / "metrics.jsonl"
+        logged = [row["time"] for row in rows_in(log.read_bytes()) if row["time"] > started] if log.exists() else []
+        return logged[0] - started if logged else 0.0
+
     def _session(self) -> Path | None:
         if self.environment is None:
             return None
         if self.server is None or self.server.poll() is not None:
             self.close()
+            self.opened = True
             # a socket's path has at most 107 letters, so the run's folder may be too deep for it
             self.socket = Path(self.enter_context(tempfile.TemporaryDirectory())) / "session"
             log = self.runs.out.resolve() / "session.log"
@@ -68,8 +79,6 @@ def environment_of(*runs: Sequence[str]) -> dict[str, str]:
     """The environment of a session with GPUs enough for each run, also for a reference model on its own GPUs."""
     requests = [train_command.request_of(words) for words in runs]
     place = Place.of(requests[0].recipe, None)
-    if place.job_address:
-        raise UserError("compare trains from this machine: unset RAY_ADDRESS, or set it to HEAD:6379")
     largest = max((request.plan() for request in requests), key=lambda plan: plan.gpus)
     return place.environment(largest) | requests[0].secrets  # the runs differ in no secret
 

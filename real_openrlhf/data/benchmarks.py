@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.parsing import did_you_mean
 from real_openrlhf.data.problems import Problem, read_problems
 from real_openrlhf.data.sources import SUFFIXES, HubDataset, Rows, read_hub, read_local
 
@@ -69,5 +70,6 @@ def chosen(typed: str) -> tuple[list[str], list[str]]:
     words = [word.strip() for word in typed.split(",") if word.strip()]
     files = [word for word in words if word.endswith(".jsonl")]
     if unknown := [word for word in words if word not in ("all", *BENCHMARKS, *files)]:
-        raise UserError(f"unknown benchmark {unknown[0]}. There are: all, {', '.join(BENCHMARKS)}")
+        near = did_you_mean(unknown[0], BENCHMARKS)
+        raise UserError(f"unknown benchmark {unknown[0]}. {near}There are: all, {', '.join(BENCHMARKS)}, JSONL files")
     return [name for name in BENCHMARKS if "all" in words or name in words], files

@@ -9,15 +9,16 @@ from tqdm import tqdm
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import sha256, write_json, write_jsonl
-from real_openrlhf.base.parsing import path_of, positive
+from real_openrlhf.base.parsing import did_you_mean, path_of, positive
 from real_openrlhf.data import cleaning, gym
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
-from real_openrlhf.data.problems import Problem, chat, load_tokenizer, read_problems, token_ids
-from real_openrlhf.data.sources import HubDataset, Rows, read_hub, read_local
+from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
+from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
 from real_openrlhf.data.written import refuse_foreign
+from real_openrlhf.rewards.verifier.extract import is_raw
 from real_openrlhf.rewards.verifier.verdict import verify
 
-MANIFEST = ".manifest.json"
+MANIFEST, NONE = ".manifest.json", "none"
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
     "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
@@ -29,7 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="WHAT",
         help=f"{', '.join(TRAINING_SETS)}; benchmarks (all six) or one of {', '.join(BENCHMARKS)}; "
-        "or a parquet, JSON or JSONL file of your own; gym TASK, a task of reasoning-gym",
+        "a parquet, JSON or JSONL file of your own; OWNER/NAME or OWNER/NAME@FOLDER on the hub; or gym TASK, a task "
+        "of reasoning-gym",
     )
     gym.configure(parser)
     parser.add_argument(
@@ -39,6 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training sets only")
     training.add_argument("--problem-column", help="column of the problem (default: found by its usual names)")
     training.add_argument("--gold-column", help="column of the gold answer (default: found by its usual names)")
+    training.add_argument(
+        "--template",
+        metavar="boxed, none or TEXT",
+        type=_template_of,
+        help=r"boxed: ask for the answer in \boxed{}; none: prompts as they are; TEXT with {} for the problem "
+        "(default: boxed, for a file of your own only if its answers are numbers or formulas)",
+    )
     training.add_argument("--tokenizer", help="model whose tokenizer counts --max-prompt-tokens (default: no count)")
     training.add_argument(
         "--max-prompt-tokens",
@@ -47,16 +56,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="drop longer prompts, chat template included (default %(default)s)",
     )
     training.add_argument(
-        "--benchmarks", type=path_of, help="folder of the benchmarks to check against (default: the hub's)"
+        "--benchmarks", type=path_of, help="folder of the benchmarks to check against, or none (default: the hub's)"
     )
     training.add_argument(
         "--decontaminate", action="store_true", help="drop problems that contain a benchmark problem"
     )
 
 
+def _template_of(text: str) -> str:
+    if text not in ("boxed", LEFT) and PLACE not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} has no {PLACE}, where the problem would stand")
+    return text
+
+
 def run(args: argparse.Namespace) -> int:
     if args.what == "gym":
         return gym.run(args)
+    if unread := [flag for flag, default in gym.DEFAULTS.items() if getattr(args, flag) != default]:
+        raise UserError(f"--{unread[0]} is of `data gym`, and {args.what} is read as a whole. Leave it out")
     if args.task:
         raise UserError(f"{args.task}: a second name goes with `gym` only")
     if args.what == "benchmarks":
@@ -91,11 +108,12 @@ def prepare_training(args: argparse.Namespace) -> None:
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
     selection.keep(_gold_objection, cleaning.UNVERIFIED)
+    template, about_template = _template(args, selection.kept)
     if args.tokenizer:
         tokenizer = load_tokenizer(args.tokenizer)
 
         def length_objection(problem: Problem) -> str | None:
-            length = len(token_ids(tokenizer, chat(problem.text)))
+            length = len(token_ids(tokenizer, problem.chat(template)))
             return f"{length} tokens" if length > args.max_prompt_tokens else None
 
         selection.keep(length_objection, cleaning.TOO_LONG)
@@ -110,7 +128,7 @@ def prepare_training(args: argparse.Namespace) -> None:
             "--problem-column and --gold-column"
         )
 
-    write_jsonl(args.out, (problem.record(name) for problem in selection.kept))
+    write_jsonl(args.out, (problem.record(name, template) for problem in selection.kept))
     write_jsonl(dropped, selection.dropped)
     write_jsonl(overlaps, ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()))
     kept = len(selection.kept)
@@ -128,6 +146,11 @@ def prepare_training(args: argparse.Namespace) -> None:
     }
     _write_manifest(args.out, summary, [args.out, dropped, overlaps])
     _print_report(summary, args.out)
+    print(f"  {about_template}")
+    if systems := sum(bool(problem.system) for problem in selection.kept):
+        print(f"  {systems} prompts begin with a system message")
+    if answered := sum(problem.answered for problem in selection.kept):
+        print(f"  {answered} chats go on behind their question: what follows was left out")
 
 
 def _source(what: str, local: Path | None) -> tuple[str, Rows]:
@@ -139,9 +162,27 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
         )
     path = Path(what)
     if not path.exists():
-        names = ", ".join([*TRAINING_SETS, "benchmarks", *BENCHMARKS])
-        raise UserError(f"{what} is neither a file nor a known data set. There are: {names}")
+        if is_hub_id(what):
+            repo, _, folder = what.partition("@")
+            return repo.rpartition("/")[2], read_hub(HubDataset(repo, "train", folder or None))
+        names = [*TRAINING_SETS, "benchmarks", *BENCHMARKS, "gym"]
+        near = did_you_mean(path.stem, names)
+        raise UserError(f"{what} is neither a file nor a known data set. {near}There are: {', '.join(names)}")
     return path.stem, read_local(path)
+
+
+def _template(args: argparse.Namespace, problems: list[Problem]) -> tuple[str | None, str]:
+    """(the template of the prompts, a line about it): BOXED for mathematics unless another one is asked for."""
+    if args.template not in (None, "boxed"):
+        said = "as they are in the source" if args.template == LEFT else f"in the template {args.template!r}"
+        return args.template, f"prompts are {said}"
+    formal = sum(any(one.isdigit() or one == "\\" for gold in problem.golds for one in gold) for problem in problems)
+    if args.template is None and args.what not in TRAINING_SETS and formal < len(problems) / 2:
+        return (
+            LEFT,
+            "the answers are no numbers or formulas, so prompts are as they are: --template boxed asks for a box",
+        )
+    return None, r"prompts ask for the answer in \boxed{}: --template none leaves them as they are"
 
 
 def _agree(one: Problem, other: Problem) -> bool:
@@ -150,6 +191,8 @@ def _agree(one: Problem, other: Problem) -> bool:
 
 def _gold_objection(problem: Problem) -> str | None:
     """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout wrong."""
+    if any(map(is_raw, problem.golds)):
+        return "the answer stands behind ####, or in a list as Python prints it: write it alone"
     verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)
     return next((verdict.reason for verdict in verdicts if verdict.score != 1.0), None)
 
@@ -158,6 +201,10 @@ def _contamination(
     problems: list[Problem], benchmarks: Path | None, required: bool
 ) -> tuple[dict[int, cleaning.Match], dict]:
     """({row: nearest benchmark problem} of contaminated problems, a summary)."""
+    if str(benchmarks) == NONE:
+        if required:
+            raise UserError("--decontaminate needs the benchmarks. Leave --benchmarks none out")
+        return {}, {"checked": False, "why": "--benchmarks none"}
     try:
         texts = [
             (name, f"{name}-{problem.row}", problem.text)

@@ -24,11 +24,12 @@ from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.data.problems import Problem
 from real_openrlhf.data.written import refuse_foreign
 from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.rewards.graders import Asked, judge
 
 PROMPT = "{}\n\nGive the final answer in \\boxed{{}}."
 JUNK = ("xyzzy plugh", "?", "[]", "{}")
 REPEATED, ACCEPTS_JUNK, REFUSES_GOLD = "repeated", "whose scorer accepts any text", "whose own answer is refused"
+DEFAULTS: dict[str, Any] = {"train": 1000, "test": 100, "seed": 0, "set": []}
 _HOPELESS = 50  # give up after this many questions if none can be used
 
 
@@ -62,9 +63,13 @@ class Part:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", nargs="?", metavar="TASK", help="gym: a task, or FILE.json with a mixture of tasks")
     group = parser.add_argument_group("gym only")
-    group.add_argument("--train", type=positive, default=1000, help="questions to train on (default %(default)s)")
-    group.add_argument("--test", type=positive, default=100, help="other questions, to test (default %(default)s)")
-    group.add_argument("--seed", type=whole, default=0, help="of the questions (default %(default)s)")
+    group.add_argument(
+        "--train", type=positive, default=DEFAULTS["train"], help="questions to train on (default %(default)s)"
+    )
+    group.add_argument(
+        "--test", type=positive, default=DEFAULTS["test"], help="other questions, to test (default %(default)s)"
+    )
+    group.add_argument("--seed", type=whole, default=DEFAULTS["seed"], help="of the questions (default %(default)s)")
     group.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the task, as JSON values"
     )
@@ -175,6 +180,6 @@ def _objection(label: str, gold: str | None) -> str | None:
         with contextlib.suppress(gym_tasks.ScorerRaised):
             if junk != gold and gym_tasks.right(label, junk):  # safe in this process, because the text is ours
                 return ACCEPTS_JUNK
-    if gold is not None and verify(f"\\boxed{{{gold}}}", label, grader="gym").score != 1.0:
+    if gold is not None and judge(Asked(f"\\boxed{{{gold}}}", label), grader="gym").score != 1.0:
         return REFUSES_GOLD
     return None

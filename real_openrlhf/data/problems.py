@@ -4,7 +4,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Looked up in this order; a dot goes into a nested object, as in verl's `reward_model.ground_truth`.
-PROBLEM_COLUMNS = ("problem", "question", "Problem", "prompt")
+PROBLEM_COLUMNS = ("problem", "question", "Problem", "prompt", "messages")
 GOLD_COLUMNS = ("reward_model.ground_truth", "answer", "label", "final_answer", "Answer", "ground_truth")
 
 
@@ -23,21 +23,34 @@ class Problem:
     row: int  # its row number in the source, from 0
     text: str
     golds: tuple[str, ...]
+    system: str = ""  # the message before it
+    raw: str = field(default="", compare=False)  # the text with the instructions that the source has around it
+    answered: bool = False  # the source has an answer behind it, which is left out
 
     @property
     def key(self) -> str:
         """Equal for texts that differ in spacing or in unicode composition only."""
-        return " ".join(unicodedata.normalize("NFC", self.text).split())
+        return " ".join(unicodedata.normalize("NFC", f"{self.system} {self.text}" if self.text else "").split())
 
     @property
     def label(self) -> str:
         """All golds as one JSON text, because a column of a data set has one type."""
         return json.dumps(self.golds, ensure_ascii=False)
 
-    def record(self, datasource: str) -> dict:
+    def chat(self, template: str | None = None) -> list[dict]:
+        """The prompt as messages: the problem in a template, by default BOXED, or with LEFT as the source has it."""
+        content = (
+            (self.raw or self.text)
+            if template == LEFT
+            else (BOXED.format(self.text) if template is None else template.replace(PLACE, self.text))
+        )
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": content}]
+
+    def record(self, datasource: str, template: str | None = None) -> dict:
         """The line that OpenRLHF and the evaluation read."""
         return {
-            "prompt": chat(self.text),
+            "prompt": self.chat(template),
             "label": self.label,
             "datasource": datasource,
             "id": f"{datasource}-{self.row}",
@@ -57,8 +70,10 @@ def read_problems(
             )
         text, gold = (_lookup(row, column) for column in columns)
         try:
-            problem = Problem(number, bare_problem(_text(text)), _golds(gold))
-            f"{problem.text}{problem.label}".encode()
+            system, raw, answered = _messages(text)
+            bare = bare_problem(raw)
+            problem = Problem(number, bare, _golds(gold), system, raw if raw != bare else "", answered)
+            f"{system}{raw}{problem.label}".encode()
             yield problem
         except UnicodeEncodeError:
             raise UserError(f"row {number}: half a character (a surrogate alone). Write whole characters") from None
@@ -86,16 +101,22 @@ def _lookup(row: dict, column: str, missing: object = None) -> object:
     return value
 
 
-def _text(value: object) -> str:
-    """A plain text, or the one user message of a chat."""
+def _messages(value: object) -> tuple[str, str, bool]:
+    """(system message, problem, whether an answer follows) of a plain text, or of a chat with one user message."""
     if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, list) and all(isinstance(message, dict) for message in value):
-        contents = [message.get("content") for message in value if message.get("role") == "user"]
-        if len(contents) == 1 and isinstance(contents[0], str):
-            return contents[0]
-        raise TypeError(f"the prompt has {len(contents)} user messages, expected one with text")
-    raise TypeError(f"the problem is a {type(value).__name__}, expected text or a chat")
+        return "", value or "", False
+    if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
+        raise TypeError(f"the problem is a {type(value).__name__}, expected text or a chat")
+    roles = [message.get("role") for message in value]
+    if roles.count("user") != 1:
+        raise TypeError(f"the prompt has {roles.count('user')} user messages, expected one with text")
+    place = roles.index("user")
+    if roles[:place] not in ([], ["system"]):
+        raise TypeError(f"the prompt begins with messages of {', '.join(map(str, roles[:place]))}, expected system")
+    system, text = (value[0].get("content") if place else ""), value[place].get("content")
+    if not isinstance(system, str) or not isinstance(text, str):
+        raise TypeError("the prompt has a message whose content is no text. Write texts")
+    return system, text, len(value) > place + 1
 
 
 def _golds(value: object) -> tuple[str, ...]:
@@ -109,6 +130,7 @@ def _golds(value: object) -> tuple[str, ...]:
     if isinstance(value, int | float):
         return (str(value),)
     if isinstance(value, str):
+        value = value.rpartition(FINAL)[2]
         return tuple(json_texts(value) or filter(None, [value.strip()]))  # `["7", "7.0"]` is two, `[0, 1]` one
     if isinstance(value, list):
         return tuple(dict.fromkeys(gold for item in value for gold in _golds(item)))
@@ -117,7 +139,9 @@ def _golds(value: object) -> tuple[str, ...]:
 
 # Prompts: the boxed template, and token ids
 
+PLACE, LEFT = "{}", "none"  # in a template: where the problem stands; no template
 BOXED = "{} Let's think step by step and output the final answer within \\boxed{{}}."  # DeepScaleR, DisCO
+FINAL = "\n#### "  # before the answer of a solution in GSM8K
 
 # Instructions that data sets bake into their prompts; each is taken off whole, never character by character.
 _PREFIX = (
@@ -143,16 +167,17 @@ def bare_problem(text: str) -> str:
     return text
 
 
-def chat(problem: str) -> list[dict]:
-    return [{"role": "user", "content": BOXED.format(problem)}]
-
-
 def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # else it would ask on the terminal
     except Exception as error:  # transformers and the hub raise OSError, ValueError, TypeError and more for one cause
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"{name} brings Python code of its own (auto_map), which is not run here. Take a model that "
+                "transformers knows"
+            ) from error
         raise UserError(
             f"cannot load a tokenizer from {name} ({first_line(error)}). Give a model folder or a hub id"
         ) from error

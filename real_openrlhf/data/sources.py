@@ -1,6 +1,8 @@
 """Where rows come from: a dataset on the Hugging Face hub, a local file, or a folder of files."""
 
 import contextlib
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +10,24 @@ from pathlib import Path
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed, sha256
 
+ID = re.compile(r"([\w-][\w.-]*/[\w.-]+)(@[\w./-]+)?")  # the second part is OpenRLHF's form for a folder of the set
 SUFFIXES = (".parquet", ".json", ".jsonl")
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether the name can be OWNER/NAME or OWNER/NAME@FOLDER of the hub, and nothing here has it."""
+    return (
+        ID.fullmatch(name) is not None
+        and not name.endswith((*SUFFIXES, ".csv", ".arrow", ".py"))
+        and not os.path.exists(name)
+    )
 
 
 @dataclass(frozen=True)
 class HubDataset:
     repo: str
     split: str
+    folder: str | None = None  # of its files; a set of several configurations has one for each
 
 
 @dataclass(frozen=True)
@@ -30,17 +43,38 @@ def read_hub(dataset: HubDataset) -> Rows:
     import datasets
     from huggingface_hub import HfApi
 
-    revision = None
-    with contextlib.suppress(Exception):  # where the hub does not answer, the cache may still hold the data set
-        revision = HfApi().dataset_info(dataset.repo, timeout=20).sha
+    revision, silence = None, ""
     try:
-        rows = datasets.load_dataset(dataset.repo, split=dataset.split, revision=revision)
+        revision = HfApi().dataset_info(dataset.repo, timeout=20).sha
+    except Exception as error:  # where the hub does not answer, the cache may still hold the data set
+        silence = first_line(error)
+    try:
+        with _from_cache_only() if silence else contextlib.nullcontext():
+            rows = datasets.load_dataset(dataset.repo, split=dataset.split, revision=revision, data_dir=dataset.folder)
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
+        if "Config name is missing" in str(error):
+            raise UserError(
+                f"{dataset.repo} has several configurations. Name the folder of one, as {dataset.repo}@main"
+            ) from error
         raise UserError(
-            f"cannot load {dataset.repo} from the hub ({first_line(error)}). "
+            f"cannot load {dataset.repo} from the hub ({silence or first_line(error)}). "
             "Check the network, or give a local copy with --source"
         ) from error
     return Rows(rows, {"hub": dataset.repo, "split": dataset.split, "revision": revision})
+
+
+@contextlib.contextmanager
+def _from_cache_only() -> Iterator[None]:
+    """Within the block `datasets` asks no hub, which has just not answered: it would try again for half a minute."""
+    import datasets.config
+    from huggingface_hub import constants
+
+    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
 
 
 def read_local(path: Path) -> Rows:

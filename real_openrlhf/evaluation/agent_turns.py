@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.evaluation.store import Sample, sample_seed
-from real_openrlhf.evaluation.tasks import Task, positions
+from real_openrlhf.evaluation.tasks import Task, context_of
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -25,7 +25,7 @@ def trajectory_length(model: Path, agent: str, asked: int | None) -> int:
         agents.find_agent(agent)
     except ValueError as error:
         raise UserError(f"--agent {agent}: {error}") from None
-    limit = positions(model)
+    limit = context_of(model)
     if asked and limit and asked > limit:
         raise UserError(f"--max-len is {asked}, but the model's context is {limit}. Use {limit} or less")
     return asked or min(limit or LONGEST, LONGEST)

@@ -10,22 +10,26 @@ from real_openrlhf.base.files import sha256, write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import path_of, positive, share
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
+from real_openrlhf.evaluation import early_checks
 from real_openrlhf.evaluation.agent_turns import trajectory_length
 from real_openrlhf.evaluation.engines import EngineSettings, generate
 from real_openrlhf.evaluation.grading import AGENT, VERIFIERS, find_grader, grade, summarise, table
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.evaluation.tasks import (
+    LONGEST,
     Task,
-    context_length,
+    answer_length,
     digest,
     find_model,
     fingerprint,
     read_tasks,
     refuse_heads,
+    refuse_own_code,
 )
 from real_openrlhf.report.benchmarks import paired
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
+from real_openrlhf.rewards.verifier.conventions import CONVENTIONS
 from real_openrlhf.runs.provenance import code, versions
 
 
@@ -52,7 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=float, default=0.6, help="0: the likeliest token (default %(default)s)"
     )
     sampling.add_argument("--top-p", type=float, default=0.95, help="default %(default)s")
-    sampling.add_argument("--max-new-tokens", type=positive, default=8192, help="default %(default)s")
+    sampling.add_argument(
+        "--max-new-tokens", type=positive, help=f"default {LONGEST}, or what the model's context leaves"
+    )
     sampling.add_argument("--seed", type=int, default=42, help="default %(default)s")
     dtypes = ("auto", "bfloat16", "float16", "float32")
     sampling.add_argument(
@@ -81,6 +87,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="required",
         help="required: a response without </think> is wrong (default %(default)s, as in the paper)",
     )
+    grading.add_argument(
+        "--allow",
+        nargs="+",
+        default=[],
+        choices=CONVENTIONS,
+        help="count answers that copy a formula of the problem, or leave its operation undone (default: wrong)",
+    )
     machine = parser.add_argument_group("machine")
     machine.add_argument(
         "--tensor-parallel", type=positive, default=1, help="GPUs of each engine (default %(default)s)"
@@ -105,21 +118,26 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.model or not args.out:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
-    if not (args.temperature >= 0 and 0 < args.top_p <= 1):
-        raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
+    early_checks.refuse(args)
+    if args.data_dir and not args.data_dir.exists():
+        raise UserError(f"no file or folder {args.data_dir}: `real-openrlhf data benchmarks --out DIR` makes it")
     refuse_foreign(args.out)
-    judge = AGENT if args.agent else args.grader
-    grader = find_grader(judge, args.think)
     model = find_model(args.model)
+    early_checks.refuse_length(args, model)
+    judge = AGENT if args.agent else args.grader
     length = trajectory_length(model, str(args.agent), args.max_len) if args.agent else None
     refuse_heads(model)
+    refuse_own_code(model)
+    grader = find_grader(judge, args.think, tuple(args.allow))
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
+    every = [task for group in groups.values() for task in group]
+    args.max_new_tokens = answer_length(model, every, args.max_new_tokens)
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = EngineSettings(
         model=str(model),
-        max_model_len=length or context_length(model, tasks, args.max_new_tokens),
+        max_model_len=length or max(len(task.tokens) for task in tasks) + args.max_new_tokens,
         agent=str(args.agent.resolve()) if args.agent else None,
         tensor_parallel=args.tensor_parallel,
         gpu_memory_utilization=args.gpu_memory_utilization,
@@ -137,6 +155,7 @@ def run(args: argparse.Namespace) -> int:
     if think == "required" and not any("</think>" in sample.response for sample in samples.values()):
         print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": judge, "think": think}
+    settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
     if (model.parent / "run.json").exists():
         write_card(model.parent)  # the model is a run's final weights

@@ -16,8 +16,9 @@ from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Cell, Table, words
+from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.rewards.gym_tasks import require as require_gym
-from real_openrlhf.rewards.verifier.verdict import Grader, Think, verify_many
+from real_openrlhf.rewards.verifier.extract import Think
 
 VERIFIERS = get_args(Grader)
 AGENT = "agent"  # the grader of trajectories: an agent scored them
@@ -26,14 +27,16 @@ Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
 
 
-def find_grader(name: str, think: Think) -> Grade:
+def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
     if name == AGENT:
         return lambda pairs: ((math.nan if one.score is None else one.score, AGENT) for _, one in pairs)
     if name == "gym":
         require_gym()
     if name in VERIFIERS:
         grader = cast(Grader, name)
-        return lambda pairs: verify_many(((one.response, task.label) for task, one in pairs), think, grader)
+        return lambda pairs: judge_many(
+            (Asked(one.response, task.label, task.prompt) for task, one in pairs), think, grader, allowed
+        )
     reward = _reward_function(Path(name))
     return lambda pairs: (_rewarded(task, sample, reward) for task, sample in pairs)
 
@@ -71,8 +74,6 @@ def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]
 
 
 def _reward_function(path: Path) -> Callable:
-    if path.suffix != ".py" or not path.is_file():
-        raise UserError(f"unknown grader {path}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func")
     defined = runpy.run_path(str(path), run_name="reward")
     if "reward_func" not in defined:
         raise UserError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")

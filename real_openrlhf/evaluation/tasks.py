@@ -1,5 +1,6 @@
 """The inputs of an evaluation: the model, and the problems of each benchmark as token ids."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from real_openrlhf.training.tasks import gguf_model, smollm2
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+LONGEST = 8192  # tokens of an answer in the paper's protocol
 SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")  # weights, configuration, tokenizer
 
 
@@ -38,7 +40,7 @@ def read_tasks(names: str, folder: Path | None, tokenizer: "PreTrainedTokenizerB
     for file in map(Path, files):
         if file.stem in records:
             raise UserError(f"{file.stem} is given twice: rename {file}")
-        records[file.stem] = _file_records(file)
+        records[file.stem] = file_records(file)
     if not records:
         raise UserError(f"no benchmark in {names!r}. There are: all, {', '.join(BENCHMARKS)}, or a JSONL file")
     identities = [record["id"] for rows in records.values() for record in rows]
@@ -52,7 +54,7 @@ def _task(benchmark: str, record: dict, tokenizer: "PreTrainedTokenizerBase") ->
     return Task(benchmark, record["id"], tokenizer.decode(tokens), tuple(tokens), record["label"])
 
 
-def _file_records(file: Path) -> list[dict]:
+def file_records(file: Path) -> list[dict]:
     """The rows of a file for OpenRLHF; their prompts are used unchanged, without our template."""
     records = []
     for number, row in enumerate(read_local(file).rows):
@@ -93,6 +95,19 @@ def find_model(name: str) -> Path:
     return folder
 
 
+def refuse_own_code(model: Path) -> None:
+    """Raise for a model that only Python code in its own folder can load. Nothing of it is run here."""
+    config = json.loads((model / "config.json").read_text())
+    if "auto_map" in config:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+        if config.get("model_type") not in CONFIG_MAPPING_NAMES:
+            raise UserError(
+                f"model {model} brings Python code of its own (auto_map in config.json), which is not run here. Take "
+                "a model that transformers and vLLM know"
+            )
+
+
 def refuse_heads(model: Path) -> None:
     """Raise if the attention heads have a width that vLLM cannot compute on CPU."""
     wrong = heads_problem(json.loads((model / "config.json").read_bytes())) if environment_for_cpu() else None
@@ -106,17 +121,28 @@ def fingerprint(model: Path) -> str:
     return hashlib.sha256("".join(f"{file.name} {sha256(file)}\n" for file in files).encode()).hexdigest()
 
 
-def context_length(model: Path, tasks: list[Task], max_new_tokens: int) -> int:
-    """Tokens of the longest prompt plus `max_new_tokens`; raises if the model's context is shorter."""
-    longest, limit = max(len(task.tokens) for task in tasks), positions(model)
-    if limit and longest + max_new_tokens > limit:
+def context_of(model: Path) -> int | None:
+    """The tokens for which a model was made; None if its folder or its configuration does not say."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        limit = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
+        return limit if isinstance(limit, int) else None
+    return None
+
+
+def answer_length(model: Path, tasks: list[Task], asked: int | None) -> int:
+    """Tokens of an answer: as asked for, else LONGEST or what the longest prompt leaves of the model's context."""
+    longest, limit = max(len(task.tokens) for task in tasks), context_of(model)
+    room = limit - longest if limit else LONGEST
+    if room < 1:
         raise UserError(
-            f"the longest prompt has {longest} tokens and --max-new-tokens is {max_new_tokens}, but the model's "
-            f"context is {limit}. Use --max-new-tokens {limit - longest} or less"
+            f"the longest prompt has {longest} tokens, and the model's context is {limit}. Leave that benchmark out, "
+            "or take a model with a longer context"
         )
-    return longest + max_new_tokens
-
-
-def positions(model: Path) -> int | None:
-    """The longest text that the model was made for."""
-    return json.loads((model / "config.json").read_bytes()).get("max_position_embeddings")
+    if asked is not None and limit and asked > room:
+        raise UserError(
+            f"the longest prompt has {longest} tokens and --max-new-tokens is {asked}, but the model's context is "
+            f"{limit}. Use --max-new-tokens {room} or less"
+        )
+    if asked is None and room < LONGEST:
+        print(f"answers have at most {room} tokens, not {LONGEST}: the model's context is {limit}")
+    return asked or min(room, LONGEST)

@@ -21,6 +21,6 @@ def actor_trainer_class(args) -> type:
         from real_openrlhf.hooks.actor.policy_trainer import PolicyTrainer
 
         return PolicyTrainer
-    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+    from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
 
-    return ActorPPOTrainer
+    return EngineStartTrainer

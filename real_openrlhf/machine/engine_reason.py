@@ -12,15 +12,26 @@ from pathlib import Path
 from typing import Any
 
 MARK = "vLLM's engine process "  # `last_error` searches a run's log for it
-FILE = "REAL_ENGINE_REASON"  # a variable with the path of a file for the line, if nobody reads the output
+# A variable, without which other uses of vLLM in this environment are left alone: PRINTED, or the path of a file for
+# the line, if nobody reads the output.
+FILE, PRINTED = "REAL_ENGINE_REASON", "print"
 
 
 def tell_reason() -> None:
-    """In vLLM's processes: an engine prints its exception, the process above it the signal that killed it."""
-    from vllm.v1.engine.utils import CoreEngineProcManager
+    """In vLLM's processes: an engine prints its exception, the process above it the signal that killed it.
 
+    An older or newer vLLM may lack the method that is replaced: then only exceptions are told.
+    """
+    if not os.environ.get(FILE):
+        return
     logging.getLogger("vllm.v1.engine.core").addFilter(_see)
-    watch = CoreEngineProcManager.monitor_engine_liveness
+    try:
+        from vllm.v1.engine.utils import CoreEngineProcManager
+    except ImportError:
+        return
+    watch = getattr(CoreEngineProcManager, "monitor_engine_liveness", None)
+    if watch is None:
+        return
 
     def monitor_engine_liveness(self: Any) -> None:
         watch(self)  # returns when an engine has ended
@@ -46,5 +57,5 @@ def killed_by(code: int) -> str:
 
 def tell(what: str) -> None:
     print(f"{MARK}{what}", file=sys.stderr, flush=True)
-    if (path := os.environ.get(FILE)) and not Path(path).exists():
+    if (path := os.environ.get(FILE, PRINTED)) != PRINTED and not Path(path).exists():
         Path(path).write_text(f"{MARK}{what}", encoding="utf-8")

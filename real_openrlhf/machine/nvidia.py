@@ -8,6 +8,7 @@ import importlib.metadata
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 
 from real_openrlhf.machine.probe import probe
 
@@ -49,14 +50,16 @@ def _major(version: str) -> int:
     return int(version.partition(".")[0] or 0)
 
 
-def memory_sizes() -> list[int]:
+@cache
+def memory_sizes() -> tuple[int, ...]:
     """Bytes of each GPU that PyTorch may use. Asking makes a CUDA context, which must not stay in a launcher."""
-    return probe(
+    found = probe(
         "import json, torch\n"
         "print(json.dumps({'bytes': [torch.cuda.get_device_properties(index).total_memory\n"
         "                            for index in range(torch.cuda.device_count())]}))",
         timeout=120,
-    )["bytes"]
+    )
+    return tuple(found["bytes"])
 
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # PyTorch reads both, vLLM's sleep the second only

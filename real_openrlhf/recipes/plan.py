@@ -23,7 +23,9 @@ AGENT, LOGGER = "--train.agent_func_path", "--logger.file"
 FILTER = "--algo.dynamic_filtering_enable"
 FILTERED = 20  # times as many passes with it: enough if 5 % of the prompts are kept; --max-steps ends the run
 UTILIZATION = "--vllm.gpu_memory_utilization"
-AT_ONCE = 512  # answers that an engine draws at once, at most: with more it mostly reads keys and values
+# Answers that an engine draws at once: as many as vLLM lets OpenRLHF's engines, and more if a step has them. Above the
+# second number an engine mostly reads keys and values.
+AT_ONCE = (128, 512)
 
 # OpenRLHF's defaults for flags that this package reads and a recipe may leave out; a test compares its parser.
 OPENRLHF_DEFAULTS = {
@@ -47,6 +49,8 @@ OPENRLHF_DEFAULTS = {
     "--vllm.gpu_memory_utilization": "0.95",
     "--ckpt.save_steps": "-1",
     "--ckpt.max_num": "3",
+    "--ckpt.path": "./ckpt/checkpoints_ppo_ray",
+    "--ckpt.output_dir": "./ckpt",
 }
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
@@ -231,8 +235,10 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
         flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
         steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
         engines = plan.number("--vllm.num_engines") or engines
-        at_once = min(math.ceil(prompts * plan.number("--rollout.n_samples_per_prompt") / engines), AT_ONCE)
-        flags["--vllm.max_num_seqs"] = derived(str(at_once), f"rollouts of a step / engines, at most {AT_ONCE}")
+        share = math.ceil(prompts * plan.number("--rollout.n_samples_per_prompt") / engines)
+        at_once = min(max(share, AT_ONCE[0]), AT_ONCE[1])
+        about = "rollouts of a step / engines, from {} to {}".format(*AT_ONCE)
+        flags["--vllm.max_num_seqs"] = derived(str(at_once), about)
         if rows and steps:
             rows, filters = used_rows(plan, rows), FILTER in plan.flags
             passes = math.ceil(steps / max(rows // prompts, 1)) * (FILTERED if filters else 1)
@@ -277,20 +283,3 @@ def is_finished(path: Path, plan: Plan) -> bool:
 def typed() -> list[str]:
     """The command line as it was typed, without secrets."""
     return hide(["real-openrlhf", *sys.argv[1:]])
-
-
-def flag_lines(flags: Mapping[str, Setting]) -> list[str]:
-    """One flag a line, in columns: the flag with its words, the origin, the note."""
-    words = {flag: f"{flag} {setting.text}".strip() for flag, setting in flags.items()}
-    left = min(max(map(len, words.values())), 60)
-    middle = max(len(setting.origin) for setting in flags.values())
-    return [
-        f"{words[flag]:{left}}  {setting.origin:{middle}}  {setting.note}".rstrip() for flag, setting in flags.items()
-    ]
-
-
-def in_words(flag: str, setting: Setting | None) -> str:
-    if setting is None:
-        return "OpenRLHF's default"
-    value = setting.text or "on"
-    return value if setting.origin == USER else f"{value} ({setting.origin})"

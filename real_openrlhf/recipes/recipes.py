@@ -170,7 +170,7 @@ _SMOLLM2_SIZES = {
     "--eval.temperature": own("1.0"),
     "--eval.n_samples_per_prompt": own("2"),
     "--eval.steps": own("10"),
-    "--actor.adam.lr": own("3e-5", "the best of three for REAL and for GRPO: docs/evidence/results.md"),
+    "--actor.adam.lr": own("3e-5", "the best of three for REAL and for GRPO: examples/results/archive"),
     "--train.max_steps": own("30"),
     "--ckpt.save_steps": own("10"),
     "--ds.zero_stage": own("2", "one rank: nothing to shard"),

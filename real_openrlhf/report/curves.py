@@ -1,12 +1,14 @@
 """The paper's metrics by name, and each setting's curve of one metric."""
 
 import math
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from real_openrlhf.report.read_runs import Run
+import numpy as np
+
+from real_openrlhf.recipes.plan import flags_of
+from real_openrlhf.report.read_runs import PASS1, Run
 from real_openrlhf.report.settings import Setting
 from real_openrlhf.report.statistics import Band, Estimate, Series, band, estimate, final, windowed
 
@@ -22,7 +24,6 @@ class Metric:
     higher_is_better: bool = False
 
 
-PASS1 = re.compile(r"eval_(.+)_pass1")
 ENTROPY = Metric("entropy", "Entropy (nats per token)", "train", ("rollout/entropy", "entropy_loss"))
 VALIDATION = Metric("validation_pass1", "Validation pass@1", "eval", (), higher_is_better=True)
 REWARD = Metric("reward", "Training reward", "train", ("rollout/reward_mean", "reward"), higher_is_better=True)
@@ -50,12 +51,29 @@ def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
-    """One run's curve of a metric; validation is the unweighted mean over the evaluation sets."""
+    """One run's curve of a metric; validation is the unweighted mean over the evaluation sets.
+
+    A run that `--train.hopeless end` stopped keeps its last value until its planned end.
+    """
     logged = run.logged.get(metric.phase, {})
+    found: Series | None
     if metric is VALIDATION:
         parts = [logged[key] for name in sets if (key := f"eval_{name}_pass1") in logged]
-        return band(parts) if len(parts) == len(sets) else None
-    return next((logged[key] for key in metric.keys if key in logged), None)
+        found = band(parts) if len(parts) == len(sets) else None
+    else:
+        found = next((logged[key] for key in metric.keys if key in logged), None)
+    planned = run.planned_steps
+    if found is None or not planned or planned <= run.last_step:
+        return found
+    every = flags_of(run.meta).get("--eval.steps") if metric.phase == "eval" else 1
+    return carried(found, every if type(every) is int and every > 0 else planned, planned)
+
+
+def carried(curve: Series, every: int, last: int) -> Series:
+    """The curve at each multiple of `every` and at `last`, each time with the newest value known by then."""
+    steps = np.unique([*curve.steps[curve.steps == 0], *range(every, last + 1, every), last])
+    steps = steps[steps >= curve.steps[0]]
+    return Series(steps, curve.values[np.searchsorted(curve.steps, steps, side="right") - 1])
 
 
 def all_series(runs: Sequence[Run], metric: Metric, sets: Sequence[str] = ()) -> list[Series]:
@@ -65,10 +83,11 @@ def all_series(runs: Sequence[Run], metric: Metric, sets: Sequence[str] = ()) ->
 
 @dataclass(frozen=True)
 class Curve:
-    """A setting's curve: the mean over its finished runs, and a single curve of each run that broke off."""
+    """A setting's curve: the mean over its finished runs, these runs, and those that broke off."""
 
     setting: Setting
     band: Band | None
+    runs: tuple[Series, ...]
     singles: tuple[Series, ...]
 
     @property
@@ -86,7 +105,7 @@ def curve(setting: Setting, metric: Metric, sets: Sequence[str] = (), window: in
         [windowed(values, window) for values in all_series(runs, metric, sets)]
         for runs in (setting.counted, setting.broken_off)
     )
-    return Curve(setting, band(counted), tuple(broken_off))
+    return Curve(setting, band(counted), tuple(counted), tuple(broken_off))
 
 
 @dataclass(frozen=True)

@@ -83,15 +83,19 @@ def save_as(picture: Picture, path: Path, with_pdf: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
         figure = _whole(picture)
-        figure.dpi = 150
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
-        pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        save_png(figure, path)
         if with_pdf:
             figure.set_layout_engine("none")  # the PNG has fixed the layout
             FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
     return path
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    figure.dpi = 150
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+    pixels.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def _whole(picture: Picture) -> Figure:
@@ -172,6 +176,11 @@ def line(axes: Axes, curve: Series, look: Look, place: int = 0) -> None:
 
 def thin_line(axes: Axes, curve: Series, look: Look, width: float = 0.6) -> None:
     axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
+
+
+def faint_line(axes: Axes, curve: Series, look: Look) -> None:
+    """One run behind the mean of its setting."""
+    axes.plot(*_broken(curve), color=look.colour, linewidth=0.5, alpha=0.35, zorder=1)
 
 
 def fill(axes: Axes, middle: Series, spread: np.ndarray, colour: str) -> None:

@@ -22,7 +22,8 @@ from real_openrlhf.report.statistics import Band, Series, band, window_length, w
 VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))
 
 PAPER_DYNAMICS = ("grpo", "dapo", "gspo", "real")
-PAPER_ABLATION = ("dapo", "real_bce", "real_no_anchor", "real")
+ABLATED = ("real_bce", "real_no_anchor")
+PAPER_ABLATION = ("dapo", *ABLATED, "real")
 
 
 def looks(comparison: Comparison) -> dict[Setting, Look]:
@@ -42,12 +43,14 @@ def looks(comparison: Comparison) -> dict[Setting, Look]:
 def dynamics(comparison: Comparison) -> Picture:
     """The paper's training dynamics: its four methods, and every other method with unchanged flags."""
     plain = [setting for setting in comparison.settings if not setting.deviation]
-    settings = [setting for setting in plain if setting.algo not in ("real_bce", "real_no_anchor")]
+    settings = [setting for setting in plain if setting.algo not in ABLATED]
     return _curves("dynamics", "Training dynamics", comparison, settings, PAPER_DYNAMICS)
 
 
-def ablation(comparison: Comparison) -> Picture:
-    """The paper's ablation: BCE and no anchor between DAPO and REAL."""
+def ablation(comparison: Comparison) -> Picture | None:
+    """The paper's ablation: BCE and no anchor between DAPO and REAL; None without a run of either."""
+    if not any(s.algo in ABLATED and not s.deviation for s in comparison.settings):
+        return None
     settings = [s for s in comparison.settings if not s.deviation and s.algo in (*PAPER_ABLATION, "real_constant")]
     return _curves("ablation", "Ablation: BCE and no anchor", comparison, settings, PAPER_ABLATION)
 
@@ -77,10 +80,15 @@ def _curves(
         if silent and len(silent) < len(curves):
             notes.append(f"{metric.title}: not logged by {', '.join(silent)}.")
         panels.append(Panel(metric.title, partial(_draw_curves, curves=curves, look=look)))
-    legend = [Entry(f"{setting.label} ({setting.seeds})", look[setting]) for setting in settings]
+    rates = len({setting.rate for setting in settings}) > 1
+    labels = [f"{s.label}, rate {s.rate}" if rates and s.rate else s.label for s in settings]
+    legend = [Entry(f"{label} ({s.seeds})", look[s]) for label, s in zip(labels, settings, strict=True)]
     present = {setting.algo for setting in settings}
     legend += [Entry(f"{method(algo).label}: no run", None) for algo in expected if algo not in present]
-    caption = "Line: mean over the runs of a setting, at steps that all of them logged. Band: ±1 standard error."
+    caption = (
+        "Line: mean over the runs of a setting, at steps that all of them logged; a run that was stopped early keeps "
+        "its last value. Band: ±1 standard error. Faint lines: the runs."
+    )
     if window > 1:
         caption += f" Each training point is the mean of {window} steps."
     if sets:
@@ -102,6 +110,8 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
             drawing.line(axes, item.band, style, place)
             if item.band.n > 1:
                 drawing.fill(axes, item.band, item.band.se, style.colour)
+                for run in item.runs:
+                    drawing.faint_line(axes, run, style)
         for single in item.singles:
             drawing.thin_line(axes, single, style, width=0.8)
             axes.plot(single.steps[-1:], single.values[-1:], color=style.colour, marker="x", markersize=6)

@@ -1,35 +1,29 @@
-"""Where methods work and where they break: heat maps over two flags, their table, and differences by seed.
-
-Runs of one seed saw the same prompts and updates, so differences by seed have less noise than those of means.
-"""
+"""Where methods work and where they break: heat maps over two flags, their table, and differences in each cell."""
 
 import functools
 import itertools
-import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from mpmath import betainc, findroot
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
+from real_openrlhf.report.curves import VALIDATION, series, validation_sets
+from real_openrlhf.report.differences.table import table
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import Look
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.report.settings import Comparison, Setting, machine_warning
+from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.table_forms import Cell, Row, Table, words
+from real_openrlhf.report.table_forms import Cell, Table, words
 from real_openrlhf.report.tables import SE_NOTE
 
 COLLAPSED = 0.5  # a run that ended below this share of its own best
 MISSING = "not set"
-FEWEST = 3  # seeds in common
-LEVEL = 0.05  # chance that a table of equal methods names a difference
 # More columns of the table of cells, if runs logged the key: title -> (key, function that reduces a run's values).
 COLUMNS: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "Clipped updates": ("update/clipped_share", lambda values: sum(values) / len(values)),
@@ -47,7 +41,6 @@ class Outcome:
     run: Run
     final: float
     best: float
-    mean: float  # over training
 
 
 @dataclass(frozen=True)
@@ -85,7 +78,7 @@ def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
         values = (flags.get(flag, MISSING) for flag in across)
         cell = cells[tuple(f"{value:g}" if isinstance(value, float) else str(value) for value in values)]
         curve = series(run, VALIDATION, sets) if run.counted else None
-        ends = (float(curve.values[-1]), float(curve.values.max()), over_training(curve)) if curve else ()
+        ends = (float(curve.values[-1]), float(curve.values.max())) if curve else ()
         cell.append(Outcome(run, *ends) if ends else None)
     return {
         place: MapCell(tuple(one for one in found if one is not None), found.count(None))
@@ -198,73 +191,15 @@ def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> 
     return estimate(pick(series.values.tolist()) if series else None for series in logged)
 
 
-Ends = dict[Setting, dict[int, float]]  # setting -> {seed: value of one endpoint}
-ENDPOINTS = {"At the end": "final", "Mean over training": "mean"}
-
-
-def pairs(comparison: Comparison, across: Sequence[str] = ()) -> Table | None:
-    """Paired differences of every setting from the first one, with their bounds, by both endpoints.
-
-    For a map: by the last evaluation, in each cell. None if the settings share too few seeds.
-    """
+def differences(comparison: Comparison, across: Sequence[str]) -> Table | None:
+    """Every method less the first one, in each cell with enough runs, at the end of training."""
     found, values, names = _laid_out(comparison, across)
-
-    def ends(place: Place, endpoint: str) -> Ends:
-        return {
-            setting: {one.run.seed: getattr(one, endpoint) for one in grid[place].outcomes if one.run.seed is not None}
+    blocks = {
+        ", ".join(map(" ".join, zip(names, place, strict=True))): {
+            setting: {one.run: one.final for one in grid[place].outcomes}
             for setting, grid in found.items()
             if place in grid
         }
-
-    if across:
-        cells_of = {", ".join(map(" ".join, zip(names, p, strict=True))): p for p in itertools.product(*values)}
-        blocks = {name: ends(place, "final") for name, place in cells_of.items()}
-        return _table("cell-pairs", "Differences by seed in the cells of the map", blocks)
-    parts = [_table("pairs", "Differences by seed", {name: ends((), one)}) for name, one in ENDPOINTS.items()]
-    known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    notes = [*known[0].notes, *machine_warning(comparison.runs)]
-    return replace(known[0], blocks=[block for part in known for block in part.blocks], notes=notes)
-
-
-def _table(name: str, title: str, blocks: Mapping[str, Ends]) -> Table | None:
-    firsts = (setting for ends in blocks.values() for setting in ends if len(ends[setting]) >= FEWEST)
-    first = next(firsts, None)
-    if first is None:
-        return None
-    gaps = {
-        block: {s: gap for s in ends if s is not first and (gap := difference(ends[s], ends.get(first, {})))}
-        for block, ends in blocks.items()
+        for place in itertools.product(*values)
     }
-    count = sum(map(len, gaps.values()))
-    if not count:
-        return None
-    rows = [(block, [_row(setting, gap, count) for setting, gap in known.items()]) for block, known in gaps.items()]
-    notes = [
-        f"Validation pass@1 (at the end if nothing else is said) less that of {first.label}, mean over shared seeds; "
-        "± is the standard error of the paired difference.",
-        f"Called a difference beyond the bound: Student's t for {LEVEL:.0%}, divided by the {count} rows of an "
-        "endpoint, so one table in twenty of equal methods names a difference by chance.",
-    ]
-    columns = ["Setting", f"Less {first.label}", "Bound", "It is", "Seeds"]
-    return Table(name, title, columns, [(block, found) for block, found in rows if found], notes)
-
-
-def _row(setting: Setting, gap: Estimate, count: int) -> Row:
-    bound = student_quantile(1 - LEVEL / 2 / count, gap.n - 1) * gap.se
-    called = "higher" if gap.mean > bound else "lower" if -gap.mean > bound else "cannot be told apart"
-    return [words(setting.label), Cell(number=gap), words(f"{bound:.3f}"), words(called), words(gap.n)]
-
-
-def difference(one: dict[int, float], other: dict[int, float]) -> Estimate | None:
-    shared = sorted(one.keys() & other.keys())
-    return estimate([one[seed] - other[seed] for seed in shared]) if len(shared) >= FEWEST else None
-
-
-@functools.cache
-def student_quantile(share: float, freedom: int) -> float:
-    """The quantile of Student's t with `freedom` degrees of freedom at probability `share`, above 0.5."""
-    tails = 2 * (1 - share)  # how likely a larger |t| is: a regularized beta function of freedom / (freedom + t^2)
-    place = findroot(lambda x: betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails, (0, 1), solver="bisect")
-    return math.sqrt(freedom * (1 / place - 1))
+    return table("cell-differences", "Differences in the cells of the map, at the end", blocks)

@@ -20,13 +20,15 @@ from real_openrlhf.base.files import write_text
 from real_openrlhf.base.parsing import flag_name
 from real_openrlhf.report import drawing, figures, maps, tables
 from real_openrlhf.report.benchmarks import paired, scores
+from real_openrlhf.report.differences.table import differences, sentence
 from real_openrlhf.report.drawing import Picture, panel_svg, swatch_svg
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
 from real_openrlhf.report.table_forms import NONE, Table, to_csv, to_html, to_markdown, words
 
 CSS = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
-PAGE, TITLE, HEAD = "index.html", "<title>REAL report</title>", 2000  # the title is in the page's first characters
+PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
+MOST_NAMED = 4  # settings in the heading
 Parts = list[Picture | Table]  # of one comparison, in reading order
 
 
@@ -35,24 +37,16 @@ def write(
 ) -> Path:
     """Write the report under `out`; `across` are the two flags of a map. Returns the page."""
     refuse_foreign(out)
-    try:
-        for folder in ("figures", "tables"):
-            (out / folder).mkdir(parents=True, exist_ok=True)
-        if not (out / PAGE).exists():
-            write_text(out / PAGE, [f"<!doctype html>{TITLE}"])  # an interrupted report is known as ours
-    except OSError as problem:
-        raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
     flags = [flag_name(text) for text in across or ()]
     comparisons = compare(runs, flags)
+    sections = [(comparison, _parts(comparison, flags)) for comparison in comparisons]
+    _make_folders(out)
     slugs = [re.sub(r"[^a-z0-9.]+", "-", one.name.lower()).strip("-.")[:60] for one in comparisons]
-    sections = []
-    for number, (comparison, slug) in enumerate(zip(comparisons, slugs, strict=True)):
-        parts = _parts(comparison, flags)
+    for number, ((_, parts), slug) in enumerate(zip(sections, slugs, strict=True)):
         several = f"-{slugs[: number + 1].count(slug)}" if slugs.count(slug) > 1 or not slug else ""
         prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
         for part in parts:
             _save(replace(part, name=prefix + part.name), out)
-        sections.append((comparison, parts))
     benchmarks = scores.benchmarks(comparisons)
     _save(benchmarks, out)
     write_text(out / PAGE, [render(sections, benchmarks, skipped)])
@@ -67,11 +61,21 @@ def refuse_foreign(out: Path, option: str = "--out") -> None:
     ownership.refuse_foreign(option, (out / name for name in (PAGE, "figures", "tables")), ours=False)
 
 
+def _make_folders(out: Path) -> None:
+    try:
+        for folder in ("figures", "tables"):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+        if not (out / PAGE).exists():
+            write_text(out / PAGE, [f"<!doctype html>{TITLE}</title>"])  # an interrupted report is known as ours
+    except OSError as problem:
+        raise UserError(f"cannot write to {out}: {problem.strerror}. Choose another --out.") from problem
+
+
 def _parts(comparison: Comparison, flags: Sequence[str]) -> Parts:
     """The figures and tables of a comparison; with flags only a map over these."""
-    over_flags = (maps.heat_maps, maps.cells, maps.pairs)
+    over_flags = (maps.heat_maps, maps.cells, maps.differences)
     drawn = (figures.dynamics, figures.ablation, figures.knobs, figures.distributions)
-    usual = (tables.results, maps.pairs, *drawn, tables.ratios, scores.beside_paper, paired.gains)
+    usual = (tables.results, differences, *drawn, tables.ratios, scores.beside_paper, paired.gains)
     made = [make(comparison, flags) for make in over_flags] if flags else [make(comparison) for make in usual]
     return [part for part in made if part is not None]
 
@@ -99,7 +103,7 @@ def render(
     links = [f"<a href='#task-{n}'>{_text(comparison.name)}</a>" for n, comparison in enumerate(comparisons, 1)]
     links += ["<a href='#benchmarks'>Benchmarks</a>", "<a href='#runs'>Runs</a>"]
     body = [
-        "<h1>REAL beside its baselines</h1>",
+        f"<h1>{_text(heading(comparisons))}</h1>",
         f"<p class=soft>{len(runs)} run{'s' * (len(runs) != 1)}, {len(skipped)} skipped. "
         f"Made by <code>real-openrlhf report</code> {_text(__version__)} from the runs' own logs.</p>",
         f"<nav>{' '.join(links)}</nav>",
@@ -107,6 +111,7 @@ def render(
     ]
     for number, (comparison, parts) in enumerate(sections, 1):
         body.append(f"<h2 id='task-{number}'>Task: {_text(comparison.name)}</h2>")
+        body.append(f"<p><strong>{_text(sentence(comparison))}</strong></p>")
         for part in parts:
             body.append(f"<h3>{_text(part.title)}</h3>")
             body.append(to_html(part) if isinstance(part, Table) else _picture(part, f"{number}{part.name}"))
@@ -117,10 +122,20 @@ def render(
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<link rel=icon href='data:,'>{TITLE}<style>\n{CSS}</style></head><body>"
-        + "\n".join(body)
-        + "</body></html>\n"
+        f"<link rel=icon href='data:,'>{TITLE}: {_text(heading(comparisons))}</title>"
+        f"<style>\n{CSS}</style></head><body>" + "\n".join(body) + "</body></html>\n"
     )
+
+
+def heading(comparisons: Sequence[Comparison]) -> str:
+    """What the page shows: one run by its name, several by their methods."""
+    runs = [run for comparison in comparisons for run in comparison.runs]
+    if len(runs) == 1:
+        return f"Run {runs[0].name}"
+    labels = list(dict.fromkeys(setting.label for comparison in comparisons for setting in comparison.settings))
+    if len(labels) > MOST_NAMED:
+        return f"{len(labels)} settings compared"
+    return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
 
 
 def _text(words: object) -> str:

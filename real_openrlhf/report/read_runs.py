@@ -9,14 +9,16 @@ from typing import Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
+from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report import campaign
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.statistics import Series
 from real_openrlhf.runs.run_folder import as_it_is
 
-LAST_STEP, LARGEST = 10**12, 1e100
+LAST_STEP, LARGEST, MOST_STEPS = 10**12, 1e100, 10**6
 LABEL, LONGEST, DEEPEST, MOST = 120, 400, 6, 2000  # letters of a label and of a word, levels and entries of an object
 EXACT = 1 << 53
+PASS1 = re.compile(r"eval_(.+)_pass1")  # the keys of evaluations
 EVENTS = "events.out.tfevents.*"
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
 RECORD_FRAME = 16  # bytes around each record of an event file: its length and two checksums
@@ -44,6 +46,18 @@ class Run:
     @property
     def last_step(self) -> int:
         return max(int(series.steps[-1]) for keys in self.logged.values() for series in keys.values())
+
+    @property
+    def planned_steps(self) -> int | None:
+        """The steps of a finished run that `--train.hopeless end` may have stopped before; else None."""
+        flags = flags_of(self.meta)
+        steps = flags.get("--train.max_steps")
+        stops = self.status == "finished" and flags.get("--train.hopeless") == "end"
+        return steps if stops and type(steps) is int and steps <= MOST_STEPS else None
+
+    @property
+    def stopped_early(self) -> bool:
+        return self.last_step < (self.planned_steps or 0)
 
     @property
     def counted(self) -> bool:

@@ -1,7 +1,7 @@
 """Group runs that differ only in the seed into settings, and settings of one task into comparisons."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.methods import METHODS, method
-from real_openrlhf.report.read_runs import Run
+from real_openrlhf.report.read_runs import PASS1, Run
 from real_openrlhf.runs.run_folder import json_value
 
 # Label texts for flags of the paper's ablations, where a run's value differs from its method's value.
@@ -45,6 +45,12 @@ class Setting:
         return ", ".join((method(self.algo).label, *self.deviation, *self.distinction))
 
     @property
+    def rate(self) -> str:
+        """The learning rate of its runs; empty if they do not name one or differ."""
+        rates = {flags_of(run.meta).get("--actor.adam.lr") for run in self.runs}
+        return f"{rate:g}" if len(rates) == 1 and isinstance(rate := rates.pop(), float) else ""
+
+    @property
     def counted(self) -> list[Run]:
         return [run for run in self.runs if run.counted]
 
@@ -56,6 +62,8 @@ class Setting:
     def seeds(self) -> str:
         """The number of runs behind a curve, in words, and of those that are not averaged."""
         words = [f"{len(self.counted)} run{'s' * (len(self.counted) != 1)}"] if self.counted else []
+        if stopped := sum(run.stopped_early for run in self.counted):
+            words[0] += f", {stopped} stopped early"
         for status in sorted({run.status for run in self.broken_off}):
             words.append(f"{sum(run.status == status for run in self.broken_off)} {status}, not averaged")
         return "; ".join(words)
@@ -84,8 +92,8 @@ def machine_warning(runs: Sequence[Run]) -> list[str]:
     if len(found) < 2:
         return []
     return [
-        f"Warning: these runs are of {len(found)} machines ({'; '.join(sorted(found))}), on which the same seeds give "
-        "other numbers. A difference between rows may be one of machines."
+        f"These runs are of {len(found)} machines ({'; '.join(sorted(found))}), on which the same seeds give "
+        "other numbers. A difference between rows of this table may be one of machines; `tables/differences` never is."
     ]
 
 
@@ -99,8 +107,8 @@ def compare(runs: Sequence[Run], across: Sequence[str] = ()) -> list[Comparison]
         tasks[_task(run)].append(run)
     if plain := tasks.pop((), []):
         tasks[next(iter(tasks)) if len(tasks) == 1 else ()] += plain
-    named = zip(_task_names(list(tasks)), tasks.values(), strict=True)
-    return [Comparison(name, _settings(members, across)) for name, members in named]
+    names = _task_names({task: _evaluated_on(members) for task, members in tasks.items()})
+    return [Comparison(name, _settings(members, across)) for name, members in zip(names, tasks.values(), strict=True)]
 
 
 def _task(run: Run) -> tuple:
@@ -113,9 +121,15 @@ def _task(run: Run) -> tuple:
     return str(run.meta.get("recipe")), model, data
 
 
-def _task_names(tasks: Sequence[tuple]) -> list[str]:
-    """The recipe of each task; with the model, and then with a number, only if names would be equal."""
-    names = [task[0] if task else "plain logs" for task in tasks]
+def _evaluated_on(runs: Sequence[Run]) -> str:
+    """The evaluation sets of the first run that has any; a recipe for CPU trains many tasks."""
+    found = (sorted(match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))) for run in runs)
+    return ", ".join(next(filter(None, found), []))
+
+
+def _task_names(tasks: Mapping[tuple, str]) -> list[str]:
+    """Evaluation sets and recipe of each task; with model, and then number, only if names would be equal."""
+    names = [(f"{on} ({task[0]})" if on else task[0]) if task else "plain logs" for task, on in tasks.items()]
     names = [f"{name}, {task[1]}" if names.count(name) > 1 else name for name, task in zip(names, tasks, strict=True)]
     return [
         f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name

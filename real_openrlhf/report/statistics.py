@@ -2,12 +2,13 @@
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 BOOTSTRAPS = 10_000
+FEWEST = 3  # runs of a setting that takes part in a ranking
 MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
@@ -52,6 +53,12 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
         return None
     se = array.std(ddof=1) / math.sqrt(len(array)) if len(array) > 1 else math.nan
     return Estimate(float(array.mean()), float(se), len(array))
+
+
+def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate | None:
+    """The mean difference over shared seeds; None below three of them."""
+    shared = sorted(one.keys() & other.keys())
+    return estimate([one[seed] - other[seed] for seed in shared]) if len(shared) >= FEWEST else None
 
 
 def band(runs: Sequence[Series]) -> Band | None:
@@ -103,10 +110,10 @@ def gaps(steps: np.ndarray) -> np.ndarray:
 def clear_winner(rows: Sequence[Estimate | None]) -> int | None:
     """The row that leads every other by two standard errors of the difference or more; None if there is no such row.
 
-    A row without a standard error (a single run) can neither win nor be beaten, so it leaves no winner.
+    A row of fewer than three runs can neither win nor be beaten, so it leaves no winner.
     """
     known = {index: row for index, row in enumerate(rows) if row is not None}
-    if len(known) < 2:
+    if len(known) < 2 or min(row.n for row in known.values()) < FEWEST:
         return None
     best = max(known, key=lambda index: (known[index].mean, index))
     first = known.pop(best)

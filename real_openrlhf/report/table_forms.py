@@ -6,13 +6,14 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from real_openrlhf.report.statistics import Estimate
 
 NONE = "–"
 SE_NOTE = "± is one standard error over runs; an entry without it is one run."
 BOLD_NOTE = "Bold: leads every other entry of its column and block by at least two standard errors of the difference."
+FOLDED = "Equal in all rows"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Table:
     columns: list[str]
     blocks: list[tuple[str, list[Row]]]  # heading ("" for none), rows
     notes: list[str]
+    warnings: Sequence[str] = ()
+    folds: bool = False  # on the page, columns of one value become a note
 
 
 def words(text: object) -> Cell:
@@ -58,7 +61,8 @@ def to_markdown(table: Table) -> str:
         if heading:
             lines.append(_pipe([f"*{heading}*", *[""] * (len(table.columns) - 1)]))
         lines += [_pipe([f"**{cell}**" if cell.bold else str(cell) for cell in row]) for row in rows]
-    return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in table.notes)]) + "\n"
+    said = [f"Warning: {warning}" for warning in table.warnings] + table.notes
+    return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in said)]) + "\n"
 
 
 def _pipe(cells: Sequence[str]) -> str:
@@ -88,6 +92,8 @@ def to_csv(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
+    table = folded(table) if table.folds else table
+
     def cells(row: Row) -> str:
         first, *others = row
         kinds = ["words" if cell.text else "best" if cell.bold else "number" for cell in others]
@@ -99,9 +105,39 @@ def to_html(table: Table) -> str:
     for heading, rows in table.blocks:
         title = f"<tr class=block><th colspan={len(table.columns)}><span>{html.escape(heading)}</span></th></tr>"
         body.append(f"<tbody>{title if heading else ''}{''.join(map(cells, rows))}</tbody>")
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
+    notes = "".join(f"<li>{with_code(note)}</li>" for note in table.notes)
+    warnings = "".join(f"<p class=warn><strong>Warning.</strong> {with_code(one)}</p>" for one in table.warnings)
     table_body = f"<table><thead><tr>{head}</tr></thead>{''.join(body)}</table>"
-    return f"<div class=scroll>{table_body}</div><ul class=notes>{notes}</ul>"
+    return f"{warnings}{scrolling(table_body, table.title)}<ul class=notes>{notes}</ul>"
+
+
+def scrolling(table: str, title: str) -> str:
+    """A box that scrolls from side to side, with the keyboard too."""
+    return f'<div class=scroll tabindex=0 role=region aria-label="{html.escape(title)}">{table}</div>'
+
+
+def with_code(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
+def folded(table: Table) -> Table:
+    """The table without the columns that say one thing in all of two rows or more; a note says it."""
+    rows = [row for _, rows in table.blocks for row in rows]
+    if len(rows) < 2:
+        return table
+    said = [{_mean_of(row[place]) for row in rows} for place in range(len(table.columns))]
+    kept = [place for place, found in enumerate(said) if place == 0 or len(found) > 1]
+    gone = [f"{table.columns[place]}: {said[place].pop()}" for place in range(len(said)) if place not in kept]
+    return replace(
+        table,
+        columns=[table.columns[place] for place in kept],
+        blocks=[(heading, [[row[place] for place in kept] for row in found]) for heading, found in table.blocks],
+        notes=[*([f"{FOLDED}: {'; '.join(gone)}."] if gone else []), *table.notes],
+    )
+
+
+def _mean_of(cell: Cell) -> str:
+    return str(cell) if cell.number is None else f"{cell.number.mean:.{cell.digits}f}"
 
 
 def no_tags(markdown: str) -> str:

@@ -22,7 +22,7 @@ from real_openrlhf.report.curves import (
 from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.settings import Comparison, Setting, machine_warning
 from real_openrlhf.report.statistics import Series, clear_winner, estimate
-from real_openrlhf.report.table_forms import BOLD_NOTE, SE_NOTE, Cell, Table, value, words
+from real_openrlhf.report.table_forms import BOLD_NOTE, NONE, SE_NOTE, Cell, Table, value, words
 
 REACHED = 0.9  # share of the highest final validation: the threshold of `Steps to`
 UNLIKE = 0.2  # difference of clipped shares that causes a warning
@@ -35,6 +35,9 @@ def results(comparison: Comparison) -> Table:
     highest = max((row[0].estimate.mean for row in ends if row[0]), default=0.0)
     threshold = math.floor(20 * REACHED * highest) / 20
     bold = {column: _winner([row[column] for row in ends], metric) for column, metric in enumerate(ENDS)}
+    means = [estimate(map(over_training, all_series(s.counted, VALIDATION, sets))) for s in comparison.settings]
+    alike = len({row[0].step for row in ends if row[0]}) == 1
+    steadiest = clear_winner(means) if alike else None
     logged = [all_series(setting.counted, CLIPPED) for setting in comparison.settings]
     clipped = [estimate(float(one.values.mean()) for one in of_runs) for of_runs in logged]
     beside = [(CLIPPED, clipped)] if any(clipped) else []
@@ -50,44 +53,45 @@ def results(comparison: Comparison) -> Table:
         numbers = [
             Cell(number=end.estimate if end else None, bold=bold[column] == place) for column, end in enumerate(row)
         ]
-        numbers[1:1] = _speed(setting, sets, threshold)
+        throughout = Cell(number=means[place], bold=steadiest == place)
+        numbers = [throughout, numbers[0], words(_steps_to(setting, sets, threshold)), *numbers[1:]]
         spreads = map(spread_over_tau, setting.counted if setting.algo in REAL_FAMILY else ())
         numbers.append(Cell(number=estimate(spreads)))
         numbers += [Cell(number=column[place]) for _, column in beside]
-        rows.append([words(setting.label), *numbers, words(", ".join(map(str, steps))), words(setting.seeds)])
+        until = words(", ".join(map(str, steps)))
+        rows.append([words(setting.label), *numbers, until, words(setting.rate or NONE), words(setting.seeds)])
     where = f", on {', '.join(sets)}{' (unweighted mean)' * (len(sets) > 1)}" if sets else ""
     notes = [
         SE_NOTE,
-        BOLD_NOTE + " Only settings that ended at the same step compete.",
+        BOLD_NOTE + " Only settings that ended at the same step, with three runs or more, compete.",
         f"Validation: at the last evaluation that all finished runs of a setting reached{where}. Training metrics: "
         "mean over the last tenth of the steps.",
-        f"Mean over training: the mean of evaluations after step 0. Steps to {threshold:.2f}, {REACHED:.0%} of the "
-        "highest validation, rounded down: the first evaluation there; median over runs.",
+        "Mean over training: the mean of evaluations after step 0, and the main endpoint of every comparison. A run "
+        "that was stopped early keeps its last value until the planned end.",
+        f"Steps to {threshold:.2f}, {REACHED:.0%} of the highest validation, rounded down: the first evaluation "
+        "there; median over runs.",
         "z: the spread of the scores over tau, mean over the steps. Below 0.1 REAL's weights are constant within 8 %.",
     ]
     shares = [one.mean for one in clipped if one]
+    warnings = []
     if shares and max(shares) - min(shares) > UNLIKE:
-        notes.append(
-            f"Warning: the clipped shares of two settings differ by {max(shares) - min(shares):.2f}, so "
+        warnings.append(
+            f"Unfair clipping: the clipped shares of two settings differ by {max(shares) - min(shares):.2f}, so "
             "`--actor.max_norm` gives them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
         )
-    notes += machine_warning(comparison.runs)
+    warnings += machine_warning(comparison.runs)
     if any(clipped):
         notes.append("Clipped updates: the share that `--actor.max_norm` shortened, over all steps.")
     first, *ends_after = (metric.title for metric in ENDS)
-    columns = ["Setting", first, "Mean over training", f"Steps to {threshold:.2f}", *ends_after, "z"]
-    columns += [*(metric.title for metric, _ in beside), "Step", "Runs"]
-    return Table("results", "At the end of training", columns, [("", rows)], notes)
+    columns = ["Setting", "Mean over training", first, f"Steps to {threshold:.2f}", *ends_after, "z"]
+    columns += [*(metric.title for metric, _ in beside), "Step", "Rate", "Runs"]
+    return Table("results", "At the end of training", columns, [("", rows)], notes, warnings, folds=True)
 
 
-def _speed(setting: Setting, sets: Sequence[str], threshold: float) -> list[Cell]:
-    """How fast a setting learned: the mean over training, and the steps to the threshold."""
+def _steps_to(setting: Setting, sets: Sequence[str], threshold: float) -> str:
     curves = all_series(setting.counted, VALIDATION, sets)
-    if not curves:
-        return [Cell(), Cell()]
-    steps = steps_to(curves, threshold)
-    mean = Cell(number=estimate(map(over_training, curves)))
-    return [mean, words(f"{steps:g}" if math.isfinite(steps) else "not reached")]
+    steps = steps_to(curves, threshold) if curves else math.nan
+    return NONE if math.isnan(steps) else f"{steps:g}" if math.isfinite(steps) else "not reached"
 
 
 def _winner(ends: Sequence[Final | None], metric: Metric) -> int | None:

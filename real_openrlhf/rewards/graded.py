@@ -5,7 +5,10 @@ import os
 from collections.abc import Callable
 from typing import cast
 
-from real_openrlhf.rewards.verifier.verdict import FAILED, FAILED_GYM, Grader, Think, Verdict, start_workers, verify
+from real_openrlhf.rewards.graders import FAILED_GYM, Asked, Grader, judge, start_workers
+from real_openrlhf.rewards.verifier.conventions import CONVENTIONS
+from real_openrlhf.rewards.verifier.extract import Think
+from real_openrlhf.rewards.verifier.verdict import FAILED, Verdict
 
 _PROMPT_END = 64  # characters: enough to find the end of a prompt that the tokenizer changed
 
@@ -15,11 +18,14 @@ def reward_function(grader: Grader) -> Callable[[list[str], list[str], list[str]
     think = os.environ.get("REAL_THINK", "auto")
     if think not in ("auto", "required", "optional"):
         raise ValueError(f"REAL_THINK={think} must be auto, required or optional")
+    allowed = tuple(filter(None, os.environ.get("REAL_ALLOW", "").split(",")))
+    if unknown := {*allowed} - {*CONVENTIONS}:
+        raise ValueError(f"REAL_ALLOW names {', '.join(unknown)}; there are {', '.join(CONVENTIONS)}")
     start_workers(grader)
 
     def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict:
         (query,), (prompt,), (label,) = queries, prompts, labels
-        return _reward(_verdict(query, prompt, label, grader, think), grader)
+        return _reward(_verdict(query, prompt, label, grader, think, allowed), grader)
 
     return reward_func
 
@@ -34,18 +40,21 @@ def _reward(verdict: Verdict, grader: Grader) -> dict:
             "verifier/no_answer": no_answer,
             "label/no_answer": no_answer,  # TRPA's lowest level: the trainer takes it out of the log
             "verifier/by_algebra": float(verdict.reason == "algebra"),
+            "verifier/copied": float(verdict.reason == "copied"),
+            "verifier/unevaluated": float(verdict.reason == "unevaluated"),
+            "verifier/unread": float(verdict.reason == "unread"),
         }
         | {f"verifier/ignored_{reason}": float(verdict.reason == reason) for reason in failed},
     }
 
 
-def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str) -> Verdict:
+def _verdict(query: str, prompt: str, label: str, grader: Grader, think: str, allowed: tuple[str, ...]) -> Verdict:
     response = _response(query, prompt)
     if response is None:
         return Verdict(math.nan, "prompt_not_found")
     if think == "auto":
         think = "required" if prompt.rstrip().endswith("<think>") else "optional"
-    return verify(response, label, cast(Think, think), grader)
+    return judge(Asked(response, label, prompt), cast(Think, think), grader, allowed)
 
 
 def _response(query: str, prompt: str) -> str | None:

@@ -18,7 +18,8 @@ from typing import Any
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.rewards.verifier import process
+from real_openrlhf.base.parsing import did_you_mean
+from real_openrlhf.rewards.workers import process
 
 RELEASE = "0.1.25"
 # Packages that reasoning_gym imports at its top. They have no wheels, so set-up leaves them out.
@@ -91,7 +92,9 @@ def check(name: str) -> None:
     if name in REFUSED:
         raise UserError(f"{name} is not offered: {REFUSED[name]}.")
     if name not in offered():
-        raise UserError(f"reasoning-gym has no task {name}. There are: {', '.join(offered())}")
+        near = did_you_mean(name, offered())
+        every = "`real-openrlhf data gym --out DIR` lists all" if near else f"There are: {', '.join(offered())}"
+        raise UserError(f"reasoning-gym has no task {name}. {near}{every}")
 
 
 def dataset(name: str, settings: dict[str, Any], seed: int = 0, size: int = 1) -> Any:

@@ -97,8 +97,10 @@ def changed_place(before: Mapping, now: Mapping) -> Iterator[tuple[str, str, str
     """(what, before, now) of a run's place, where the record has it and it differs."""
     for key in ("machine", "variables"):
         old, new = before.get(key), now[key]
-        for name in sorted({*old, *new}) if isinstance(old, dict) else ():
-            if old.get(name) != new.get(name):
+        if not isinstance(old, dict):  # an earlier version wrote the record
+            continue
+        for name in sorted({*old, *new}):
+            if (old.get(name) or "") != (new.get(name) or ""):
                 yield name, str(old.get(name) or "none"), str(new.get(name) or "none")
     if before.get("starting_weights") not in (None, now["starting_weights"]):
         yield "starting weights", str(before["starting_weights"])[:12], str(now["starting_weights"])[:12]

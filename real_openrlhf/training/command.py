@@ -4,6 +4,7 @@ The command is OpenRLHF's own (`python -m openrlhf.cli.train_ppo_ray FLAGS`); no
 """
 
 import argparse
+import contextlib
 import platform
 import shutil
 import sys
@@ -11,19 +12,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from real_openrlhf import __version__
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.parsing import path_of, share, whole
+from real_openrlhf.base.lines import wrapped
+from real_openrlhf.base.parsing import name_list, path_of, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import Plan, flag_lines, in_words, is_finished, recorded_flags, typed
+from real_openrlhf.recipes.plan import Plan, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
-from real_openrlhf.training import config_file, run_inputs
+from real_openrlhf.training import config_file, overview, run_inputs
 from real_openrlhf.training.checks import run_checks, token_budgets
 from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
-from real_openrlhf.training.launch.place import TRAINER, Place, process_table
+from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
@@ -36,11 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = config_file.WithConfig
     parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage = "%(prog)s [--config FILE] [--recipe NAME] [--algo NAME] [--dry-run] [any OpenRLHF flag]"
-    width = max(map(len, [*RECIPES, *ALGORITHMS]))
-    lines = ["recipes:", *(f"  {recipe.name:{width}}  {recipe.about}" for recipe in RECIPES.values())]
-    lines += ["algorithms:", *(f"  {one.name:{width}}  {one.about}" for one in ALGORITHMS.values())]
-    lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it. All flags:"]
+    parser.usage = "%(prog)s [--config FILE] [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
+    lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
+    lines += name_list("algorithms", [(one.name, one.about) for one in ALGORITHMS.values()])
+    lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]
     parser.epilog = "\n".join([*lines, "  python -m openrlhf.cli.train_ppo_ray --help"])
     parser.add_argument(
         "--config",
@@ -55,8 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--algo", choices=ALGORITHMS, default="real", metavar="NAME", help="see below (default: %(default)s)"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print and check every flag, estimate memory, start nothing"
+        "--dry-run", action="store_true", help="print and check the run, estimate memory, start nothing"
     )
+    parser.add_argument("--all", action="store_true", help="with --dry-run: all flags with their origins")
     parser.add_argument("--model", help="a folder, a hub id, a GGUF file, or smollm2 (default: the recipe's model)")
     parser.add_argument(
         "--data", metavar="SET", help=f"{', '.join(TRAINING_ROWS)}, or your own JSONL file (default: the recipe's)"
@@ -80,7 +81,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "%(const)s; default: the recipe's)",
     )
     parser.add_argument(
-        "--working-dir", type=path_of, help="folder for `ray job submit`, made by `real-openrlhf patch export`"
+        "--working-dir",
+        type=path_of,
+        help="folder for `ray job submit`, not read on one machine; made by `real-openrlhf patch export`",
     )
     parser.add_argument(
         "--runs-dir", type=path_of, default=Path("runs"), help="folder of run folders (default: %(default)s)"
@@ -110,22 +113,22 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     place = Place.of(request.recipe, args.working_dir)
     if request.resumed and not args.dry_run and (unseen := end_unwatched(request.resumed)):
         print(f"{unseen}\n")
-    _show(request, place)
+    overview.show(request, place)
     findings = run_checks.found(request, place)
     if args.dry_run:
-        print("\n".join(findings.lines))
+        print("\n".join(overview.page(findings, args.all)))
     if not findings.problems and not args.dry_run and request.missing():
         request.make_missing()
         run_checks.data(request, findings)
     for note in findings.notes:
-        print(f"note: {note}")
+        print(wrapped(note, "note: "))
     if findings.problems:
         print(f"{len(findings.problems)} wrong:", file=sys.stderr)
         for problem in findings.problems:
             print(f"  - {on_one_line(problem)}", file=sys.stderr)
         return 2
     if args.dry_run:
-        print("dry run: nothing is wrong, nothing was started")
+        print(overview.verdict(findings))
         return 0
     if request.resumed and is_finished(request.resumed, request.plan()):
         print(f"{request.resumed} is finished: there is nothing to continue\n\n{final_summary(request.resumed)}")
@@ -133,54 +136,24 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
     return _train(request, place, session)
 
 
-def _show(request: Request, place: Place) -> None:
-    plan, recipe, algorithm = request.plan(), request.recipe, ALGORITHMS[request.args.algo]
-    print(f"real_openrlhf {__version__}")
-    print(f"  recipe     {recipe.name}: {recipe.about}")
-    print(f"  algorithm  {algorithm.name}: {algorithm.about}")
-    print(f"  where      {place.about}\n")
-    if request.args.dry_run:
-        print(f"  threads    {place.threads(plan)}\n")
-        print(" ".join(place.command([*TRAINER])))
-        print("\n".join(f"  {line}" for line in flag_lines(plan.flags)) + "\n")
-        print("\n".join(process_table(plan, place)) + "\n")
-    if plan.changes:
-        print("changed by you:")
-        for flag, before, after in plan.changes:
-            print(f"  {flag}: {in_words(flag, before)} -> {in_words(flag, after)}")
-        print()
-
-
 def _train(request: Request, place: Place, session: Path | None = None) -> int:
     args, inputs = request.args, request.plan()
     origin = run_inputs.provenance_of(inputs, place.environment(inputs))
-    path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
-    plan = request.plan(path)
-    job = f"{path.name}-{time.time_ns()}"
-    with run_folder.only_one(path) as lock:
-        record = {
-            "name": path.name,
-            "algo": args.algo,
-            "recipe": request.recipe.name,
-            "seed": plan.number("--train.seed"),
-            "status": "running",
-            "reason": None,
-            "started": run_folder.now(),
-            "finished": None,
-            "command": typed(),
-            "host": platform.node(),
-            "job": job if place.job_address else None,
-            "flags": recorded_flags(plan),
-            **origin,
-        }
-        if request.resumed:
-            before = run_folder.read(path)
-            record["started"] = before.get("started", record["started"])
-            record |= provenance.earlier(before, record)
-        run_folder.write(path, record)
-        if not request.resumed:
-            again = config_file.lines(request.recipe.name, args.algo, request.user, request.removed)
-            write_text(path / config_file.NAME, again)
+    with contextlib.ExitStack() as stack:
+        with signals.held():  # a folder without a record would be nobody's
+            path = (request.resumed or run_folder.create(args.runs_dir, request.stem, args.run_name)).resolve()
+            lock = stack.enter_context(run_folder.only_one(path))
+            plan = request.plan(path)
+            job = f"{path.name}-{time.time_ns()}"
+            record = _record(request, plan, path, job if place.job_address else None) | origin
+            if request.resumed:
+                before = run_folder.read(path)
+                record["started"] = before.get("started", record["started"])
+                record |= provenance.earlier(before, record)
+            run_folder.write(path, record)
+            if not request.resumed:
+                again = config_file.lines(request.recipe.name, args.algo, request.user, request.removed)
+                write_text(path / config_file.NAME, again)
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1
@@ -208,6 +181,23 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
         print(f"its output: {path / 'train.log'}")
         print("continue it: the same command with --resume")
     return code
+
+
+def _record(request: Request, plan: Plan, path: Path, job: str | None) -> dict:
+    return {
+        "name": path.name,
+        "algo": request.args.algo,
+        "recipe": request.recipe.name,
+        "seed": plan.number("--train.seed"),
+        "status": "running",
+        "reason": None,
+        "started": run_folder.now(),
+        "finished": None,
+        "command": typed(),
+        "host": platform.node(),
+        "job": job,
+        "flags": recorded_flags(plan),
+    }
 
 
 def _supervised(

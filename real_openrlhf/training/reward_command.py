@@ -2,22 +2,24 @@
 
 import argparse
 import asyncio
+import contextlib
 import importlib.util
 import json
 import logging
 import math
+import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
-from real_openrlhf.training.checks.preflight import FUNCTION, reward_file_problem
+from real_openrlhf.training.checks.reward_check import FUNCTION, reward_file_problem
 
 SECONDS = 20.0  # a call that takes longer counts as hanging
 ROWS, AT_ONCE = 24, 16
@@ -51,12 +53,31 @@ def run(args: argparse.Namespace) -> int:
     rows = [*islice(read_local(args.data).rows, ROWS)] if args.data else EXAMPLES
     if not rows or not all("prompt" in row and "label" in row for row in rows):
         raise UserError(f"{args.data}: rows need `prompt` and `label`. `real-openrlhf data` writes such files.")
-    problems = Trial(args.file, [(_text(row["prompt"]), str(row["label"])) for row in rows]).problems()
+    trial = Trial(args.file, [(_text(row["prompt"]), str(row["label"])) for row in rows])
+    with exits_told():
+        problems = trial.problems()
     if problems:
         print(f"{len(problems)} wrong: change {args.file} before a run trains on it")
         return 2
-    print(f"use it: real-openrlhf train --reward.remote_url {args.file}")
+    print(" ".join(["use it: real-openrlhf train --reward.remote_url", str(args.file), *trial.threshold()]))
     return 0
+
+
+@contextlib.contextmanager
+def exits_told() -> Iterator[None]:
+    """Within the block `os._exit` raises, so that a function which calls it is named. A process forked by it ends."""
+    process, end = os.getpid(), os._exit
+
+    def told(status: int) -> NoReturn:
+        if os.getpid() != process:
+            end(status)
+        raise SystemExit(status)
+
+    os._exit = told
+    try:
+        yield
+    finally:
+        os._exit = end
 
 
 class Trial:
@@ -65,6 +86,8 @@ class Trial:
     def __init__(self, file: Path, rows: Sequence[tuple[str, str]]) -> None:
         self.file, self.rows, self.wrong = file, rows, list[str]()
         self.seconds: list[float] = []  # of the calls that are timed
+        self.seen: set[float] = set()  # scores
+        self.first: list[float] = []  # of the expected answers in their best form
 
     def problems(self) -> list[str]:
         """A fault that makes the rest meaningless ends the trial."""
@@ -74,6 +97,7 @@ class Trial:
             self.junk()
             self.expected()
             self.repeated()
+            self.say(*self.scale())
         except UserError as error:
             self.say("", str(error))
         finally:
@@ -97,7 +121,7 @@ class Trial:
             self.calls = RewardCalls(getattr(module, FUNCTION))
         except (Exception, SystemExit) as error:
             raise UserError(f"it cannot be loaded: {type(error).__name__}: {first_line(error)}") from error
-        self.calls.seconds = SECONDS
+        self.calls.seconds = min(SECONDS, self.calls.limit)
         self.say(f"it loads, in {time.monotonic() - started:.1f} s")
 
     def junk(self) -> None:
@@ -143,6 +167,25 @@ class Trial:
         unlike = f"it scores {count} of {len(after)} answers differently {how}: no run could be repeated"
         return unlike if count else None
 
+    def scale(self) -> tuple[str, str | None]:
+        """REAL's labels are 0 and 1: a run with other scores stops after its first rollouts, without a flag."""
+        known = [f"{score:g}" for score in sorted(self.seen)]
+        said = f"its scores are {', '.join(known[:8])}{' ...' * (len(known) > 8)}"
+        if self.seen <= {0.0, 1.0}:
+            return said, None
+        if not self.threshold():
+            return "", f"{said}: no threshold divides those of right and wrong answers. Return other `scores`"
+        flag = " ".join(self.threshold())
+        return f"{said}: REAL needs {flag}; objectives of graded rewards, as listwise, read them as they are", None
+
+    def threshold(self) -> list[str]:
+        """The flag that reads scores other than 0 and 1, with a number between those of wrong and right answers."""
+        right = [score for score in self.first if score > RIGHT]
+        wrong = [score for score in self.seen if score <= RIGHT]
+        if self.seen <= {0.0, 1.0} or not right:
+            return []
+        return ["--algo.real.label_threshold", f"{(max(wrong, default=0.0) + min(right)) / 2:g}"]
+
     def answered(self, form: str) -> list[tuple[str, str, str]]:
         return [(prompt, form % _answer(label), label) for prompt, label in self.rows]
 
@@ -158,6 +201,7 @@ class Trial:
                 async with limit:
                     started = time.monotonic()
                     score = (await self.calls.asked(prompt + response, prompt, label))["scores"]
+                    self.seen |= set() if math.isnan(score) else {score}
                     self.seconds += [time.monotonic() - started] if timed else []
                     return score
 

@@ -18,6 +18,7 @@ from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import AGENT, LABELS, LOGGER, OBJECTIVE, RECIPE, Plan, Recipe, Setting, compose
@@ -29,6 +30,7 @@ from real_openrlhf.training.tasks.tasks import TASKS, default, prepare
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
+RUN_DIR = "--train.run_dir"
 SHORTHANDS = {
     "model": MODEL,
     "data": TRAINING,
@@ -55,12 +57,16 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
+        if args.all and not args.dry_run:
+            raise UserError("--all goes with --dry-run. Add it, or leave --all out.")
         recipe = RECIPES[args.recipe]
         paths: dict[str, Callable[[str], object]] = {
             "model": model_path,
-            "data": partial(training_set, data_dir=args.data_dir),
+            "data": partial(training_sets, data_dir=args.data_dir),
         }
         given, removed = flag_checks.split_flags(args.openrlhf)
+        if RUN_DIR in given or RUN_DIR in removed:
+            raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
         flags, hidden = secrets.taken_out(given)
         user: dict[str, tuple[str, ...]] = {}
         for name, flag in SHORTHANDS.items():
@@ -107,7 +113,7 @@ class Request:
         place, origin = Path(os.path.realpath(folder)), "run folder"
         launcher = {
             **inputs,
-            "--train.run_dir": Setting((str(place),), origin, "metrics.jsonl"),
+            RUN_DIR: Setting((str(place),), origin, "metrics.jsonl"),
             "--logger.tensorboard_dir": Setting((str(place / "tensorboard"),), origin),
             "--ckpt.path": Setting((str(place / "checkpoints"),), origin),
             "--ckpt.output_dir": Setting((str(place / "model"),), origin, "the final weights"),
@@ -115,7 +121,8 @@ class Request:
         if self.resumed:
             launcher["--ckpt.load_enable"] = Setting((), origin, "continue from the last checkpoint")
         data = " ".join(self.user.get(TRAINING, inputs[TRAINING].words))
-        return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, rows(Path(data)))
+        count = training_rows(data)
+        return compose(self.recipe, ALGORITHMS[self.args.algo], self.user, self.removed, launcher, count)
 
     def without(self, wrong: Container[str]) -> "Request":
         """The request without its wrong flags, so that the other checks go on with the recipe's values."""
@@ -147,10 +154,17 @@ def model_path(name: str) -> str | Path:
     return smollm2.folder() if name == smollm2.NAME else name
 
 
+def training_sets(names: str, data_dir: Path) -> str:
+    """One set or several, with commas between them."""
+    return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
+
+
 def training_set(name: str, data_dir: Path) -> Path:
-    """The file of a set that has this name; any other name is a path."""
+    """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
     if name in TASKS:
         return default(name).folder() / "train.jsonl"
+    if is_hub_id(name):
+        return Path(name)
     return (data_dir / f"{name}.jsonl" if name in TRAINING_ROWS else Path(name).expanduser()).resolve()
 
 
@@ -219,13 +233,37 @@ def config_of(model: Path) -> dict:
     return {}
 
 
+def training_rows(names: str) -> int | None:
+    """Rows of one training set or of several, with commas between them."""
+    counts = [rows(Path(name)) for name in names.split(",")]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
 def rows(path: Path) -> int | None:
     """Rows of a training set: counted where the file is there, else as published."""
     if os.path.isfile(path):
-        with contextlib.suppress(OSError), open(path, "rb") as lines:
-            return sum(1 for _ in lines)
+        return _counted(path)
     prompts = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
-    return prompts.get(path) or TRAINING_ROWS.get(path.stem)
+    return prompts.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
+
+
+def _counted(path: Path) -> int | None:
+    """Rows of a file; None where its format is not read here, or it is broken, which its own check reports."""
+    with contextlib.suppress(OSError, ValueError, TypeError):  # pyarrow's errors are ValueErrors
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
+        if path.suffix not in (".jsonl", ".json"):
+            return None
+        with open(path, "rb") as lines:
+            if path.suffix == ".json" and lines.read(1) == b"[":
+                lines.seek(0)
+                return len(parsed(lines.read()))
+            lines.seek(0)
+            return sum(1 for _ in lines)
+    return None
 
 
 def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:

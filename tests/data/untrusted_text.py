@@ -29,7 +29,7 @@ from real_openrlhf.rewards.command import _rows as rows_to_grade
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.checks import data_check, model_check
 from real_openrlhf.training.checks.preflight import Findings
-from real_openrlhf.training.checks.preflight import reward_file_problem as reward_problem
+from real_openrlhf.training.checks.reward_check import reward_file_problem as reward_problem
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, summary
 
 PIECES = (

@@ -146,8 +146,8 @@ def right(answer: str, gold: str) -> bool:
 
 def there_is_always_a_verdict_in_time(gold: str, response: str) -> None:
     start = time.monotonic()
-    for text in (f"so \\boxed{{{response}}}", response):
-        verdict = verify(text, gold)
+    for text, prompt in ((f"so \\boxed{{{response}}}", ""), (response, ""), (f"\\boxed{{{gold}+0}}", f"${response}$")):
+        verdict = verify(text, gold, prompt=prompt)
         assert verdict.reason in (*RIGHT, *WRONG, *FAILED) and verdict.reason != "verifier_error", verdict
         assert math.isnan(verdict.score) or verdict.score in (0.0, 1.0)
     assert time.monotonic() - start < 2 * SLOWEST

@@ -108,6 +108,51 @@ def test_a_broken_file_is_refused_with_its_fault(capsys, caplog, tmp_path, fault
     assert "asyncio" not in caplog.text  # no traceback of the calls beside the one that failed
 
 
+FORMAT_AND_ANSWER = "    return {'rewards': 0.1 * ('boxed{' in query) + float(found[-1:] == [label])}\n"
+
+
+def test_scores_other_than_0_and_1_are_told_with_the_flag_that_reads_them(capsys, tmp_path):
+    """As of the commonest reward: a little for the format, and one for the answer."""
+    (tmp_path / "mine.py").write_text(HEAD + FORMAT_AND_ANSWER)
+    code, said = told(capsys, tmp_path / "mine.py")
+    flag = "--algo.real.label_threshold 0.6"
+    assert code == 0 and f"ok     its scores are 0, 0.1, 1.1: REAL needs {flag};" in said, said
+    assert said.splitlines()[-1] == f"use it: real-openrlhf train --reward.remote_url {tmp_path}/mine.py {flag}"
+
+
+OTHER_TRAINERS = {
+    "verl": "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+    "    return float(r'\\boxed{' + ground_truth + '}' in solution_str)\n",
+    "TRL": "def accuracy(completions, answer, **kwargs):\n"
+    "    return [float(r'\\boxed{' + one + '}' in text) for text, one in zip(completions, answer)]\n",
+}
+
+
+@pytest.mark.parametrize("whose", OTHER_TRAINERS)
+def test_a_reward_function_of_another_trainer_is_wrapped_as_the_message_says(capsys, tmp_path, whose):
+    file = tmp_path / "theirs.py"
+    file.write_text(OTHER_TRAINERS[whose])
+    code, said = told(capsys, file)
+    assert code == 2 and f"is a function for {whose}: wrap it as `" in said, said
+    file.write_text(f"{OTHER_TRAINERS[whose]}\n\n{said.partition('wrap it as `')[2].partition('`')[0]}\n")
+    code, said = told(capsys, file)
+    assert code == 0 and "24 of 24 expected answers are right" in said, said
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ("import os; os._exit(3)", "it fails (exits) on empty: it called exit(3)"),
+        ("import time; time.sleep(9)", "no reward in 0.2 s; a run's limit, REAL_REWARD_SECONDS, is 0.2"),
+    ],
+)
+def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, monkeypatch, body, expected):
+    monkeypatch.setenv("REAL_REWARD_SECONDS", "0.2")
+    (tmp_path / "mine.py").write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n")
+    code, said = told(capsys, tmp_path / "mine.py")
+    assert code == 2 and expected in said, said
+
+
 def test_a_file_without_the_function_and_data_without_labels(capsys, tmp_path, refused):
     (tmp_path / "mine.py").write_text("x = 1\n")
     assert "has no reward_func" in told(capsys, tmp_path / "mine.py")[1]
@@ -175,6 +220,44 @@ def test_two_graders_side_by_side_show_where_they_differ_the_frequent_forms_firs
     assert "     3  0/0  <-  0/0  {'robust': 1, 'disco': 0}" in said
     (found,), said = differ("math_verify")
     assert found["scores"] == {"robust": 0, "math_verify": 1} and "     1  0  <-  so it is $0$" in said
+
+
+def test_rows_of_one_grader_without_a_verdict_are_no_differences(tmp_path, capsys):
+    """reasoning-gym is not asked: math-verify judges every row, the verifier leaves a gold that it cannot read."""
+    rows = [{"response": "\\boxed{7}", "label": "\\int_0^1 x\\,dx"}, {"response": "it is $12$", "label": "12"}]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target), "--compare", "math_verify"]) == 0
+    said = capsys.readouterr()
+    assert "1 of 1 responses differ (1 more lack a verdict)" in said.out
+    assert [json.loads(line)["label"] for line in target.read_text().splitlines()] == ["12"]
+    assert said.err.splitlines() == ["robust: 1 of 2 rows without a verdict: gold_unparsed 1"]
+
+
+def test_other_names_of_fields_and_the_conventions_of_a_prompt(tmp_path, capsys):
+    rows = [
+        {"text": "\\boxed{\\gcd(2,4)}", "gold": "2", "question": "Find $\\gcd(2,4)$."},
+        {"text": "\\boxed{2x+x}", "gold": "3x", "question": [{"role": "user", "content": "Simplify $2x+x$."}]},
+        {"text": "\\boxed{2}", "gold": "2", "question": "Find $\\gcd(2,4)$."},
+    ]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    keys = ["--response-key", "text", "--label-key", "gold"]
+
+    def reasons(*options):
+        assert main(["grade", "--input", str(source), "--output", str(target), *keys, *options]) == 0
+        return [json.loads(line)["reason"] for line in target.read_text().splitlines()]
+
+    assert reasons() == ["exact", "exact", "exact"]
+    assert reasons("--prompt-key", "question") == ["unevaluated", "copied", "exact"]
+    assert reasons("--prompt-key", "question", "--allow", "copied") == ["unevaluated", "exact", "exact"]
+
+
+def test_raw_golds_and_failures_are_told_in_one_line_each(tmp_path, capsys):
+    rows = [{"response": "\\boxed{18}", "label": label} for label in ("9 * 2 = 18 #### 18", "['18', '3']", "18", "")]
+    source, target = write(tmp_path / "in.jsonl", rows * 3), tmp_path / "out.jsonl"
+    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0
+    raw, failures = capsys.readouterr().err.splitlines()
+    assert raw.startswith("6 of 12 labels look raw") and "#### 18" in raw
+    assert failures.startswith("robust: ") and "no_gold 3" in failures
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,18 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
 from invented_runs import write_lines, write_run
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.lines import rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import attempts, command
 from real_openrlhf.comparison.publish import publish, refuse_now
@@ -24,6 +27,8 @@ from real_openrlhf.report import campaign, maps
 from real_openrlhf.report.campaign import ABOUT, RUNS
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.command import request_of
+from real_openrlhf.training.tasks import tiny_model
+from real_openrlhf.training.tasks.tasks import default
 
 
 def test_runs_are_named_after_what_they_are_seed_by_seed():
@@ -139,6 +144,85 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
         "dapo-nonsense-1-s1",
     ]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--skill 2", "argument --skill: '2' is not a share: give a number above 0 and at most 1"),
+        ("--skill nan", "argument --skill: 'nan' is not a share"),
+        ("--recipe cpu-sum", "there is no 'cpu-sum'. Did you mean cpu-sums? Choose one of cpu, cpu-sums, "),
+        ("--task sum", "there is no 'sum'. Did you mean sums?"),
+        ("--campaign paper-1.5", "no campaign of ours. Did you mean paper-1.5b?"),
+        ("--algos grpoo", "not an algorithm. Did you mean grpo?"),
+        ("--benchmarks math50", "unknown benchmark math50. Did you mean math500?"),
+        ("--benchmarks BENCH --eval-flags '--top-p 0'", "--top-p above 0 and at most 1"),
+        ("--benchmarks BENCH --eval-flags '--grader robost'", "unknown grader robost"),
+        ("--benchmarks BENCH --eval-flags '--max-new-tokens 64'", "--max-new-tokens 64: the model's context is 64."),
+        ("--benchmarks BENCH --ds.lora.rank 4 --ds.logit_free", "saves an adapter, which `eval` cannot load"),
+        ("--seed 3", "--seed is of `train`: a comparison sets it for each run. Use --first-seed and --seeds"),
+        ("--run-name x", "--run-name is of `train`"),
+        ("--status --out TYPO", "--out TYPO does not exist: no comparison was started there"),
+    ],
+)
+def test_what_no_run_or_evaluation_could_use_is_refused_before_the_first_training(cpu_task, capsys, words, said):
+    file = cpu_task / "bench.jsonl"
+    file.write_text('{"prompt": "12=", "label": "21"}\n')
+    words = shlex.split(words.replace("BENCH", str(file)))
+    algos = [] if "--algos" in words else ["--algos", "real"]
+    dry = [] if "--status" in words else ["--dry-run"]
+    try:
+        code = main(["compare", *algos, *dry, *words])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2 and said in "".join(capsys.readouterr())
+
+
+@pytest.fixture
+def cpu_task(tmp_path, monkeypatch):
+    """An empty folder and a cache with the tiny model, as after a first run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REAL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    tiny_model.prepare(default("reverse"))
+    return tmp_path
+
+
+def test_a_dry_run_makes_no_model_and_tells_what_the_comparison_sets_by_itself(cpu_task, capsys):
+    before = sorted(cpu_task.rglob("*"))
+    words = ["--skill", "0.3", "--algos", "real", "grpo", "--seeds", "20", "--compact", "--eval-flags=--k 2"]
+    assert main(["compare", "--dry-run", *words]) == 0
+    printed = capsys.readouterr().out
+    said = rejoined(printed)
+    assert "note: a model of skill 0.3 is pre-trained before the first run" in said
+    assert "note: gradients are not clipped (--actor.max_norm 100)" in said
+    assert "--eval-flags is not read" in said and "--compact is not read" in said and "  and 16 more: --all" in said
+    assert said.splitlines()[-1].startswith("nothing is wrong, ")
+    assert len(printed.splitlines()) <= 60 and max(map(len, printed.splitlines())) <= 80
+    assert sorted(cpu_task.rglob("*")) == before
+
+
+def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
+    def norms(*words: str) -> list[str]:
+        runs = of(*words, "--seeds", "1")
+        return [runs.request(entry).plan().text("--actor.max_norm") for entry in runs.entries]
+
+    assert norms("--algos", "real", "grpo --actor.max_norm 2") == ["100", "2"]
+    assert norms("--algos", "real", "--actor.max_norm", "1") == ["1"]
+    assert (
+        norms("--algos", "real", "--recipe", "qwen7b")
+        == norms("--algos", "real", "--task", "needle_haystack")
+        == ["1.0"]
+    )
+
+
+def test_the_time_left_does_not_count_the_start_of_the_session_again(tmp_path):
+    from real_openrlhf.comparison.trainer import Trainer
+
+    rows = [{"phase": "eval", "step": 0, "time": 140.0}, {"phase": "train", "step": 1, "time": 150.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trainer = types.SimpleNamespace(opened=True, runs=types.SimpleNamespace(path=lambda entry: tmp_path))
+    assert [Trainer.opening(trainer, None, 100.0) for _ in range(2)] == [40.0, 0.0]
 
 
 # ------------------------------------------------------------------------------------------- who works on which run

@@ -84,11 +84,75 @@ def test_golds_of_every_type(value, golds):
         {"Problem": "What?", "Answer": 7},
         {"prompt": DAPO.format("What?"), "solution": "7", "reward_model": {"ground_truth": "7"}},
         {"prompt": [{"role": "user", "content": BOXED.format("What?")}], "label": '["7"]'},
-        {"prompt": [{"role": "system", "content": "Be."}, {"role": "user", "content": "What?"}], "label": 7.0},
+        {"prompt": [{"role": "user", "content": "What?"}], "label": 7.0},
+        {"question": "What?", "answer": "It is 3 and 4.\n#### 7"},
     ],
 )
 def test_columns_of_known_data_sets(row):
     assert problems(row) == [Problem(0, "What?", ("7",))]
+
+
+def test_a_system_message_stays_and_an_answer_behind_the_question_does_not():
+    chat = [
+        {"role": role, "content": text} for role, text in (("system", "Be."), ("user", "What?"), ("assistant", "7"))
+    ]
+    (problem,) = problems({"messages": chat, "label": "7"})
+    assert problem == Problem(0, "What?", ("7",), system="Be.", answered=True)
+    assert problem.record("x")["prompt"] == [chat[0], {"role": "user", "content": BOXED.format("What?")}]
+    assert problem.record("x", "none")["prompt"] == chat[:2]
+    assert problem.key != problems({"messages": chat[1:], "label": "7"})[0].key
+
+
+CAPITALS = [
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"Capital of {name}?"}],
+     "answer": city}
+    for name, city in (("France", "Paris"), ("Spain", "Madrid"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "last", "said"),
+    [
+        ([], "Capital of France?", "the answers are no numbers or formulas, so prompts are as they are"),
+        (["--template", "boxed"], BOXED.format("Capital of France?"), "prompts ask for the answer in \\boxed{}"),
+        (["--template", "Q: {}\nA:"], "Q: Capital of France?\nA:", "prompts are in the template"),
+    ],
+)
+def test_data_that_are_not_mathematics_get_no_box_unless_asked(tmp_path, capsys, words, last, said):
+    source = write_rows(tmp_path / "x.jsonl", CAPITALS)
+    assert main(["data", str(source), "--out", str(tmp_path / "o.jsonl"), "--benchmarks", "none", *words]) == 0
+    assert lines(tmp_path / "o.jsonl")[0]["prompt"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": last},
+    ]
+    printed = capsys.readouterr().out
+    assert said in printed and "2 prompts begin with a system message" in printed
+    assert "contamination was not checked: --benchmarks none" in printed
+
+
+def test_a_hub_that_does_not_answer_is_tried_once(tmp_path, capsys, monkeypatch):
+    """Else `datasets` would try again for half a minute. Here the hub is a closed port."""
+    from datasets import config
+    from huggingface_hub import HfApi, constants
+
+    tried = []
+
+    def silent(self, repo, timeout):
+        tried.append(repo)
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(HfApi, "dataset_info", silent)
+    for module in (config, constants):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
+    for name in ("HF_ENDPOINT", "ENDPOINT"):
+        for module in (config, constants):
+            monkeypatch.setattr(module, name, "http://127.0.0.1:1", raising=False)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    assert main(["data", "nobody/gsm8k@main", "--out", str(tmp_path / "o.jsonl")]) == 2
+    assert tried == ["nobody/gsm8k"]
+    printed = capsys.readouterr()
+    assert "cannot load nobody/gsm8k from the hub (no route). Check the network" in printed.err
+    assert "Retrying" not in printed.err + printed.out
 
 
 def test_named_columns_win():
@@ -196,6 +260,14 @@ def write_rows(path, rows):
     return path
 
 
+def test_golds_in_the_form_of_their_data_set_are_dropped_with_the_reason(tmp_path):
+    rows = [{"problem": f"Sum {n}?", "answer": gold} for n, gold in enumerate(("9*2 = 18 #### 18", "['3']", "[0, 1]"))]
+    out = tmp_path / "train.jsonl"
+    assert main(["data", str(write_rows(tmp_path / "raw.jsonl", rows)), "--out", str(out)]) == 0
+    assert [row["id"] for row in lines(out)] == ["raw-2"]
+    assert all("####" in str(row) for row in lines(out.with_suffix(".dropped.jsonl")))
+
+
 def test_a_file_becomes_openrlhf_rows(tmp_path, capsys):
     source = write_rows(tmp_path / "sums.jsonl", ROWS)
     out = tmp_path / "deep" / "train.jsonl"
@@ -296,6 +368,7 @@ def test_the_hub_path_reads_a_data_set(tmp_path, monkeypatch):
     ("name", "content", "message"),
     [
         ("missing.jsonl", None, "neither a file nor a known data set"),
+        ("deepscalr", None, "known data set. Did you mean deepscaler? There are: "),
         ("empty.jsonl", "", "is empty"),
         ("broken.jsonl", '{"problem": "p", "answer"', "is not JSON"),
         ("numbers.json", "[1, 2]", "row 1 is a int"),

@@ -16,12 +16,12 @@ from real_openrlhf.algorithm.metrics import (
     PLAN_METRICS,
     UPDATE_METRICS,
 )
-from real_openrlhf.rewards.verifier.verdict import FAILED_GYM
+from real_openrlhf.rewards.graders import FAILED_GYM
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/results/archive/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/results/archive/*.md")
     for page in ROOT.glob(pattern)
 )
 OURS = ("real_openrlhf", "examples", "benchmarks", "docs", "tests", "requirements", ".ci", "patches")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_models import model_of
 
-from real_openrlhf.hooks.fixes.repeatable_engine import READING
-from real_openrlhf.hooks.model.lora_weights import MergedWeights
+from real_openrlhf.hooks.fixes.repeatable_engine import READING, _draw_once, _rows_of_prompts
+from real_openrlhf.hooks.model.lora_weights import MergedWeights, SharedAdapterError
 from real_openrlhf.hooks.rollout.read_once import ReadOnce
 from real_openrlhf.hooks.rollout.sample_seeds import SampleSeeds, seeded_each
 
@@ -138,6 +138,20 @@ def test_vllm_gets_the_base_models_names_and_pefts_merged_weights(models):
     assert len(changed) == 2 * 7 and all("_proj.weight" in name for name in changed)  # both blocks' linear layers
 
 
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_an_adapter_on_a_weight_that_two_layers_share_is_refused(target):
+    """vLLM has that weight once: with the adapter of one layer, both would change there, or none."""
+    for tied in (False, True):
+        policy = peft.get_peft_model(
+            model_of(tie_word_embeddings=tied), peft.LoraConfig(r=2, target_modules=["q_proj", target])
+        )
+        if tied:
+            with pytest.raises(SharedAdapterError, match=f"{target} shares its weight with"):
+                MergedWeights(policy)
+        else:
+            assert any(f"{target}.weight" in name for name, _ in MergedWeights(policy))
+
+
 def test_in_bf16_the_merge_is_right_to_bf16s_last_digits(models):
     _, policy = models
     exact = {name: weight.detach().clone() for name, weight in MergedWeights(policy)}
@@ -145,3 +159,42 @@ def test_in_bf16_the_merge_is_right_to_bf16s_last_digits(models):
     for name, weight in MergedWeights(policy):
         assert weight.dtype == torch.bfloat16
         torch.testing.assert_close(weight.float(), exact[name], rtol=1.6e-2, atol=2e-2)
+
+
+# A step's rows: of prompts, whose blocks are larger, and of answers. Whole with vLLM: tests/slow/test_requests.py.
+
+
+@pytest.mark.parametrize(
+    "starts, prompts, others",
+    [
+        ([0, 1, 5, 6, 9], [1, 2, 3, 4, 6, 7, 8], [0, 5]),
+        ([0, 3, 7], slice(None), None),
+        ([0, 1, 2], None, slice(None)),
+    ],
+)
+def test_rows_of_prompts_are_those_of_requests_with_several(monkeypatch, starts, prompts, others):
+    from vllm import forward_context
+
+    metadata = SimpleNamespace(query_start_loc=torch.tensor(starts, dtype=torch.int32))
+    context = SimpleNamespace(attn_metadata={"a layer": metadata, "another": metadata})
+    monkeypatch.setattr(forward_context, "_forward_context", context)
+    found = [one.tolist() if isinstance(one, torch.Tensor) else one for one in _rows_of_prompts(starts[-1])]
+    assert found == [prompts, others]
+    assert _rows_of_prompts(starts[-1] + 1) == (None, slice(None))  # of another table: all alike
+    monkeypatch.setattr(forward_context, "_forward_context", None)
+    assert _rows_of_prompts(starts[-1]) == (None, slice(None))  # the head
+
+
+def test_noise_is_drawn_once_and_samples_stay(monkeypatch):
+    from vllm.v1.sample.ops import topk_topp_sampler as sampler
+
+    def seeded():
+        return {row: torch.Generator().manual_seed(row) for row in range(3)}
+
+    logits, one = torch.randn(3, 50), sampler.TopKTopPSampler()
+    expected, _ = sampler.TopKTopPSampler.forward_cpu(one, logits.clone(), seeded(), None, None)
+    monkeypatch.setattr(sampler.TopKTopPSampler, "forward_cpu", sampler.TopKTopPSampler.forward_cpu)
+    _draw_once()
+    before = torch.get_rng_state()
+    found, _ = sampler.TopKTopPSampler.forward_cpu(one, logits.clone(), seeded(), None, None)
+    assert found.equal(expected) and torch.get_rng_state().equal(before)  # no noise but the requests' own

@@ -1,6 +1,7 @@
 """Losses over a whole group, and what the seam offers them: naive float64 derivations, bounds, symmetries, rewards."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from naive import naive_group_loss
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
+from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollouts, rank_plans
@@ -26,11 +28,15 @@ def values_of(setting: Constant):
     return st.sampled_from(setting.choices or (setting.default, setting.default + 0.5))
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+FOLDER = Path(__file__).parents[2] / "examples" / "objectives"
+IN_FILES = [f"{FOLDER / name}.py:{name}" for name in ("oapl", "vespo", "rence")]
+
+
+@pytest.mark.parametrize("name", [*OBJECTIVES, *IN_FILES])
 @quick
 @given(rows, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["drop", "keep"]), st.data())
 def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, data):
-    own = {setting: data.draw(values_of(one)) for setting, one in OBJECTIVES[name].settings.items()}
+    own = {setting: data.draw(values_of(one)) for setting, one in find(name).settings.items()}
     choices = ObjectiveSettings(name, tau, uniform_groups, own)
     scores, labels, values = map(list, zip(*rows, strict=True))
     leaves = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in scores]

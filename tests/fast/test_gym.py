@@ -13,8 +13,8 @@ from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.data import gym
 from real_openrlhf.rewards import gym_tasks as tasks
+from real_openrlhf.rewards.graders import Asked, judge
 from real_openrlhf.rewards.verifier import verdict
-from real_openrlhf.rewards.verifier.verdict import verify
 
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
 SUMS = {"name": "chain_sum", "set": {"max_terms": 2}}
@@ -25,7 +25,7 @@ def label(task: str, answer: str | None, metadata: dict | None = None, settings:
 
 
 def graded(answer: str, of: str) -> verdict.Verdict:
-    return verify(f"So it is \\boxed{{{answer}}}.", of, grader="gym")
+    return judge(Asked(f"So it is \\boxed{{{answer}}}.", of), grader="gym")
 
 
 # Our own rule; it needs no library
@@ -53,7 +53,7 @@ def test_our_rule(of, answer, right):
     "response", ["17", "the answer is 17", r"\boxed{}", r"\boxed{ }", r"\boxed{\text{}}", r"\boxed{17"]
 )
 def test_no_box_and_a_box_without_an_answer_are_wrong(response):
-    assert verify(response, label("chain_sum", "17"), grader="gym") == (0.0, "no_answer")
+    assert judge(Asked(response, label("chain_sum", "17")), grader="gym") == (0.0, "no_answer")
 
 
 def test_the_same_text_is_right_and_text_may_be_set_as_text():
@@ -151,10 +151,10 @@ def test_only_exact_answers_are_right():
 def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     factors = label("prime_factorization", "2 × 3")
     assert graded("3 × 2", factors) == (1.0, "exact")
-    before = {id(worker) for worker in verdict._pool("gym")._ready.queue}
+    before = {id(worker) for worker in verdict.pool(tasks.__name__)._ready.queue}
     prose = graded("two times three", factors)
     assert math.isnan(prose.score) and prose.reason == "scorer_raised"
-    assert {id(worker) for worker in verdict._pool("gym")._ready.queue} >= before
+    assert {id(worker) for worker in verdict.pool(tasks.__name__)._ready.queue} >= before
     assert graded("2 × 3 × 1", factors).score == 0.0
 
 
@@ -201,7 +201,8 @@ def test_no_question_is_in_both_files(tmp_path):
 @pytest.mark.parametrize(
     "words, parts",
     [
-        (["chain_sums"], ["no task chain_sums", "There are: ab, acre"]),
+        (["chain_sums"], ["no task chain_sums. Did you mean chain_sum? `real-openrlhf data gym --out DIR` lists all"]),
+        (["xyzzy"], ["no task xyzzy. There are: ab, acre"]),
         ([], ["needs a task", "word_sorting"]),
         (["zebra_puzzles"], ["zebra_puzzles is not offered: one of its packages"]),
         (["game_of_life_halting"], ["is not offered: one of its packages"]),

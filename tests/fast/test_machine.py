@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 from importlib.metadata import entry_points
 from types import SimpleNamespace
 
@@ -326,6 +327,18 @@ def test_vllm_finds_the_plugins():
     assert found["real_openrlhf"].load() is engine_process.end_with_parent
     assert found["real_openrlhf_reason"].value == "real_openrlhf.machine.engine_reason:tell_reason"
     assert found["real_openrlhf_repeatable"].value == "real_openrlhf.hooks.fixes.repeatable_engine:make_repeatable"
+
+
+@pytest.mark.parametrize(
+    "wanted, method, replaced", [("print", True, True), ("", True, False), ("print", False, None)]
+)
+def test_a_foreign_vllm_is_left_alone_and_an_unlike_one_still_starts(monkeypatch, wanted, method, replaced):
+    """vLLM calls its plugins without `try`, and the method has been renamed before."""
+    manager = type("CoreEngineProcManager", (), {"monitor_engine_liveness": print} if method else {})
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.utils", types.SimpleNamespace(CoreEngineProcManager=manager))
+    monkeypatch.setenv(engine_reason.FILE, wanted)
+    engine_reason.tell_reason()
+    assert (getattr(manager, "monitor_engine_liveness", None) is not print) == replaced or not method
 
 
 # With vLLM: tests/e2e

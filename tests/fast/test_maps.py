@@ -1,13 +1,20 @@
-"""Maps over two flags, and differences by seed: cells, a figure that is read without colour, and honest bounds."""
+"""Maps over two flags, and differences: cells, a figure that is read without colour, and honest verdicts."""
 
 import json
+import math
+import re
 
 import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
-from real_openrlhf.report.maps import cells, heat_maps, pairs, student_quantile
+from real_openrlhf.report.curves import VALIDATION, curve
+from real_openrlhf.report.differences.table import differences, sentence
+from real_openrlhf.report.differences.welch import difference, holm, student_quantile, two_sided
+from real_openrlhf.report.maps import cells, heat_maps
+from real_openrlhf.report.maps import differences as in_cells
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
+from real_openrlhf.report.tables import results
 
 ACROSS = ("--actor.adam.lr", "--train.batch_size")
 
@@ -74,20 +81,21 @@ def test_the_table_has_what_the_runs_logged(runs):
 def test_a_flag_that_does_not_vary_is_refused(runs, tmp_path, refused):
     said = refused("report", runs, "--out", tmp_path / "out", "--map", "actor.adam.lr", "train.seeds")
     assert "--map train.seeds: --train.seeds is not set in all runs" in said
+    assert not (tmp_path / "out").exists()
 
 
-# Differences by seed
+# Differences
 
 
-def write(root, algo, ends):
+def write(root, algo, ends, **record):
     for seed, end in ends.items():
         lines = [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)]
-        write_lines(write_run(root, algo, seed, 2), lines)
+        write_lines(write_run(root, algo, seed, 2, name=f"{algo}-{seed}-{record.get('machine')}", **record), lines)
 
 
 def table(root):
     (found,) = compare(read_runs([root])[0])
-    return pairs(found)
+    return differences(found)
 
 
 @pytest.mark.parametrize(
@@ -96,50 +104,128 @@ def table(root):
 )
 def test_quantiles_are_those_of_the_tables(share, freedom, known):
     assert student_quantile(share, freedom) == pytest.approx(known, abs=1e-3)
+    assert two_sided(known, freedom) == pytest.approx(2 * (1 - share), rel=2e-3)
 
 
-def test_a_small_steady_difference_is_told_and_a_large_unsteady_one_is_not(tmp_path):
-    write(tmp_path, "real", {1: 0.5, 2: 0.7, 3: 0.9, 4: 0.6, 5: 0.8})
-    write(tmp_path, "grpo", {1: 0.52, 2: 0.73, 3: 0.92, 4: 0.63, 5: 0.82})  # seeds differ more than methods
-    write(tmp_path, "dapo", {1: 0.9, 2: 0.5, 3: 0.95, 4: 0.9, 5: 0.7})
+ONE, OTHER = [0.82, 0.85, 0.91, 0.79, 0.88], [0.71, 0.64, 0.80, 0.77]
+
+
+def test_welch_is_that_of_scipy():
+    """SciPy 1.17: scipy.stats.ttest_ind(ONE, OTHER, equal_var=False), and its confidence_interval(0.95)."""
+    gap = difference({"": ONE}, {"": OTHER})
+    assert (gap.mean, gap.freedom, gap.p) == pytest.approx((0.12, 5.057236602, 0.0329350718), rel=1e-7)
+    assert gap.interval(0.95) == pytest.approx((0.01437197728, 0.22562802271), rel=1e-7)
+
+
+def test_runs_of_two_machines_are_not_subtracted_from_each_other():
+    """A machine that shifts both settings by 0.4 changes nothing; a mean over all runs would."""
+    here, there = {"a": ONE}, {"a": OTHER}
+    shifted = difference({**here, "b": [x + 0.4 for x in ONE[:2]]}, {**there, "b": [x + 0.4 for x in OTHER[:3]]})
+    alone = [difference({"": ONE}, {"": OTHER}).mean, sum(ONE[:2]) / 2 - sum(OTHER[:3]) / 3]
+    weights = [5 * 4 / 9, 2 * 3 / 5]
+    assert shifted.mean == pytest.approx((weights[0] * alone[0] + weights[1] * alone[1]) / sum(weights))
+    assert shifted.runs == (7, 7)
+    assert difference({"a": ONE}, {"b": OTHER}) is None  # no block has both
+
+
+def test_the_record_says_which_runs_are_one_block(tmp_path):
+    """The second machine adds 0.3 to both methods, and ran more seeds of GRPO: a mean over all would say 0.1 more."""
+    for machine, shift, seeds in (("a", 0.0, 3), ("b", 0.3, 6)):
+        write(tmp_path, "real", {s: 0.4 + shift + s / 100 for s in range(1, 4)}, machine={"cpu": machine})
+        write(tmp_path, "grpo", {s: 0.5 + shift + s % 3 / 100 for s in range(1, seeds + 1)}, machine={"cpu": machine})
+    rows = {str(row[0]): [str(cell) for cell in row] for row in table(tmp_path).blocks[0][1]}
+    assert rows["GRPO"][1].startswith("0.090 ± ") and rows["GRPO"][-1] == "9"
+
+
+def test_holms_correction():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_the_detectable_difference_is_found_four_times_in_five():
+    """Simulated, with three rows in all: the other two show nothing."""
+    import numpy as np
+
+    dice = np.random.default_rng(1)
+    gap = difference({"": [-1.0, 0.0, 1.0] * 3}, {"": [-1.0, 0.0, 1.0] * 3})
+    size, spread = gap.detectable(3), math.sqrt(3 / 4)
+    found = sum(
+        difference({"": dice.normal(size, spread, 9)}, {"": dice.normal(0, spread, 9)}).p < 0.05 / 3
+        for _ in range(300)
+    )
+    assert 0.72 < found / 300 < 0.88
+
+
+def test_verdicts_are_higher_level_and_open_and_the_main_endpoint_comes_first(tmp_path):
+    write(tmp_path, "real", {1: 0.80, 2: 0.81, 3: 0.80, 4: 0.79})
+    write(tmp_path, "grpo", {1: 0.90, 2: 0.91, 3: 0.89, 4: 0.90})
+    write(tmp_path, "dapo", {1: 0.80, 2: 0.80, 3: 0.81, 4: 0.80})
+    write(tmp_path, "gspo", {1: 0.9, 2: 0.5, 3: 0.95, 4: 0.7})
     found = table(tmp_path)
-    rows = {str(row[0]): [str(cell) for cell in row[1:]] for _, block in found.blocks for row in block}
-    assert rows["GRPO"][0] == "0.024 ± 0.002" and rows["GRPO"][2:] == ["higher", "5"]
-    assert float(rows["GRPO"][1]) == pytest.approx(student_quantile(1 - 0.05 / 4, 4) * 0.002449, abs=1e-3)  # two rows
-    assert rows["DAPO"][2] == "cannot be told apart"
+    assert [block for block, _ in found.blocks] == ["Mean over training", "At the end"]
+    rows = {str(row[0]): [str(cell) for cell in row[1:]] for row in found.blocks[0][1]}
+    assert {name: row[4] for name, row in rows.items()} == {"GRPO": "higher", "DAPO": "level", "GSPO": "open"}
+    assert rows["GRPO"][0] == "0.100 ± 0.006" and rows["GRPO"][5] == "4"
+    assert float(rows["GSPO"][3]) > 0.3  # what could have been seen
     assert found.columns[1] == "Less REAL"
+    said = sentence(compare(read_runs([tmp_path])[0])[0])
+    assert "Above REAL: GRPO by +0.100." in said and "Level with REAL: DAPO" in said
+    assert re.search(r"Cannot be told apart from REAL: GSPO\. A difference of 0\.\d\d would have shown\.$", said)
 
 
-def test_differences_are_told_at_the_end_and_by_the_mean_over_training(tmp_path):
+def test_fewer_than_three_runs_are_no_table_and_the_page_says_so(tmp_path):
+    write(tmp_path, "real", {1: 0.5, 2: 0.5, 3: 0.5})
+    write(tmp_path, "grpo", {2: 0.4, 3: 0.3})
+    assert table(tmp_path) is None
+    said = sentence(compare(read_runs([tmp_path])[0])[0])
+    assert said == "Fewer than three runs a setting rank nothing. Mean over training: REAL 0.500, GRPO 0.350."
+
+
+def test_in_a_map_each_cell_with_enough_runs_is_compared_and_all_rows_are_corrected_together(tmp_path):
     for seed in (1, 2, 3):
-        map_run(tmp_path, "real", 1e-4, 64, seed, [0.0, 0.2, 0.9])
-        map_run(tmp_path, "grpo", 1e-4, 64, seed, [0.5, 0.6 + seed / 100, 0.9])
-    found = {name: [str(cell) for cell in row[1:4]] for name, (row,) in table(tmp_path).blocks}
-    assert found["At the end"] == ["0.000 ± 0.000", "0.000", "cannot be told apart"]
-    assert found["Mean over training"][0] == "0.210 ± 0.003" and found["Mean over training"][2] == "higher"
-
-
-def test_only_shared_seeds_count_and_fewer_than_three_are_no_table(tmp_path):
-    write(tmp_path, "real", {1: 0.5, 2: 0.5, 3: 0.5, 4: 0.5})
-    write(tmp_path, "grpo", {2: 0.4, 3: 0.3, 4: 0.4, 9: 1.0})
-    assert [str(cell) for cell in table(tmp_path).blocks[0][1][0]][1:5:3] == ["-0.133 ± 0.033", "3"]
-    write(tmp_path / "few", "real", {1: 0.5, 2: 0.5, 3: 0.5})
-    write(tmp_path / "few", "grpo", {2: 0.4, 3: 0.3})
-    assert table(tmp_path / "few") is None
-
-
-def test_in_a_map_each_cell_with_enough_seeds_is_compared_and_the_bound_is_for_all_rows(tmp_path):
-    for seed in (1, 2, 3):
-        for algo, end in {"real": 0.5, "grpo": 0.6 + seed / 100}.items():
-            map_run(tmp_path, algo, 1e-4, 64, seed, [0.1, end])
-            map_run(tmp_path, algo, 1e-3, 64, seed, [0.1, 1.1 - end])
+        for algo, end in {"real": 0.5, "grpo": 0.6}.items():
+            map_run(tmp_path, algo, 1e-4, 64, seed, [0.1, end + seed / 100])
+            map_run(tmp_path, algo, 1e-3, 64, seed, [0.1, 1.1 - end + seed / 100])
     for algo in ("real", "grpo"):
         map_run(tmp_path, algo, 1e-3, 16, 1, [0.1, 0.2])  # a single seed
-    found = pairs(comparison(tmp_path), ACROSS)
+    found = in_cells(comparison(tmp_path), ACROSS)
     assert [(cell, [str(row[1]) for row in rows]) for cell, rows in found.blocks] == [
-        ("actor.adam.lr 0.0001, train.batch_size 64", ["0.120 ± 0.006"]),
-        ("actor.adam.lr 0.001, train.batch_size 64", ["-0.120 ± 0.006"]),
+        ("actor.adam.lr 0.0001, train.batch_size 64", ["0.100 ± 0.008"]),
+        ("actor.adam.lr 0.001, train.batch_size 64", ["-0.100 ± 0.008"]),
     ]
-    bounds = [float(str(row[2])) for _, rows in found.blocks for row in rows]
-    assert bounds == pytest.approx([student_quantile(1 - 0.05 / 4, 2) * 0.01 / 3**0.5] * 2, abs=1e-3)
-    assert [str(row[3]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]
+    p = two_sided(0.1 / 0.008165, 4)
+    assert [str(row[3]) for _, rows in found.blocks for row in rows] == [
+        "< 0.001" if 2 * p < 1e-3 else f"{2 * p:.3f}"
+    ] * 2
+    assert [str(row[5]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]
+
+
+# Runs that were stopped early
+
+
+def stopped(root, seed, curve, steps=30):
+    flags = {"--train.max_steps": steps, "--train.hopeless": "end", "--eval.steps": 10}
+    folder = write_run(root, "grpo", seed, steps, flags)
+    train = [{"phase": "train", "step": step, "time": 1, "reward": 0.5} for step in range(1, max(curve) + 1)]
+    evals = [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": value} for step, value in curve.items()]
+    write_lines(folder, [*train, *evals])
+
+
+def test_a_stopped_run_keeps_its_last_value_until_the_planned_end(tmp_path):
+    stopped(tmp_path, 1, {0: 0.1, 10: 0.4, 20: 0.6, 30: 0.8})
+    stopped(tmp_path, 2, {0: 0.1, 10: 0.4, 12: 0.0})
+    (found,) = compare(read_runs([tmp_path])[0])
+    (setting,) = found.settings
+    assert setting.seeds == "2 runs, 1 stopped early"
+    assert curve(setting, VALIDATION, ["x"]).band.values.tolist() == pytest.approx([0.1, 0.4, 0.3, 0.4])
+    row = dict(zip(results(found).columns, map(str, results(found).blocks[0][1][0]), strict=True))
+    assert row["Validation pass@1"] == "0.400 ± 0.400" and row["Step"] == "30"
+    assert row["Mean over training"] == "0.367 ± 0.233"  # of 0.4, 0.6, 0.8, and of 0.4, 0, 0
+
+
+def test_a_run_that_ended_for_another_reason_is_carried_nowhere(tmp_path):
+    stopped(tmp_path, 1, {0: 0.1, 10: 0.4, 12: 0.0})
+    record = json.loads((tmp_path / "cpu-grpo-s1" / "run.json").read_text())
+    record["flags"]["--train.hopeless"] = "fail"
+    (tmp_path / "cpu-grpo-s1" / "run.json").write_text(json.dumps(record))
+    (found,) = compare(read_runs([tmp_path])[0])
+    assert str(results(found).blocks[0][1][0][-3]) == "12" and found.settings[0].seeds == "1 run"

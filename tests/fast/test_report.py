@@ -19,9 +19,10 @@ from real_openrlhf.cli import main
 from real_openrlhf.comparison import command as compare_command
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import recorded_flags
-from real_openrlhf.report import campaign, figures, maps, table_forms, tables
+from real_openrlhf.report import campaign, figures, page, table_forms, tables
 from real_openrlhf.report.benchmarks import paired, scores
 from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
+from real_openrlhf.report.differences.table import differences
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
 from real_openrlhf.report.settings import compare
@@ -114,14 +115,14 @@ def test_runs_of_two_machines_are_told_apart(tmp_path):
     for seed in (1, 2, 4, 5):
         invented.write_run(tmp_path, "real", seed, machine=cpu)
         invented.write_run(tmp_path, "grpo", seed, machine=cpu)
-    assert not [note for note in tables.results(comparison(tmp_path)).notes if "machines" in note]
+    assert not tables.results(comparison(tmp_path)).warnings
     invented.write_run(
         tmp_path, "real", 3, machine=cpu, earlier_places=[{"machine": {**cpu, "cpu": "B"}}]
     )  # it was resumed
-    task = comparison(tmp_path)
-    for table in (tables.results(task), maps.pairs(task)):
-        (note,) = [note for note in table.notes if "machines" in note]
-        assert "of 2 machines (A (avx2); B (avx2))" in note
+    (warning,) = tables.results(comparison(tmp_path)).warnings
+    assert "of 2 machines (A (avx2); B (avx2))" in warning
+    rows = differences(comparison(tmp_path)).blocks[0][1]
+    assert [str(row[-1]) for row in rows] == ["4"]  # REAL's fifth run is of no block that GRPO has
 
 
 def test_a_mean_rests_on_steps_that_every_run_has():
@@ -177,7 +178,14 @@ def test_a_fast_learner_is_told_from_a_slow_one_that_ends_as_high_and_unlike_cli
         float(fast["Mean over training"]) == pytest.approx((2 * 0.85 + 1.3 / 3) / 3) and fast["Steps to 0.80"] == "10"
     )
     assert float(real["z"]) == pytest.approx(0.2)
-    assert any(note.startswith("Warning: the clipped shares of two settings differ by 0.80") for note in table.notes)
+    assert [one[:66] for one in table.warnings] == [
+        "Unfair clipping: the clipped shares of two settings differ by 0.80"
+    ]
+    said = table_forms.to_html(table)
+    assert (
+        said.startswith("<p class=warn><strong>Warning.</strong> Unfair")
+        and "<code>--actor.max_norm 100</code>" in said
+    )
 
 
 def test_a_resumed_run_counts_each_step_once(tmp_path):
@@ -237,7 +245,8 @@ def test_only_a_lead_of_two_standard_errors_is_a_win():
     assert clear_winner([Estimate(0.60, 0.001, 5), Estimate(0.50, 0.001, 5), Estimate(0.40, 0.2, 2)]) is None
     assert clear_winner([Estimate(0.60, 0.01, 5), Estimate(0.50, math.nan, 1)]) is None
     assert clear_winner([Estimate(0.60, 0.01, 5), None]) is None
-    assert clear_winner([Estimate(0.60, 0.0, 2), Estimate(0.60, 0.0, 2)]) is None
+    assert clear_winner([Estimate(0.60, 0.0, 3), Estimate(0.60, 0.0, 3)]) is None
+    assert clear_winner([Estimate(0.60, 0.001, 2), Estimate(0.50, 0.001, 5)]) is None  # two seeds rank nothing
 
 
 def write_evaluated(root: Path, **settings: dict) -> Path:
@@ -472,6 +481,58 @@ def test_out_that_cannot_be_made_is_one_line(tmp_path, refused):
 
 
 # --------------------------------------------------------------------------------------------------------- forms
+
+
+def page_of(root: Path, out: Path) -> str:
+    assert main(["report", str(root), "--out", str(out)]) == 0
+    return (out / "index.html").read_text()
+
+
+def test_the_page_begins_with_what_it_shows_and_what_the_runs_say(ten, tmp_path):
+    shown = page_of(ten, tmp_path / "out")
+    assert (
+        "<h1>REAL, REAL with BCE, GRPO and DAPO</h1>" in shown
+        and "<title>REAL report: REAL, REAL with BCE, GRPO and DAPO<" in shown
+    )
+    assert "<h2 id='task-1'>Task: sums (cpu)</h2>\n<p><strong>By the mean over training. " in shown
+    alone = page_of(ten / "cpu-grpo-s1", tmp_path / "alone")
+    assert "<h1>Run cpu-grpo-s1</h1>" in alone and "<strong>GRPO: held-out pass@1 is 0.5" in alone
+
+
+def test_a_figure_is_not_shown_twice(ten, tmp_path):
+    assert figures.ablation(comparison(ten)) is not None
+    assert figures.ablation(comparison(invented.write_run(tmp_path, "real", 1))) is None
+
+
+def test_columns_of_one_value_become_a_note_on_the_page_alone(ten):
+    table = tables.results(comparison(ten))
+    page = table_forms.to_html(table)
+    assert "Rate" in table.columns and ">Rate</th>" not in page and ">Step</th>" not in page
+    assert re.search(r"<li>Equal in all rows: [^<]*Step: 20; Rate: 0.0001\.", page)
+    assert ">Mean over training</th>" in page and ">Runs</th>" in page
+    one_row = table_forms.Table("results", "", ["Setting", "Step"], [("", table.blocks[0][1][:1])], [], folds=True)
+    assert table_forms.folded(one_row) is one_row
+
+
+def test_wide_tables_can_be_scrolled_by_keys(ten, tmp_path):
+    shown = page_of(ten, tmp_path / "out")
+    assert shown.count("class=scroll") == shown.count('class=scroll tabindex=0 role=region aria-label="') > 3
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
+def test_verdicts_can_be_read_in_both_modes_and_the_page_can_be_printed(place):
+    css = (Path(page.__file__).with_suffix(".css")).read_text()
+    names = {name: re.findall(rf"--{name}: (#\w{{6}})", css)[place] for name in ("paper", "good", "bad")}
+    for verdict in ("good", "bad"):
+        low, high = sorted(map(luminance, (names[verdict], names["paper"])))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, names
+    assert "@media print" in css and ".scroll { overflow: visible" in css
 
 
 def test_methods_are_told_apart_with_and_without_colour():

@@ -382,9 +382,9 @@ def test_a_record_names_the_machine_and_what_chooses_verdicts():
     known = set(Path("/proc/cpuinfo").read_text().split())
     assert set(here["instructions"].split()) == known & {*provenance.INSTRUCTIONS}
     usual = provenance.variables({"REAL_THINK": "", "HOME": "/root"})
-    assert usual == {"REAL_GRADER": "robust", "REAL_THINK": "auto"}
+    assert usual == {"REAL_ALLOW": "", "REAL_GRADER": "robust", "REAL_THINK": "auto"}
     changed = provenance.variables({"REAL_GRADER": "disco", "OMP_NUM_THREADS": "2"})
-    assert changed == {"OMP_NUM_THREADS": "2", "REAL_GRADER": "disco", "REAL_THINK": "auto"}
+    assert changed == {"OMP_NUM_THREADS": "2", "REAL_ALLOW": "", "REAL_GRADER": "disco", "REAL_THINK": "auto"}
 
 
 def test_a_resume_elsewhere_is_told_and_kept():

@@ -1,6 +1,7 @@
 """An objective and a rule for labels in the user's own file: loaded, tried, refused with a reason."""
 
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,13 +21,14 @@ from real_openrlhf.report.settings import compare
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
+OTHERS = [f"{EXAMPLE.with_name(name)}.py:{name}" for name in ("oapl", "vespo", "rence")]
 
 
 def problem(function, **needs) -> str | None:
     return trial.problem(ObjectiveSettings(Objective(function, **needs)))
 
 
-@pytest.mark.parametrize("name", [*OBJECTIVES, HINGE, f"{EXAMPLE}:narrow_hinge"])
+@pytest.mark.parametrize("name", [*OBJECTIVES, HINGE, f"{EXAMPLE}:narrow_hinge", *OTHERS])
 def test_what_can_be_trained_with_is_let_through(name):
     assert trial.problem(ObjectiveSettings(name)) is None
 
@@ -37,6 +39,20 @@ def divided_by_spread(scores, groups, settings):
 
 def against_the_mean_of_all(scores, groups, settings):
     return groups.sum((scores - scores[groups.valid].mean()) ** 2, groups.valid)
+
+
+def oapl(scores, groups, settings):
+    """As published: (score - (reward - V))^2, V the log mean exp of the group's rewards."""
+    value = groups.logmeanexp(groups.values.double(), groups.valid)
+    return groups.mean((scores - (groups.values - value[groups.index])) ** 2, groups.valid)
+
+
+def test_the_remedy_for_a_group_without_answers_is_one():
+    def mended(scores, groups, settings):
+        value = groups.logmeanexp(groups.values.double(), groups.valid)[groups.index].where(groups.valid, 0.0)
+        return groups.mean((scores - (groups.values - value)) ** 2, groups.valid)
+
+    assert problem(mended) is None
 
 
 @pytest.mark.parametrize(
@@ -50,8 +66,10 @@ def against_the_mean_of_all(scores, groups, settings):
         (lambda scores, groups, settings: groups.sum(scores, groups.positive).detach(), "has no gradient"),
         (
             lambda scores, groups, settings: groups.sum(scores, groups.positive) / groups.size(groups.positive),
-            "is not finite .* where a side of a group is empty",
+            "is not finite for a group of wrong answers alone, a group that is ignored as a whole. groups.sum",
         ),
+        (oapl, r"finite for a group that is ignored as a whole. .*logmeanexp are -inf: .*where\(groups.valid, 0.0\)"),
+        (lambda scores, groups, settings: groups.sum(scores, groups.positive) * 0, "its gradient is 0 everywhere"),
         (divided_by_spread, "is not finite"),  # only where all scores are alike, as in the first update
         (
             lambda scores, groups, settings: groups.sum((scores - 0.0).abs().sqrt(), groups.valid),
@@ -104,6 +122,15 @@ def test_a_file_that_gives_no_objective_is_told_in_one_line(tmp_path, text, name
     assert told == f"--algo.real.objective {path}:{name}: {refused.value}"
 
 
+def test_a_file_may_import_its_neighbours(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_neighbour.py").write_text("def half(x):\n    return x / 2\n")
+    (tmp_path / "mine.py").write_text(
+        "import my_neighbour\n\nf = lambda scores, groups, settings: my_neighbour.half(1)"
+    )
+    assert find(f"{tmp_path}/mine.py:f").loss(None, None, None) == 0.5
+
+
 def test_a_changed_file_is_loaded_again_and_the_same_one_is_not(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("def f(scores, groups, settings):\n    '''One.'''")
@@ -149,8 +176,8 @@ def test_a_report_calls_a_run_by_its_objective(tmp_path):
 RULES = Path(__file__).parents[2] / "examples" / "labels" / "rules.py"
 
 
-def refusals(name, uniform="drop", objective="real"):
-    return list(problems(name, uniform, OBJECTIVES[objective]))
+def refusals(name, two_sides=True):
+    return list(problems(name, two_sides))
 
 
 def labelled(rule, rewards, tokens=None):
@@ -178,8 +205,8 @@ def test_the_examples_are_let_through(rule):
 
 def test_a_rule_of_one_side_needs_groups_of_one_side():
     (refusal,) = refusals(f"{RULES}:positives_only")
-    assert refusal.endswith("Use --algo.real.uniform_groups keep") and "positives and negatives" in refusal
-    assert refusals(f"{RULES}:positives_only", "keep") == []
+    assert refusal.endswith("with --algo.real.uniform_groups keep") and "positives and negatives" in refusal
+    assert refusals(f"{RULES}:positives_only", two_sides=False) == []
 
 
 @pytest.mark.parametrize(

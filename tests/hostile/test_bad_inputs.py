@@ -14,9 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from safetensors.torch import load_file, save_file
 
+from real_openrlhf import rewards
+from real_openrlhf.base.lines import rejoined
 from real_openrlhf.cli import main
 
 ROWS = 64
@@ -47,6 +50,12 @@ def _rows(last: bytes | str) -> Spoil:
 def _file(name: str, content: bytes | str) -> Spoil:
     data = content.encode() if isinstance(content, str) else content
     return lambda folder: (folder / name).write_bytes(data)
+
+
+def _parquet(row: dict, count: int) -> Spoil:
+    return lambda folder: pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist([row] * count), folder / "rows.parquet"
+    )
 
 
 def _gone(name: str) -> Spoil:
@@ -111,8 +120,24 @@ DATA = [
     Case("data of one row", _file("rows.jsonl", _row() + "\n"), "1 rows of training data do not fill one"),
     Case("data unreadable", lambda folder: (folder / "rows.jsonl").chmod(0), "cannot be read", nobody=True),
     Case("a table that is missing", _nothing, "rows.parquet does not exist", "--data rows.parquet"),
-    Case("a set that nobody knows", _nothing, "dapo17 does not exist. Name an existing file", "--data dapo17"),
-    Case("a line cut off", _rows('{"prompt": "1=", "lab'), "line 65 is not JSON"),
+    Case("a set that nobody knows", _nothing, "dapo17 does not exist. Did you mean dapo17k? Name an existing file",
+         "--data dapo17"),
+    Case("a folder without data", _folder("empty"), "empty is a folder. Name a file in it", "--data empty"),
+    Case("a file of no known format", _file("rows.txt", "12="), "has the ending '.txt', by", "--data rows.txt"),
+    Case("a hub id out of reach", _nothing, "nobody/gsm8k is no file here, and the hub cannot be asked",
+         "--data nobody/gsm8k"),
+    Case("a table that is none", _file("rows.parquet", "12="), "is not a parquet file", "--data rows.parquet"),
+    Case("a table of few rows", _parquet(GOOD, 5), "5 rows of training data do not fill one", "--data rows.parquet"),
+    Case("a table without labels", _parquet({"prompt": "12=", "answer": "21"}, ROWS),
+         "row 1 has no column 'label', it has prompt, answer. Is it --data.label_key answer? (63 more like it)",
+         "--data rows.parquet"),
+    Case("a list of five", _file("rows.json", json.dumps([GOOD] * 5)), "5 rows of training data", "--data rows.json"),
+    Case("a list with a number", _file("rows.json", json.dumps([GOOD] * ROWS + [7])),
+         "row 65 is not a JSON object. Write objects", "--data rows.json"),
+    Case("labels of another reward", _nothing, "gym_reward.py gives no verdict on the expected answers of 3 of",
+         "--reward.remote_url " + str(Path(rewards.__file__).parent / "gym_reward.py")),
+    Case("a line cut off", _rows('{"prompt": "1=", "lab'),
+         "line 65 is not JSON (unterminated string starting at character 18). Write one JSON object a line"),
     Case("a list for a row", _rows('["12=", "21"]'), "line 65 is not a JSON object"),
     Case("a million brackets", _rows("[" * 1_000_000), "line 65 is not JSON (it is nested too deep)"),
     Case("a number of 5,000 digits", _rows(f'{{"prompt": "1=", "label": {"9" * 5000}}}'), "line 65 is not JSON"),
@@ -137,6 +162,7 @@ MODELS = [
     Case("model missing", _nothing, "model nowhere does not exist", "--model nowhere"),
     Case("model is a file", _nothing, "model rows.jsonl is a file. Give an existing folder", "--model rows.jsonl"),
     Case("a hub id out of reach", _nothing, "which is not in the cache", "--model no/such-model"),
+    Case("a GGUF file that is none", _file("fake.gguf", "GGUP"), "fake.gguf is not a GGUF file", "--model fake.gguf"),
     Case("no configuration", _gone(CONFIG), "is a folder without config.json"),
     Case("a broken configuration", _file(CONFIG, "{"), "config.json is not JSON"),
     Case("a configuration that is a list", _file(CONFIG, "[]"), "config.json is not a JSON object"),
@@ -170,6 +196,9 @@ FOLDERS = [
     Case("runs in a file", _file("runs", ""), "runs is not a folder. Name another --runs-dir"),
     Case("runs below a file", _nothing, "rows.jsonl is not a folder", "--runs-dir rows.jsonl/runs"),
     Case("runs of another owner", _folder("runs"), "nothing can be written to", nobody=True),
+    Case("runs in /proc", _nothing, "no folder can be made in /proc", "--runs-dir /proc/x"),
+    Case("a run that is larger than the disk", _nothing, "the run folder will take ",
+         "--max-steps 10000000 --ckpt.save_steps 1 --ckpt.max_num 10000000"),
     Case("a name out of the folder", _nothing, "--run-name '..': use letters", "--run-name .."),
     Case("a name of 300 letters", _nothing, "--run-name has 300 letters: use 200 at most", f"--run-name {'x' * 300}"),
     Case("a name that is taken", _folder("runs/mine"), "runs/mine exists already. Continue it with --resume", NAMED),
@@ -228,9 +257,10 @@ def as_nobody(wanted: bool):
 
 def train(words: str) -> int:
     given = words.split()
-    files = {"--data": "rows.jsonl", "--model": "model"}
-    files = [word for flag, name in files.items() if flag not in given for word in (flag, name)]
-    return main(["train", "--max-steps", "1", *files, *given])
+    usual = {"--data": "rows.jsonl", "--model": "model", "--max-steps": "1"}
+    return main(
+        ["train", *(word for flag, name in usual.items() if flag not in given for word in (flag, name)), *given]
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -242,14 +272,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_bad_input_is_one_line(case, world, capsys):
     case.spoil(world)
     before = contents(world)
-    with as_nobody(case.nobody):
-        code = train(case.words)
-    printed = capsys.readouterr()
-    assert code == 2, printed.out + printed.err
-    told = [line for line in printed.err.splitlines() if case.expected in line]
-    assert len(told) == 1 and told[0].startswith(("  - ", "real-openrlhf train: error: ")), printed.err
-    assert "Traceback" not in printed.out + printed.err and len(told[0]) < 2500
-    assert contents(world) == before
+    for more in (" --dry-run", ""):  # a dry run says what the run says
+        with as_nobody(case.nobody):
+            code = train(case.words + more)
+        printed = capsys.readouterr()
+        assert code == 2, printed.out + printed.err
+        told = [line for line in printed.err.splitlines() if case.expected in line]
+        assert len(told) == 1 and told[0].startswith(("  - ", "real-openrlhf train: error: ")), printed.err
+        assert "Traceback" not in printed.out + printed.err and len(told[0]) < 2500
+        assert contents(world) == before
 
 
 def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
@@ -258,6 +289,57 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     rows = [GOOD | {"prompt": f"{number}="} for number in range(ROWS)] + [GOOD | {"prompt": "1=", "label": None}]
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
-    said = capsys.readouterr().out
+    said = rejoined(capsys.readouterr().out)
     assert "memory per GPU" in said  # of the model in the folder
     assert "rows.jsonl: 1 of 65 rows have no label" in said and "rows.jsonl: 1 of 65 rows repeat a prompt" in said
+
+
+def test_all_faults_of_a_file_are_told_at_once_the_first_of_each_kind(world, capsys):
+    rows = [
+        {"messages": [{"role": "user", "content": "1="}], "answer": "1"},
+        {"messages": [{"role": "user", "content": "1" * 40}], "answer": "1"},
+        {"messages": [{"role": "user", "content": ""}], "answer": 1},
+    ]
+    (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 30))
+    assert train("--dry-run") == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if "rows.jsonl, line" in line]
+    for number, expected in [
+        (1, "no column 'prompt', it has messages, answer. Is it --data.input_key messages? (89 more like it)"),
+        (1, "a chat in column 'messages'. Add --data.apply_chat_template, or write the prompt as text. (89 more"),
+        (1, "no column 'label', it has messages, answer. Is it --data.label_key answer? (89 more like it)"),
+        (2, "a prompt of 40 tokens, and --data.max_len 32 less --rollout.max_new_tokens 14 leaves 18."),
+        (3, "nothing for a prompt in column 'messages'. A prompt is a text, and not empty. (29 more like it)"),
+        (3, "a number in column 'answer', line 1 has text. A column must hold one kind of value. (29 more like it)"),
+    ]:
+        assert sum(f"line {number} has {expected}" in line for line in told) == 1, (expected, told)
+    assert len(told) == 6
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.json"])
+def test_tables_and_lists_are_read_as_lines_are(world, capsys, name):
+    rows = [GOOD | {"prompt": f"{number}="} for number in range(300)]
+    if name == "rows.json":
+        (world / name).write_text(json.dumps(rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), world / name)
+    assert train(f"--data {name} --max-steps 18 --dry-run --all") == 0, capsys.readouterr().err
+    assert "--train.num_episodes 2" in (said := rejoined(capsys.readouterr().out)) and "passes over 300 rows" in said
+    assert "were not checked" not in said
+
+
+def test_an_option_that_nothing_reads_is_noted(world, capsys):
+    assert train("--working-dir missing --dry-run") == 0
+    assert "--working-dir is read by `ray job submit` only" in rejoined(capsys.readouterr().out)
+
+
+def test_a_set_of_the_hub_keeps_its_name(world, capsys, monkeypatch):
+    from huggingface_hub import HfApi
+
+    asked = []
+    monkeypatch.setattr(HfApi, "dataset_info", lambda self, name, timeout: asked.append(name))
+    assert train("--data openai/gsm8k@main --train.num_episodes 1 --dry-run --all") == 0, capsys.readouterr().err
+    said = rejoined(capsys.readouterr().out)
+    assert asked == ["openai/gsm8k"] and "--data.prompt_dataset openai/gsm8k@main " in said
+    assert (
+        "comes from the hub and its rows were not checked" in said and "real-openrlhf data openai/gsm8k --out" in said
+    )

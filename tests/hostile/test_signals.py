@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM at several moments of the real commands: they end and say so. `every` has more moments."""
 
+import contextlib
 import json
 import os
 import signal
@@ -58,7 +59,8 @@ def test_a_signal_ends_the_command(elsewhere, environment, program, command, num
         )
         time.sleep(seconds)
         ended_early = process.poll() is not None
-        os.killpg(process.pid, number)  # as a terminal does: to all that the command has started in its group
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)  # as a terminal does: to all that the command has started in its group
         try:
             code = process.wait(60)  # a lost signal is seen by a run that goes on
         finally:
@@ -66,7 +68,8 @@ def test_a_signal_ends_the_command(elsewhere, environment, program, command, num
                 os.killpg(process.pid, signal.SIGKILL)
     said = (elsewhere / "said").read_text(encoding="utf-8")
     if ended_early:
-        pytest.skip(f"{command} had ended by then")
+        assert command == "doctor" and code == 0, said
+        pytest.skip("it had ended by then")
     assert code in (128 + number, -number), said  # the second: Python itself was not up yet
     for record in (json.loads(path.read_text()) for path in elsewhere.glob("**/runs/*/run.json")):
         assert (record["status"], record["reason"]) == ("failed", f"interrupted by {number.name}")

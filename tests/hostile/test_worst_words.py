@@ -16,11 +16,11 @@ COMPARE = "compare --algos real --seeds 1 --data rows.jsonl --model model"
 # Words, exit code, a part of what is said.
 WORST = [
     ("", 2, "the following arguments are required: COMMAND"),
-    ("trian", 2, "invalid choice: 'trian'"),
-    (f"'{NONSENSE}'", 2, "invalid choice"),
+    ("trian", 2, "there is no 'trian'"),
+    (f"'{NONSENSE}'", 2, "there is no"),
     ("train extra", 2, "'extra' follows no flag"),
-    ("train --recipe nope", 2, "invalid choice: 'nope'"),
-    ("train --algo nope", 2, "invalid choice: 'nope'"),
+    ("train --recipe nope", 2, "there is no 'nope'"),
+    ("train --algo nope", 2, "there is no 'nope'"),
     (f"{TRAIN} --nope.flag 1", 2, "nope.flag"),
     (f"{TRAIN} --seed -1", 2, "-1"),
     (f"{TRAIN} --seed 1.5", 2, "is not a whole number"),
@@ -39,7 +39,9 @@ WORST = [
     (f"{TRAIN} --logger.wandb.key env", 2, "WANDB_API_KEY is not set"),
     (f"{TRAIN} --ckpt.path rows.jsonl", 2, "exists, and real-openrlhf did not write it"),
     (f"{TRAIN} --ckpt.output_dir model", 2, "exists, and real-openrlhf did not write it"),
-    (f"{TRAIN} --ckpt.output_dir /", 2, "exists, and real-openrlhf did not write it"),
+    (f"{TRAIN} --ckpt.output_dir /", 2, "has the run's folder in it"),
+    (f"{TRAIN} --ckpt.path .", 2, "has the run's folder in it"),
+    (f"{TRAIN} --train.run_dir x", 2, "which --runs-dir and --run-name name"),
     (f"{COMPARE} --seeds 0", 2, "is not above 0"),
     (f"{COMPARE} --algos nope", 2, "not an algorithm"),
     (f"{COMPARE} --algos real real", 2, "the same run twice"),
@@ -50,6 +52,7 @@ WORST = [
     (f"{COMPARE} --algos 'real --logger.wandb.key K'", 2, "a secret is in them"),
     (f"{COMPARE} --campaign nothing.toml", 2, "no such file"),
     (f"{COMPARE} --campaign rows.jsonl", 2, "cannot be read"),
+    (f"{COMPARE} --out TYPO --status", 2, "TYPO does not exist"),
     ("compare --recipe cpu --task reverse", 2, "not allowed with argument"),
     ("eval", 2, "--model or --out is missing"),
     ("eval --model nowhere --out e", 2, "nowhere"),
@@ -85,7 +88,7 @@ WORST = [
     ("show piped", 2, "not a regular file"),
     ("show run --step x", 2, "is not a whole number"),
     ("patch export model/../rows.jsonl", 2, "rows.jsonl"),
-    ("patch nope", 2, "invalid choice: 'nope'"),
+    ("patch nope", 2, "there is no 'nope'"),
     ("doctor --nope", 2, "unrecognized arguments: --nope"),
 ]
 

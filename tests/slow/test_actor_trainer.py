@@ -2,7 +2,8 @@
 
 The trainer is the package's, in OpenRLHF's policy actor, on two ranks; the formula is written out naively in
 `zero_jobs.NaiveReal`: every rollout alone, then groups. Rollouts are ragged, one group in four is uniform, one has an
-ignored rollout, and the second epoch's steps are all later ones: the policy has moved.
+ignored rollout, and the second epoch's steps are all later ones: the policy has moved. Here are layouts;
+`test_differential.py` has every method.
 
 Models of full size go through OpenRLHF's Actor on tensors without values (`full_width.py`), at the recipes' own token
 budgets. The estimate of `--dry-run` must agree within 10 %. The last tests are of the gap to vLLM (mismatch.py).
@@ -43,12 +44,7 @@ CASES = {
     "KL to the old policy": {"kl_old_coef": 0.1},
     "LoRA": {"lora": True},
     "no gradient, left out": {"skip": True},
-    "no gradient, left out, one in a micro-batch": {"skip": True, "micro_batch_size": 1},
     "several turns": {**UNEVEN, "turns": True, "micro_batch_size": 1, "kl_old_coef": 0.1},
-    "listwise, graded, left out": {"objective": "listwise", "graded": True, "skip": True, **UNEVEN},
-    "conspo": {"objective": "conspo", "micro_batch_size": 1},
-    "maxrl": {"objective": "maxrl", **UNEVEN, "max_tokens": 30},
-    "permuted": {"objective": "permuted", **UNEVEN, "micro_batch_size": 1},
     "against the sampler": {"score": "log_ratio_rollout", **UNEVEN, "micro_batch_size": 1, "skip": True},
     "sums against the sampler, KL to the old policy": {"score": "sum_log_ratio_rollout", "kl_old_coef": 0.1},
 }
@@ -56,7 +52,7 @@ CASES = {
 
 # A layout decides which forward goes into which wave, and ZeRO-2 differs in how gradients are kept over waves.
 DUMMIES = "a rank with a dummy", "a rank with a dummy, scored first"
-IN_ZERO_3 = (*DUMMIES, "LoRA", "uneven groups, scored first", "token budget", "listwise, graded, left out")
+IN_ZERO_3 = (*DUMMIES, "LoRA", "uneven groups, scored first", "token budget")
 GRID = [(name, stage) for stage in (3, 2) for name in CASES]
 ALWAYS = [(name, 3 if name in IN_ZERO_3 else 2) for name in CASES]
 
@@ -68,10 +64,10 @@ def test_loss_and_gradient_are_the_papers(two_ranks, random_model, name, zero_st
     for steps in steps_of_ranks:
         assert len(steps) == 2 * -(-len(case.get("group_sizes", (4,) * 4)) // 2)
         for step in steps:
-            assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5, abs=1e-6)  # maxrl begins at 0
+            assert step["policy_loss"] == pytest.approx(step["naive_loss"], rel=1e-5)
             assert step["gradient_error"] < 1e-5
             assert step["actor_grad_norm"] == pytest.approx(step["naive_norm"], rel=1e-5)
-        unknown = name == "conspo" or case.get("score", "").endswith("rollout")
+        unknown = case.get("score", "").endswith("rollout")
         assert (steps[0]["real/score_abs_max"] > 0.01) == unknown
         assert all(step["real/score_abs_max"] > 0.01 for step in steps[1:])
 

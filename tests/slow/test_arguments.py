@@ -70,7 +70,8 @@ def test_a_seed_for_every_sample_includes_the_order(flags, order, samples):
     "flags, mismatch, mode",
     [
         ("", "off", None),  # upstream's losses, as upstream
-        ("--train.run_dir runs/x", "stop", "processed_logprobs"),
+        ("--train.run_dir runs/x", "off", None),
+        ("--actor.policy_loss_type cispo", "stop", "processed_logprobs"),
         (REAL, "stop", "processed_logprobs"),
         (f"{REAL} --train.async_enable", "log", "processed_logprobs"),  # older by design
         (f"{REAL} --rollout.mismatch log", "log", "processed_logprobs"),
@@ -123,7 +124,7 @@ GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
 CISPO, SHARED = "--actor.policy_loss_type cispo", "--ds.share_prompts"
 REFUSED = [
-    ("--algo.advantage.estimator gae", "would start a critic", "--algo.advantage.estimator group_norm"),
+    ("--algo.advantage.estimator gae", "no critic to deal to", "--algo.advantage.estimator group_norm"),
     ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
     ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512.0 changes", ""),
     ("--reward.stop_properly_penalty_coef 0", "--reward.stop_properly_penalty_coef 0.0 changes", ""),
@@ -209,12 +210,33 @@ def test_what_makes_no_sense_is_refused_with_the_fix(flags, message, fix):
     resolve(f"{REAL} {fix}")  # what the message says is then accepted
 
 
+@pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo", "reinforce", "real"])
+def test_what_would_spoil_any_method_is_refused_for_all(loss):
+    """In OpenRLHF's own deal too if OpenRLHF itself saves the wrong model."""
+    dealt = f"--actor.policy_loss_type {loss} --train.deal groups --algo.advantage.estimator group_norm"
+    resolve(dealt)
+    for flags, message in (
+        ("--train.enable_ema --ds.zero_stage 3", "so the saved model would be the untrained one"),
+        ("--ref.offload --ds.zero_stage 2", "--ref.offload does nothing"),
+        ("--ds.zero_stage 0", "needs ZeRO stage 1, 2 or 3"),
+        ("--reward.remote_url=", "labels are the `scores` of a reward function"),
+        ("--algo.real.label_threshold nan", "no score, or every score, is above it"),
+        ("--algo.real.kl_old_coef nan", "a KL term with it would push the policy away"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            resolve(f"{dealt} {flags}")
+    with pytest.raises(UserError, match="saved model would be the untrained one"):
+        resolve("--train.enable_ema --ds.zero_stage 3")
+    with pytest.raises(UserError, match="measured by the trainer of --train.deal groups"):
+        resolve("--rollout.mismatch log")
+
+
 def test_the_script_refuses_with_a_line_for_each_problem_and_exit_code_2(capsys):
     with pytest.raises(SystemExit) as exit:
         arguments.to_the_end(pytest.fail, lambda: resolve(f"{REAL} --ds.zero_stage 0 --algo.real.disco_kl_delta -1"))
     assert exit.value.code == 2
     zero, beta, unread = capsys.readouterr().err.splitlines()
-    assert zero == "error: --ds.zero_stage 0: REAL's trainer needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
+    assert zero == "error: --ds.zero_stage 0: --train.deal groups needs ZeRO stage 1, 2 or 3. Use --ds.zero_stage 2"
     assert beta.startswith("error: --algo.real.disco_kl_delta -1.0: ") and unread.startswith(
         "error: --algo.real.disco_kl_delta -1.0 "
     )

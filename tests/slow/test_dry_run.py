@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from real_openrlhf.base.lines import WIDTH, rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -37,7 +38,7 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
     printed = capsys.readouterr()
     return (
         code,
-        printed.out,
+        rejoined(printed.out),
         [line.removeprefix("  - ") for line in printed.err.splitlines() if line.startswith("  - ")],
     )
 
@@ -45,11 +46,27 @@ def dry_run(capsys, *words) -> tuple[int, str, list[str]]:
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_takes_every_algorithm(capsys, recipe, algo):
-    code, printed, problems = dry_run(capsys, "--recipe", recipe, "--algo", algo)
-    assert problems == []
-    assert code == 0
-    assert "nothing was started" in printed
+    assert main(["train", "--dry-run", "--recipe", recipe, "--algo", algo]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith("dry run: nothing is wrong") and printed[-1].endswith("; nothing was started")
+    assert len(printed) <= 60
+    assert [
+        line for line in printed if len(line) > WIDTH and " " in line.strip()
+    ] == []  # a path or an address is whole
     assert os.listdir() == []  # nothing was written either
+
+
+@pytest.mark.parametrize("recipe, said", [("qwen7b", "carry state"), ("cpu-smollm2", "share_prompts")])
+def test_a_model_whose_answers_would_leak_is_refused_by_its_configuration(capsys, tmp_path, recipe, said):
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 2}
+    config = {"model_type": "lfm2", "vocab_size": 64, "full_attn_idxs": [2], **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    code, _, problems = dry_run(capsys, "--recipe", recipe, "--model", str(tmp_path))
+    assert code == 2 and any(said in one for one in problems)
+    works = ("--no-ds.packing_samples", "--no-train.dynamic_batch_enable", "--no-ds.share_prompts")
+    works = [flag for flag in works if flag.replace("--no-", "--") in RECIPES[recipe].settings]
+    code, _, problems = dry_run(capsys, "--recipe", recipe, "--model", str(tmp_path), *works)
+    assert (code, problems) == (0, [])
 
 
 POLICY_LOSSES = {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo", "cispo": "cispo", "reinforce": "reinforce"}
@@ -100,7 +117,11 @@ def test_only_what_is_exact_is_left_out(capsys, algo, flags, all_train):
 
 
 def test_each_value_is_printed_with_its_origin(capsys):
-    _, printed, _ = dry_run(capsys, "--recipe", "qwen7b", "--actor.adam.lr", "3e-6")
+    words = ("--recipe", "qwen7b", "--actor.adam.lr", "3e-6", "--no-eval.at_start", "--vllm.enforce_eager")
+    short = dry_run(capsys, *words)[1]
+    assert "--eval.at_start: on (authors' code) -> off\n" in short and "--vllm.enforce_eager: off -> on\n" in short
+    assert "\n  --actor.adam.lr                 3e-6  (user)\n" in short and "--vllm.num_engines" not in short
+    _, printed, _ = dry_run(capsys, *words, "--all")
     lines = {line.split()[0]: line for line in printed.splitlines() if line.startswith("  --")}
     assert "8192" in lines["--rollout.max_new_tokens"] and " paper " in lines["--rollout.max_new_tokens"]
     assert " authors' code " in lines["--actor.adam.betas"]
@@ -109,6 +130,7 @@ def test_each_value_is_printed_with_its_origin(capsys):
     assert " run folder" in lines["--ckpt.path"]
     assert "--actor.adam.lr: 1e-6 (paper) -> 3e-6" in printed
     assert "\nattention: flash_attention_torch" in printed and "\noptimizer: PyTorch's AdamW, fused on GPUs" in printed
+    assert "--fill uses 85% of 80 GB: micro-batches of 55,296 tokens, waves 2 deep" in printed.splitlines()
     assert "memory per GPU, training" in printed and "generated tokens" in printed and "disk" in printed
 
 
@@ -223,6 +245,7 @@ def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
         ("--ckpt.save_steps 0", "or -1 for never"),
         ("--train.seed", "--train.seed : expected one argument. Give it a whole number."),
         ("--train.seed -1", "--train.seed -1: give 0 or more"),
+        ("--seed 4294967296", "--train.seed 4294967296: give 0 or more, and 2147483647 at most"),
         ("--actor.adam.lr nan", "--actor.adam.lr nan: give more than 0"),
         ("--actor.adam.lr inf", "--actor.adam.lr inf: give more than 0"),
         ("--actor.adam.betas 0.9 1.5", "--actor.adam.betas 0.9 1.5: give 0 or more, and 1 at most"),
@@ -243,6 +266,9 @@ def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
         ("--train.batch_size 240", "a rollout of 128 prompts x 8 into equal updates of whole groups. Give 256."),
         ("--algo grpo --train.batch_size 240", "into equal updates of whole groups. Give 256."),
         ("--train.num_episodes 1", "end after 314 steps, not after 1000"),  # 40,315 rows of 128 prompts
+        ("--no-recipe", "--no-recipe: --recipe is an option of this command. Leave it out."),
+        ("--no-such.flag", "unknown flag --such.flag. `real-openrlhf train --help` says"),
+        ("--algo.real.set tau=1", "no setting 'tau'. --algo.real.tau is a flag of its own. Use one of these: score"),
         ("--zzz", "unknown flag --zzz. `real-openrlhf train --help` says where they are listed."),
     ],
 )

@@ -8,11 +8,14 @@ import itertools
 import math
 from functools import cache
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import ray
 import torch
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.experience import Experience, split_experience_batch
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from tiny_models import Numbers
 
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
@@ -373,6 +376,111 @@ def test_a_rollout_without_tokens_is_dealt_and_no_part_of_a_mean_over_rollouts()
     ranks = Maker(arguments()).make_experience_batch(samples)
     assert sorted(itertools.chain.from_iterable(map(numbers, ranks))) == list(range(32))
     assert sum(step.rollouts_with_tokens for step in ranks[0].plan.steps) == 31
+
+
+# Advantages of OpenRLHF's losses.
+
+
+def of_tokens(estimator="group_norm", kl=0.0, use_loss=True, **changes) -> SimpleNamespace:
+    args = arguments(**changes)
+    args.actor.policy_loss_type, args.algo.advantage.estimator = "ppo", estimator
+    args.algo.kl.init_coef, args.algo.kl.use_loss, args.algo.real.reference = kl, use_loss, kl > 0
+    return args
+
+
+def token_maker(args) -> "Maker":
+    made = Maker(args, reference=args.algo.real.reference)
+    made.kl_ctl = SimpleNamespace(value=args.algo.kl.init_coef)
+    return made
+
+
+def advantages(made: "Maker", samples: list[Experience]) -> list[float]:
+    """Of each rollout's first token, in the order of the samples."""
+    made.make_experience_batch(samples)
+    return [
+        float((sample.advantages * sample.action_mask).sum(-1) / max(int(sample.action_mask.sum()), 1))
+        for sample in samples
+    ]
+
+
+@pytest.mark.parametrize(
+    "change", [{"score": math.nan, "reward": 0.0}, {"score": None, "reward": None}, {"length": 0}]
+)
+def test_a_rollout_without_verdict_or_tokens_has_advantage_0_and_is_in_no_mean(change):
+    """As REAL weighs it: three right answers beside it are a group that is all right."""
+    args = of_tokens(group=4, prompts=2, batch=8, ranks=1, skip=True)
+    samples = [*(rollout() for _ in range(3)), rollout(**change)]
+    samples += [rollout("2+2", score=score, reward=score) for score in (1.0, 0.0, 0.0)] + [rollout("2+2", **change)]
+    found = advantages(token_maker(args), samples)
+    assert found[:4] == [0.0] * 4 and found[7] == 0.0
+    three = torch.tensor([1.0, 0.0, 0.0])
+    assert found[4:7] == pytest.approx(((three - three.mean()) / three.std()).tolist())
+
+
+def test_equal_graded_rewards_are_no_signal():
+    """OpenRLHF's float32 mean of eight rewards of 0.1 is not 0.1, and makes an advantage of 0.83 of it."""
+    args = of_tokens(group=8, prompts=2, batch=16, ranks=1, skip=True)
+    samples = [rollout(score=0.1, reward=0.1) for _ in range(8)]
+    samples += [rollout("2+2", score=grade / 8, reward=grade / 8) for grade in range(8)]
+    made = token_maker(args)
+    (rank,) = made.make_experience_batch(samples)
+    assert not any(bool(sample.advantages.any()) for sample in samples[:8])
+    assert rank.plan.metrics["update/signal_share"] == rank.plan.metrics["update/trained_share"] == 0.5
+
+
+ESTIMATORS = ("group_norm", "rloo", "dr_grpo", "reinforce_baseline", "reinforce", "flash_reinforce")
+
+
+@pytest.mark.parametrize("kl", [{}, {"kl": 0.1, "use_loss": False}], ids=["no KL", "KL in the reward"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_advantages_are_openrlhfs_where_all_have_a_verdict(estimator, kl):
+    args = of_tokens(estimator, group=4, prompts=6, batch=8, ranks=1, **kl)
+    args.algo.advantage.gamma = 0.9 if estimator == "reinforce" else 1.0
+    args.reward.overlong_buffer_len, args.reward.overlong_penalty_factor, args.rollout.max_new_tokens = 3, 0.7, 8
+
+    def samples():
+        torch.manual_seed(0)
+        return batch_of_rollouts(24, 4)
+
+    made, mine, theirs = token_maker(args), samples(), samples()
+    for sample in mine + theirs:
+        sample.rewards = sample.scores.clone()
+    made.make_experience_batch(mine)
+    with mock.patch.object(ray, "put", lambda value: value):
+        theirs = RemoteExperienceMaker.make_experience(made, made.split_rollout_samples(theirs))
+    theirs = made.compute_advantages_and_returns(theirs)
+    joined = Experience.concat_experiences(theirs, PAD)
+    for position, sample in enumerate(mine):
+        width = sample.advantages.shape[1]
+        expected = joined.advantages[position, :width] * sample.action_mask[0]
+        torch.testing.assert_close(sample.advantages[0] * sample.action_mask[0], expected, rtol=1e-5, atol=1e-6)
+        assert float(sample.info["return"]) == pytest.approx(float(joined.info["return"][position]), abs=1e-6)
+        if "kl" in sample.info:
+            assert float(sample.info["kl"]) == pytest.approx(float(joined.info["kl"][position]), abs=1e-5)
+
+
+@pytest.mark.parametrize("prompts, ranks", [(8, 2), (1, 2), (5, 4), (3, 4)])
+def test_a_small_last_batch_gives_every_rank_as_many_forwards(prompts, ranks):
+    """Of a loss that skips nothing, too: `Maker` asserts it for policy and reference."""
+    args = of_tokens(group=8, prompts=8, batch=64, ranks=ranks, kl=0.001)
+    args.rollout.micro_batch_size = 64
+    made = token_maker(args)
+    planned = made.make_experience_batch(batch_of_rollouts(prompts * 8, 8))
+    assert len(made.forwards) == 2 and len(planned) == ranks
+    assert not any(bool(one.action_log_probs.isnan().any()) for one in planned)
+
+
+def test_a_rule_labels_for_losses_of_tokens_too(tmp_path):
+    """Its labels are the rewards of the advantages: a control by labels is one for every method."""
+    (tmp_path / "mine.py").write_text(
+        "def first(rollouts):\n    return [place == 0 for place in range(len(rollouts))]\n"
+    )
+    args = of_tokens(group=4, prompts=1, batch=4, ranks=1, labels=f"{tmp_path}/mine.py:first")
+    made = token_maker(args)
+    made.tokenizer = Numbers()
+    made.tokenizer.pad_token_id = PAD
+    found = advantages(made, [rollout(score=1.0) for _ in range(4)])
+    assert found == pytest.approx([1.5, -0.5, -0.5, -0.5])
 
 
 # What has no gradient.

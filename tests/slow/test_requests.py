@@ -4,10 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from every import every
+from openrlhf.trainer.ray import vllm_engine
 from vllm import AsyncEngineArgs, SamplingParams
 from vllm.platforms import current_platform
 from vllm.platforms.interface import DeviceCapability
@@ -17,6 +19,8 @@ from real_openrlhf.evaluation import engines
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.hooks.engine.requests import AGENT, Requests, TokenizerRef, engine_arguments, held
 from real_openrlhf.training.checks.model_check import CPU_HEAD_WIDTHS
+
+AGENT_FILE = Path(__file__).parents[2] / "examples/agents/guess_number.py"
 
 
 def requests(mismatch="off", seeded=False, agent=None, upstreams_agent=None) -> Requests:
@@ -138,19 +142,13 @@ def test_a_request_alone_draws_what_it_draws_beside_others(tmp_path):
 # vLLM's attention: its first choice must need no compiler
 
 
-PRIORITIES = """
-import sys, types
-sys.modules["vllm._C_stable_libtorch"] = types.ModuleType("stub")  # kernels for GPUs, which are not here
-from vllm.platforms import cuda
-from vllm.platforms.interface import DeviceCapability
-for major, minor in ((8, 0), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)):
-    print(cuda._get_backend_priorities(False, DeviceCapability(major, minor))[0].name)
-"""
+def test_vllm_prefers_attention_that_nvcc_compiles_on_blackwell_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm._C_stable_libtorch", ModuleType("stub"))  # kernels for GPUs: not here
+    from vllm.platforms.cuda import _get_backend_priorities
 
-
-def test_vllm_prefers_attention_that_nvcc_compiles_on_blackwell_alone():
-    found = subprocess.run([sys.executable, "-c", PRIORITIES], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [*3 * ["FLASH_ATTN"], *2 * ["FLASHINFER"], "FLASH_ATTN"]
+    capabilities = (8, 0), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)
+    first = [_get_backend_priorities(False, DeviceCapability(*one))[0].name for one in capabilities]
+    assert first == [*3 * ["FLASH_ATTN"], *2 * ["FLASHINFER"], "FLASH_ATTN"]
 
 
 @pytest.mark.parametrize("capability, chosen", [((9, 0), False), ((10, 0), True), ((10, 3), True), ((12, 0), False)])
@@ -171,3 +169,40 @@ def test_an_engines_attention_needs_no_compiler(monkeypatch, tmp_path, capabilit
     assert {name: value for name, value in evaluated.items() if "attention" in name} == expected
     parsed = AsyncEngineArgs(**arguments)
     assert (parsed.attention_backend is None) != chosen and parsed.max_num_seqs == 256
+
+
+class Made(Exception):
+    """An engine's arguments."""
+
+
+@pytest.mark.parametrize("agent", [None, str(AGENT_FILE)])
+def test_openrlhfs_actor_prepares_its_process_before_it_makes_an_engine(monkeypatch, agent):
+    """Also where it plays an agent itself, and knows nothing else of ours."""
+
+    def made(**arguments):
+        raise Made(arguments)
+
+    monkeypatch.setattr(vllm_engine.vllm, "AsyncEngineArgs", made)
+    monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: True)
+    blackwell = classmethod(lambda cls: DeviceCapability(10, 0))
+    monkeypatch.setattr(type(current_platform), "get_device_capability", blackwell)
+    for name in (*engine_process.ENVIRONMENT, "VLLM_ALLOW_INSECURE_SERIALIZATION"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    actor = vllm_engine.RolloutRayActor.__ray_metadata__.modified_class
+    asked = {"model": "m", "max_num_seqs": 256}
+    with pytest.raises(Made) as stopped:
+        asyncio.run(actor.__init__(object.__new__(actor), **asked, num_gpus=1, agent_func_path=agent))
+    assert stopped.value.args == ({**asked, "attention_backend": "FLASH_ATTN"},)
+    assert {name: os.environ[name] for name in engine_process.ENVIRONMENT} == engine_process.ENVIRONMENT
+
+
+def test_each_engine_is_told_how_many_answers_it_draws_at_once(monkeypatch):
+    made = []
+    stub = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda **arguments: made.append(arguments)))
+    monkeypatch.setattr(vllm_engine, "RolloutRayActor", stub)
+    monkeypatch.setattr(vllm_engine, "PlacementGroupSchedulingStrategy", lambda **_: None)
+    places = 2, 1, "m", 42, False, False, True, 99, object(), 0.7
+    vllm_engine.create_vllm_engines(*places, max_num_seqs=256)
+    vllm_engine.create_vllm_engines(*places)
+    assert [one["max_num_seqs"] for one in made] == [256, 256, None, None]

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -53,11 +54,11 @@ def test_the_edge_of_the_map_recomputed(algo, label):
             collapsed += curve[-1] < max(curve) / 2
         cells.append(f"{statistics.mean(ends):.3f} ± {statistics.stdev(ends) / math.sqrt(5):.3f}")
     row = f"| {label} | {' | '.join(cells)} | {collapsed} of 15 |"
-    assert row in (ROOT / "docs/evidence/results.md").read_text().splitlines()
+    assert row in (RESULTS / "archive" / "measurements.md").read_text().splitlines()
 
 
 def test_the_ends_that_the_page_lists_of_single_runs():
-    page, archive = (ROOT / "docs/evidence/results.md").read_text(), (RESULTS / "archive" / "README.md").read_text()
+    page, archive = ((RESULTS / "archive" / name).read_text() for name in ("measurements.md", "README.md"))
     for rate in ("1e-4", "4e-4"):
         for algo, label in {"real": "REAL", "grpo": "GRPO", "cispo": "CISPO"}.items():
             ends = [curves("stale")[f"{algo}-lr-{rate}-async_queue_size-{size}-s1"][-1] for size in (1, 2, 4, 8)]
@@ -66,6 +67,58 @@ def test_the_ends_that_the_page_lists_of_single_runs():
     real, constant, balanced, grpo = (curves("rates")[f"tune-sums-rates/{algo}-lr-4e-4-s1"][-1] for algo in algos)
     said = f"at 4e-4 REAL ends at {real:.2f} and constant weights at {constant:.2f}, balanced REAL at {balanced:.2f}"
     assert f"{said} and GRPO at {grpo:.2f}" in " ".join(page.split())
+
+
+def check(*words: str, cwd=ROOT) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd)
+
+
+def test_every_number_of_the_readme_and_the_results_is_that_of_the_records():
+    done = check("examples/results/check.py")
+    assert done.returncode == 0, done.stderr
+    assert "real_openrlhf" not in re.sub(
+        "#.*", "", (RESULTS / "check.py").read_text() + (RESULTS / "sentences.py").read_text()
+    )
+
+
+WRONG = {  # on the page, what stands in its place, what the check says
+    "| 0.497 ± 0.021 |": ("| 0.498 ± 0.021 |", "'0.498 ± 0.021'"),
+    "0.199 ± 0.058": ("0.198 ± 0.058", "does not say: weights lose 0.199"),
+    "## What to set": ("REAL gains 0.123.\n\n## What to set", "nothing here computes 0.123"),
+    "| at most 0.03 | 7 |": ("| at most 0.03 | 8 |", "places by_z: ['at most 0.03', '8'"),
+}
+
+
+def test_the_check_sees_every_number_that_is_not_of_the_records(tmp_path):
+    shutil.copytree(RESULTS, tmp_path / "examples/results", ignore=shutil.ignore_patterns("report"))
+    (tmp_path / "docs/evidence").mkdir(parents=True)
+    page = (ROOT / "docs/evidence/results.md").read_text()
+    for before, (after, _) in WRONG.items():
+        assert before in page
+        page = page.replace(before, after)
+    (tmp_path / "docs/evidence/results.md").write_text(page)
+    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
+    done = check("examples/results/check.py", cwd=tmp_path)
+    assert done.returncode == 1
+    for _, complaint in WRONG.values():
+        assert complaint in done.stderr, done.stderr
+
+
+def test_the_page_for_the_reader_is_short_and_its_tables_are_of_the_runs():
+    page = (ROOT / "docs/evidence/results.md").read_text()
+    assert len([word for word in page.split() if re.search(r"\w", word)]) <= 1500
+    done = check("examples/results/refresh.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", ["ratio", "group-weights", "old"])  # the others have the same arms
+def test_every_cell_of_the_next_experiments_is_a_command_that_trains(block, monkeypatch):
+    """A dry run checks each arm's flags as a run does, and loads the objectives in files."""
+    monkeypatch.setenv("SMOKE", "1")
+    run = ["bash", "examples/results/next/run.sh", block, "--dry-run"]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert "nothing is wrong" in done.stdout and not (ROOT / "comparison/next").exists()
 
 
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
@@ -82,7 +135,7 @@ def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():
 
 
 def test_new_campaigns_can_be_made_again():
-    """Those of the first release are what they are; docs/evidence/results.md says what is known of them."""
+    """Those of the first release are what they are; archive/README.md says what is known of them."""
     early = {"map", "stale", "tune", "tune-hard", "tune-hard-rates", "tune-rates", "tune-sums", "tune-sums-rates"}
     early |= {"mixed", "knobs", "hard", "more", "deal"}
     campaigns: dict[str, list[dict]] = {}

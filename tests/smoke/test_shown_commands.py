@@ -25,6 +25,7 @@ ON_A_COPY = re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/*.md", "examples/*/*.md")
+PAGES += ("examples/results/*/*.md",)
 SCRIPTS = ("examples/*/*.sh", "examples/*/*.sbatch", "examples/*/*.py", "benchmarks/*.sh", "benchmarks/*.py")
 SCRIPTS += ("docs/*.py", "requirements/*.py", "tests/run.sh")
 PROGRAM = r"(?:[A-Z_]+=\S+ )*(?:bash|python|real-openrlhf|sbatch|pip|ray|pytest|\.ci/\w+)"

@@ -1,4 +1,4 @@
-"""Does a logged number predict a collapse? The table of docs/evidence/results.md, from the runs of the map:
+"""Does a logged number predict a collapse? The table of archive/measurements.md, from the runs of the map:
 
 python examples/results/map/collapse.py
 
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from real_openrlhf.report.curves import PASS1
 from real_openrlhf.report.maps import COLLAPSED
-from real_openrlhf.report.read_runs import Run, read_runs
+from real_openrlhf.report.read_runs import PASS1, Run, read_runs
 from real_openrlhf.report.table_forms import NONE, Table, to_markdown, words
 
 THRESHOLDS = 200  # that are tried, of the values that were logged

@@ -1,4 +1,4 @@
-"""What wrong verdicts in training cost each method: a table of docs/evidence/weights.md.
+"""What wrong verdicts in training cost each method: a table of archive/weights.md.
 
 A cost is a method's own run without noise less its run with it, by pairs of seeds. The last column compares two costs
 of one seed: above 0 the method loses more than REAL.
@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
-from real_openrlhf.report.maps import difference
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import Run
-from real_openrlhf.report.statistics import estimate
+from real_openrlhf.report.statistics import estimate, paired
 from real_openrlhf.report.table_forms import Cell, Table, words
 
 NOISES = {
@@ -41,7 +40,7 @@ def table(runs: Sequence[Run], _: Path) -> Table:
             if (noise, algo) in means:
                 end, mean = (Cell(number=estimate(found[noise, algo].values())) for found in (ends, means))
                 cost = _cost(means, noise, algo) if noise != CLEAN else {}
-                beside = difference(cost, _cost(means, noise, "real")) if algo != "real" else None
+                beside = paired(cost, _cost(means, noise, "real")) if algo != "real" else None
                 costs = Cell(number=estimate(cost.values())), Cell(number=beside)
                 rows.append([words(METHODS[algo].label), end, mean, *costs, words(f"{len(means[noise, algo])} runs")])
         blocks.append((f"Verdicts made wrong: {about}", rows))

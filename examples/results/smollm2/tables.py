@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
-from real_openrlhf.report.maps import difference, student_quantile
+from real_openrlhf.report.differences.welch import student_quantile
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import compare
-from real_openrlhf.report.statistics import Estimate, estimate
+from real_openrlhf.report.statistics import Estimate, estimate, paired
 from real_openrlhf.report.table_forms import Cell, Table, words
 
 REACHED, WINDOW = 0.5, 5
@@ -108,7 +108,7 @@ def equivalence(runs: Sequence[Run]) -> Table:
     first, *others = comparison.settings
     rows = []
     for setting, end in zip(others, ends[1:], strict=True):
-        if gap := difference(end, ends[0]):
+        if gap := paired(end, ends[0]):
             reach = student_quantile(0.95, gap.n - 1) * gap.se
             low, high = gap.mean - reach, gap.mean + reach
             interval = words(f"{low:.3f} to {high:.3f}")

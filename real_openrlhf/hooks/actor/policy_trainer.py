@@ -10,7 +10,6 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from openrlhf.models.utils import compute_approx_kl
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from torch import Tensor
 
 from real_openrlhf import patching
@@ -18,6 +17,7 @@ from real_openrlhf.algorithm.meter import TERMS, fetch
 from real_openrlhf.algorithm.metrics import norm_metrics, over_steps
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
 from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update
+from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
 from real_openrlhf.hooks.actor.token_losses import loss_of
@@ -30,8 +30,10 @@ Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its colu
 OF_REWARD = {"kl", "logprobs_diff"}  # logged of all rollouts where the KL is a part of the reward
 
 
-class PolicyTrainer(ActorPPOTrainer):
+class PolicyTrainer(EngineStartTrainer):
     """Upstream's actor trainer with our loop; engine, checkpoints and weight sync are upstream's."""
+
+    actor_loss_fn: torch.nn.Module
 
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()

@@ -64,7 +64,7 @@ def whiten(samples: list[Experience], settings: SimpleNamespace) -> None:
     tokens = torch.cat([sample.advantages[sample.action_mask.bool()] for sample in samples] or [torch.zeros(0)])
     if not len(tokens):
         return
-    mean, scale = tokens.mean(), 1.0
+    mean, scale = tokens.mean(), torch.ones(())
     if not settings.no_std_norm:
         scale = (tokens - mean).pow(2).mean().clamp(min=1e-8).rsqrt()
     for sample in samples:

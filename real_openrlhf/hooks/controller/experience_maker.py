@@ -53,7 +53,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         if self.objective is None:
             apply_length_penalties(samples, self.args)
         rollouts = self.with_signal(samples, rollouts)
-        if self.skips:
+        if self.skips and rollouts.signal is not None:
             rollouts = replace(rollouts, left_out=frozenset((~rollouts.signal).nonzero().flatten().tolist()))
         trained = [position for position in range(len(samples)) if position not in rollouts.left_out]
         forwarded, decide = trained, real.mismatch_limit is not None or self.kl_in_reward

@@ -11,10 +11,12 @@ import threading
 import time
 from multiprocessing.process import BaseProcess
 
+from real_openrlhf.machine import engine_reason
+
 # requests.py sets this variable for engines of its own process. Other uses of vLLM here are not affected.
 WANTED = "REAL_ENGINE_ENDS_WITH_PARENT"
 # FlashInfer's sampler is compiled with nvcc at its first use, and does not support requests with a seed.
-ENVIRONMENT = {WANTED: "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+ENVIRONMENT = {WANTED: "1", engine_reason.FILE: engine_reason.PRINTED, "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 PATIENCE = 10.0  # seconds between SIGTERM and SIGKILL
 
 

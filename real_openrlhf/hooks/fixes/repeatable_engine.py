@@ -1,6 +1,6 @@
 """On a CPU, make vLLM's seeded samples depend on the request only, not on other requests or on arrival times.
 
-vLLM loads this as a plugin (setup.py). It changes four behaviours of vLLM 0.29 to 0.32:
+vLLM loads this as a plugin (setup.py). It changes five behaviours of vLLM 0.29 to 0.32:
 
 - Chunked prefill: vLLM cuts a prompt that exceeds the tokens left in a step (of 2,048). Then it rewinds the request's
   generator, which a CPU generator cannot do (`CPU Generator does not use offset`), and the engine dies. Restoring the
@@ -8,7 +8,8 @@ vLLM loads this as a plugin (setup.py). It changes four behaviours of vLLM 0.29 
   depends on arrival times. So each prompt is prefilled whole, as vLLM itself does for MLA models.
 - Threads: vLLM splits attention over threads by all requests of a step. So attention runs on one thread only.
 - Matrix products: rounding depends on whether rows are few or many, with AMX on their exact number. So rows are
-  multiplied in blocks of equal size, the last block padded. No cost could be measured.
+  multiplied in blocks of equal size, the last block padded: of prompts larger blocks, which cost less.
+- Noise: vLLM draws it for all requests, then again for those with a seed. So it is drawn once; no sample changes.
 - Prefix caching: a request reuses what other requests computed of its prompt. So it reuses only the prefill that it
   names (hooks/rollout/read_once.py).
 

@@ -26,7 +26,11 @@ POLICY_LOSSES = ["ppo", "gspo", *TOKEN_WEIGHTS, "real"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """`--algo.real.*`, and the few flags of a run that OpenRLHF lacks."""
-    real = parser.add_argument_group("REAL (Rewards as Labels)", "used with --actor.policy_loss_type real")
+    real = parser.add_argument_group(
+        "REAL (Rewards as Labels)",
+        "used with --actor.policy_loss_type real; labels, label_threshold, truncated, mismatch_limit and kl_old_coef "
+        "by every loss with --train.deal groups",
+    )
     _add_objective(real)
     _add_scoring(real)
     _add_labels(real)
@@ -194,9 +198,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         type=whole,
         default=20,
         metavar="N",
-        help="with --train.run_dir: end a run after N steps in a row in which no prompt has both labels, all "
-        "responses are cut, most have no verdict, or the entropy is 0; warn after half of them (default: 20; 0: "
-        "never)",
+        help="with --train.run_dir: end a run after N steps in a row in which no rollout has a weight or an "
+        "advantage, all responses are cut, most have no verdict, or the entropy is 0; warn after half of them "
+        "(default: 20; 0: never)",
     )
     group.add_argument(
         "--train.hung_minutes",
@@ -243,7 +247,8 @@ def _add_deal(group: argparse._ArgumentGroup) -> None:
         choices=["groups", "upstream"],
         help="how rollouts are assigned to updates. groups: whole prompts in an order from --train.seed, the same "
         "rollouts for every loss of one seed; upstream: OpenRLHF's batches, which with token budgets sort by length "
-        "and split prompts. REAL always has groups (default: upstream; every recipe here: groups)",
+        "and split prompts. REAL, cispo and reinforce always have groups (default: upstream; every recipe here: "
+        "groups)",
     )
     group.add_argument(
         "--train.skip_weightless",
@@ -272,15 +277,15 @@ def _add_rollouts(group: argparse._ArgumentGroup) -> None:
         choices=["stop", "log", "off"],
         help="log how far the policy's log-probabilities are from vLLM's on the sampled tokens (mismatch/*), and "
         "warn if rounding cannot explain it. stop: also end the run if the two are unrelated; with "
-        "--train.async_enable it only logs, since the sampler is older by design (default: stop with --train.run_dir "
-        "or REAL, else off, as upstream)",
+        "--train.async_enable it only logs, since the sampler is older by design (default: stop with --train.deal "
+        "groups, else off, as upstream)",
     )
     group.add_argument(
         "--vllm.max_num_seqs",
         type=positive,
         metavar="N",
         help="answers that a vLLM engine draws at once, at most (default: vLLM's, 128 for OpenRLHF's engines; every "
-        "recipe here: rollouts / engines, at most 512)",
+        "recipe here: rollouts / engines, from 128 to 512)",
     )
     group.add_argument(
         "--eval.at_start", action="store_true", help="evaluate before the first step (default: off, as upstream)"
@@ -292,14 +297,15 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     """Defaults that depend on the algorithm (upstream's own for ppo and gspo), then all checks."""
     args.reward.remote_url = put_back(args.reward.remote_url, os.environ)
     real, kl = args.actor.policy_loss_type == "real", args.algo.kl
-    if real or args.actor.policy_loss_type in TOKEN_WEIGHTS:  # OpenRLHF has none of these losses
+    ours = real or args.actor.policy_loss_type in TOKEN_WEIGHTS  # OpenRLHF has none of these losses
+    if ours:
         args.train.deal = "groups"
     args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
     _resolve_mismatch(args)
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01
     if args.algo.advantage.estimator is None:
-        args.algo.advantage.estimator = "group_norm" if real else "gae"
+        args.algo.advantage.estimator = "group_norm" if ours else "gae"
     args.algo.real.objective = absolute(args.algo.real.objective)
     args.algo.real.labels = args.algo.real.labels and absolute(args.algo.real.labels)
     wrong = [*run_problems(args), *(problems(args) if args.train.deal == "groups" else ())]

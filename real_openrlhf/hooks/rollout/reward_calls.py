@@ -33,7 +33,7 @@ class RewardCalls:
 
     def __init__(self, function: Callable) -> None:
         self.function = function
-        self.seconds = float(os.environ.get("REAL_REWARD_SECONDS", SECONDS))
+        self.seconds = self.limit = float(os.environ.get("REAL_REWARD_SECONDS", SECONDS))
         self.turns = asyncio.Semaphore(AT_ONCE)
         self.faults: Counter[str] = Counter()
 
@@ -66,7 +66,8 @@ class RewardCalls:
         try:
             return await asyncio.wait_for(answer, self.seconds)
         except TimeoutError:
-            raise Fault("hangs", f"no reward in {self.seconds:g} s; REAL_REWARD_SECONDS is the limit") from None
+            said = f"no reward in {self.seconds:g} s; a run's limit, REAL_REWARD_SECONDS, is {self.limit:g}"
+            raise Fault("hangs", said) from None
 
     def _run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future, arguments: tuple) -> None:
         process, value, fault = os.getpid(), None, None

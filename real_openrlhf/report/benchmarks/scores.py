@@ -30,7 +30,7 @@ def benchmark_scores(run: Run) -> dict[str, Estimate]:
 
 
 PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "max tokens", "grader": "grader"}
-PROTOCOL |= {"think": "closed thinking", "limit": "only the first"}
+PROTOCOL |= {"think": "closed thinking", "limit": "only the first", "allow": "also counted"}
 
 
 def protocol(settings: object) -> str:

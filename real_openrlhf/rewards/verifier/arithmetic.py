@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Quantity, Symbol, letters_of
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
@@ -43,6 +43,14 @@ def exact(expr: Expr) -> Fraction:
     if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
         raise TooLarge
     return value
+
+
+def is_number(answer: object) -> bool:
+    """Whether an answer is a fraction that can be worked out."""
+    try:
+        return isinstance(answer, Quantity) and exact(answer.value) is not None
+    except NoFraction:
+        return False
 
 
 def _divide(a: Fraction, b: Fraction) -> Fraction:

@@ -1,10 +1,11 @@
 """Whether two answers are equal: one method for each kind of answer, in the order in which kinds are tried."""
 
+from collections import Counter
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier import arithmetic, equality, process
+from real_openrlhf.rewards.verifier import arithmetic, equality
 from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
-from real_openrlhf.rewards.verifier.names import base_name, chosen, condition, in_argument_of, in_letters_of, same_name
+from real_openrlhf.rewards.verifier.names import base_name, chosen, in_letters_of, same_name
 from real_openrlhf.rewards.verifier.reading.grammar import expression
 from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
 from real_openrlhf.rewards.verifier.reading.tree import (
@@ -26,11 +27,13 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     Row,
     Symbol,
     Text,
+    core,
     letters_of,
 )
 from real_openrlhf.rewards.verifier.reading.tree import Unreadable as NoExpression
 from real_openrlhf.rewards.verifier.reading.units import Unit
 from real_openrlhf.rewards.verifier.reading.whole import read
+from real_openrlhf.rewards.workers import process
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _PERCENT, _DEGREES = (("%", 1),), (("deg", 1),)
@@ -42,26 +45,70 @@ class Unreadable(process.Undecided):
     reason = "gold_unparsed"
 
 
-def same(gold: str, answer: str, digits: bool = False) -> bool:
-    """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell."""
+class TooLarge(process.Undecided):
+    """The answer has a number with more digits than any gold, such as a tower of powers."""
+
+    reason = "too_large"
+
+
+def same(gold: str, answer: str, digits: bool = False, written: bool = False) -> bool:
+    """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell.
+
+    `written` asks whether they say it in the same form: no number or formula is worked out.
+    """
     if plain(tokens(clean(gold))) == plain(tokens(clean(answer))):
         return True  # the same text in other fonts
     wanted = read(gold)
     try:
-        return _Comparison(digits).equal(wanted, read(answer))
+        return _Comparison(digits, written=written).equal(wanted, read(answer))
     except RecursionError:  # hundreds of terms or brackets: no gold has them
         return False
+    except arithmetic.TooLarge as error:
+        raise TooLarge from error
+
+
+def form(expr: Expr) -> str:
+    """An expression as text, in one order of its terms and factors."""
+    if not isinstance(expr, Call):
+        return str(expr.value if isinstance(expr, Number) else expr.name)
+    args = [form(arg) for arg in expr.args]
+    return f"{expr.name}({','.join(sorted(args) if expr.name in ('+', '*') else args)})"
+
+
+def form_of(answer: Answer) -> str:
+    """An answer of any kind as text."""
+    return form(answer.value) if isinstance(answer, Quantity) else str(answer)
+
+
+def unread(gold: str, answer: str) -> bool:
+    """Whether an answer was taken for words although it has all digits and letters of a gold that is none."""
+    said, wanted = (Counter(_digits_and_letters(text)) for text in (answer, gold))
+    return not wanted - said and _has_words(read(answer)) and not _has_words(read(gold))
+
+
+def _digits_and_letters(text: str) -> list[str]:
+    found = [[token.text] if token.kind in ("number", "command") else [*token.text] for token in tokens(text)]
+    return [one for piece in found for one in piece if one[-1].isalnum()]
+
+
+def _has_words(answer: Answer) -> bool:
+    if isinstance(answer, Group | Row):
+        return any(map(_has_words, answer.items))
+    if isinstance(answer, Relation):
+        return any(map(_has_words, answer.sides))
+    value = core(answer)
+    return isinstance(value, Text) if value == answer else _has_words(value)
 
 
 class _Comparison:
-    def __init__(self, digits: bool, rounded: int = ROUNDED_DIGITS):
-        self.digits, self.rounded = digits, rounded
+    def __init__(self, digits: bool, rounded: int = ROUNDED_DIGITS, written: bool = False):
+        self.digits, self.rounded, self.written = digits, rounded, written
 
     def equal(self, gold: Answer, answer: Answer) -> bool:
         if gold == answer:
             return True
         if isinstance(gold, Conditioned) or isinstance(answer, Conditioned):
-            return self._conditioned(gold, answer)
+            return self._unlabelled(gold, answer, Conditioned)
         if isinstance(gold, Either) or isinstance(answer, Either):
             return any(self.equal(one, other) for one in self._forms(gold) for other in self._forms(answer))
         if isinstance(gold, Choice) or isinstance(answer, Choice):
@@ -69,7 +116,7 @@ class _Comparison:
         if isinstance(gold, Named) or isinstance(answer, Named):
             return self._named(gold, answer)
         if isinstance(gold, Bounded) or isinstance(answer, Bounded):
-            return self._bounded(gold, answer)
+            return self._unlabelled(gold, answer, Bounded)
         if isinstance(gold, Based) or isinstance(answer, Based):
             return self._based(gold, answer)
         if isinstance(gold, Ratio) or isinstance(answer, Ratio):
@@ -93,38 +140,33 @@ class _Comparison:
             return all(self.equal(gold, item) for item in answer.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
         if isinstance(gold, Quantity) and isinstance(answer, Quantity):
             return self._quantities(gold, answer)
+        if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
+            return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
         for text, other in ((gold, answer), (answer, gold)):
-            if (
-                isinstance(text, Text) and isinstance(other, Quantity) and isinstance(other.value, Symbol)
-            ):  # XYZ for the angle
-                points = other.value.name.removeprefix(r"\angle ").lower()
-                if text.text in (points, points[::-1]) and points != other.value.name.lower():
+            if isinstance(text, Text) and isinstance(other, Quantity) and isinstance(other.value, Symbol):
+                _, angle, points = other.value.name.lower().rpartition(r"\angle ")
+                if angle and text.text in (points, points[::-1]):
                     return True
         if isinstance(gold, Text) and not gold.readable:
             raise Unreadable(gold.text)
         return False
 
-    def _forms(self, either: Answer) -> tuple[Answer, ...]:
+    def _forms(self, either: Answer) -> list[Answer]:
         """The exact form, and the other forms that equal it or are a rounding of it."""
         if not isinstance(either, Either):
-            return (either,)
+            return [either]
         exact, *others = either.forms
         rough = _Comparison(self.digits, _APPROXIMATE_DIGITS)
-        return (
+        return [
             exact,
-            *(
-                other
-                for other in others
-                if self.equal(exact, other) or (_is_decimal(other) and rough.equal(exact, other))
-            ),
-        )
+            *(one for one in others if self.equal(exact, one) or (_is_decimal(one) and rough.equal(exact, one))),
+        ]
 
-    def _conditioned(self, gold: Answer, answer: Answer) -> bool:
-        values = [side.value if isinstance(side, Conditioned) else side for side in (gold, answer)]
-        if isinstance(gold, Conditioned) and isinstance(answer, Conditioned):
-            if condition(gold.condition) != condition(answer.condition):
-                return False
-        return self.equal(*values)
+    def _unlabelled(self, gold: Answer, answer: Answer, kind: type[Conditioned | Bounded]) -> bool:
+        """Labels of a kind may be left out, not changed."""
+        labels = {side.label for side in (gold, answer) if isinstance(side, kind)}
+        values = (side.value if isinstance(side, kind) else side for side in (gold, answer))
+        return len(labels) == 1 and self.equal(*values)
 
     def _choice(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Choice) and isinstance(answer, Choice):
@@ -136,13 +178,11 @@ class _Comparison:
         if choice.value is not None:
             return self.equal(choice.value, other)
         letter = Quantity(Symbol(choice.letter))
-        return isinstance(other, Quantity | Named | Relation) and (
-            self.equal(letter, other) if choice is gold else self.equal(other, letter)
-        )
+        sides = (letter, other) if choice is gold else (other, letter)
+        return isinstance(other, Quantity | Named | Relation) and self.equal(*sides)
 
     def _named(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Named) and isinstance(answer, Named):
-            answer = in_argument_of(gold, answer)
             if same_name(gold, answer):
                 return self.equal(gold.value, answer.value)
             sides = _as_equation(gold), _as_equation(answer)
@@ -150,18 +190,11 @@ class _Comparison:
                 return self._proportional(*sides) is not None
             return False
         if isinstance(gold, Relation) or isinstance(answer, Relation):
-            if not isinstance(gold, Named | Relation) or any(
-                isinstance(side, Relation) and side.sign != "=" for side in (gold, answer)
-            ):
+            unequal = any(isinstance(side, Relation) and side.sign != "=" for side in (gold, answer))
+            if unequal or not isinstance(gold, Named | Relation):
                 return False
             return self._proportional(_as_equation(gold), _as_equation(answer)) is not None
         values = [chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
-        return self.equal(*values)
-
-    def _bounded(self, gold: Answer, answer: Answer) -> bool:
-        if isinstance(gold, Bounded) and isinstance(answer, Bounded) and gold.name != answer.name:
-            return False
-        values = [side.interval if isinstance(side, Bounded) else side for side in (gold, answer)]
         return self.equal(*values)
 
     def _based(self, gold: Answer, answer: Answer) -> bool:
@@ -171,10 +204,10 @@ class _Comparison:
         if not isinstance(other, Quantity) or not isinstance(based, Based) or other.unit is not None:
             return False
         digits = based.digits.removeprefix("-")
-        if not digits.isdigit():
-            return False
-        written = Number(Fraction(digits))
-        return other.value == (written if digits == based.digits else Call("-", (written,)))
+        written = Number(Fraction(digits)) if digits.replace(".", "").isdigit() else None
+        return written is not None and form(other.value) == form(
+            written if digits == based.digits else Call("-", (written,))
+        )
 
     def _ratio(self, gold: Answer, answer: Answer) -> bool:
         if isinstance(gold, Ratio) and isinstance(answer, Ratio):
@@ -235,7 +268,7 @@ class _Comparison:
         return factor is not None and (gold.sign in ("=", r"\ne") or factor > 0)
 
     def _proportional(self, gold: Expr | None, answer: Expr | None) -> int | None:
-        if gold is None or answer is None or letters_of(gold) != letters_of(answer):
+        if gold is None or answer is None or self.written or letters_of(gold) != letters_of(answer):
             return None
         if not self.digits:
             raise Undecided
@@ -252,21 +285,19 @@ class _Comparison:
             return self._same(gold.value, value)
         if self._same(gold.value, answer.value):
             return True
-        if _DEGREES in (
-            (one or Unit()).dimensions,
-            (other or Unit()).dimensions,
-        ):  # 30^\circ + 45^\circ has its unit in the expression
+        dimensions = [(unit or Unit()).dimensions for unit in (one, other)]
+        if _DEGREES in dimensions:  # 30^\circ + 45^\circ has its unit in the expression
             given = [side.value if side.unit is None else Call("degrees", (side.value,)) for side in (gold, answer)]
             return any("degrees" in str(value.value) for value in (gold, answer)) and self._same(*given)
-        if (one or Unit()).dimensions == _PERCENT:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
+        if dimensions[0] == _PERCENT:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
             return self._same(Call("percent", (gold.value,)), answer.value)
-        if (other or Unit()).dimensions == _PERCENT:
+        if dimensions[1] == _PERCENT:
             return self._same(gold.value, Call("percent", (answer.value,)))
         return False
 
     def _same(self, gold: Expr, answer: Expr) -> bool:
-        if gold == answer:
-            return True
+        if gold == answer or self.written:
+            return form(gold) == form(answer)
         if INFINITY in (_unsigned(gold), _unsigned(answer)):
             return False
         if isinstance(gold, Call) and isinstance(answer, Call) and gold.name == answer.name == "mod":
@@ -276,6 +307,13 @@ class _Comparison:
             return equality.same_value(gold, in_letters_of(gold, answer), self.rounded, self.digits)
         except NoValue:
             return False
+
+
+def _chosen(answer: Answer) -> str:
+    """`B, C, D` as one word; an empty text for what is no list of choices."""
+    items = answer.items if isinstance(answer, Group) else ()
+    letters = [item.letter for item in items if isinstance(item, Choice) and item.value is None]
+    return "".join(sorted(letters)) if len(letters) == len(items) else ""
 
 
 def _is_whole(expr: Expr) -> bool:

@@ -2,21 +2,13 @@
 
 import re
 
+from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS
+
 MAX_LENGTH = 1_000
 _MAX_NESTING = 24
-_MAX_DIGITS = 40  # in a row, outside plain arithmetic
-_HUGE = re.compile(
-    r"(?<!\d)\d{5,}\s*(?:\)|\}|\\right)*\s*!"  # factorials of large numbers
-    r"|!\s*(?:\)|\}|\\right)+\s*!"  # factorials of factorials
-    r"|\^\s*\{?\s*[-+]?\(?\s*\d{5,}"  # exponents of five digits
-    r"|\d\s*\^\s*[\{(]*\s*-?\d+\s*\^"  # towers of powers
-    r"|\*\*.*\*\*"
-    r"|\d[eE][+-]?\d{5,}"
-)
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}(?![a-zA-Z])")
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
 _BRACKET = re.compile(r"\\.|[{}()\[\]]", re.DOTALL)
-_LONG_DIGITS = re.compile(rf"\d{{{_MAX_DIGITS},}}")
 
 
 def too_deep(answer: str) -> bool:
@@ -29,11 +21,7 @@ def too_deep(answer: str) -> bool:
     return False
 
 
-def hostile(answer: str) -> bool:
-    """Whether working the answer out may take unbounded time or memory: a gold never needs that."""
-    return _HUGE.search(answer) is not None or _LONG_DIGITS.search(answer) is not None
-
-
 def prose(gold: str) -> bool:
     """Whether a gold is prose with formulas in it; only the same text can be recognised as equal."""
-    return len(_WORD.findall(_TEXT.sub(" ", gold))) >= 3 and not gold[:1].isdigit()
+    words = [word for word in _WORD.findall(_TEXT.sub(" ", gold)) if word not in FUNCTIONS]
+    return len(words) >= 3 and not gold[:1].isdigit()

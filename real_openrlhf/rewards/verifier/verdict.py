@@ -1,34 +1,29 @@
 """Decide whether the answer of a response equals the gold: cheapest checks first, a reason for each verdict."""
 
-import json
 import logging
 import math
 import os
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.rewards.verifier import compare, extract, guard
-from real_openrlhf.rewards.verifier.arithmetic import Undecided
+from real_openrlhf.rewards.verifier import compare, conventions, extract, guard
+from real_openrlhf.rewards.verifier.arithmetic import Undecided, is_number
 from real_openrlhf.rewards.verifier.extract import Think, golds_of
-from real_openrlhf.rewards.verifier.pool import ALGEBRA, GYM, Limits, NoVerdict, WorkerPool
 from real_openrlhf.rewards.verifier.reading.tex import clean
+from real_openrlhf.rewards.verifier.reading.whole import read
+from real_openrlhf.rewards.workers.pool import ALGEBRA, NoVerdict, WorkerPool, limits_of_environment
 
 logger = logging.getLogger("real_openrlhf.verifier")
 
-Grader = Literal["robust", "disco", "math_verify", "gym"]
-
 RIGHT = ("exact", "algebra")
-WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different")
+WRONG = ("no_answer", "unfinished_thinking", "too_long", "too_deep", "too_large", "different", "unread",
+         *conventions.CONVENTIONS)  # fmt: skip
 # No verdict: the label is "ignored" in training.
 FAILED = ("no_gold", "gold_unparsed", "timeout", "out_of_memory", "worker_died", "worker_unavailable", "worker_error",
           "verifier_error")  # fmt: skip
-FAILED_GYM = (*FAILED, gym_tasks.ScorerRaised.reason)
-_LONGEST_BOX, _LONGEST_END = 4_000, 10_000
 
 
 class Verdict(NamedTuple):
@@ -42,14 +37,22 @@ class Verdict(NamedTuple):
         return math.isnan(self.score)
 
 
-def verify(response: str, label: object, think: Think = "optional", grader: Grader = "robust") -> Verdict:
+def verify(
+    response: str, label: object, think: Think = "optional", *, prompt: str = "", allowed: tuple[str, ...] = ()
+) -> Verdict:
     """The verdict on one response; never raises and always returns in bounded time. Safe in any thread.
 
     `label` is a gold or several (a list, or a JSON list of texts), any of which counts. `think` says whether a
     response must finish its thinking with `</think>`; where it is optional, thinking that was begun must be finished.
+    With the prompt, answers that copy it or leave its operation undone are wrong, but for the `allowed` conventions.
     """
+    return answered(lambda: _verdict(response, label, think, prompt, allowed), response, label)
+
+
+def answered(judge: Callable[[], Verdict], response: str, label: object) -> Verdict:
+    """What `judge` returns; no verdict where it fails, and a line in the log."""
     try:
-        return _VERDICTS[grader](response, label, think)
+        return judge()
     except NoVerdict as failure:
         _say("no verdict", str(failure), label, response)
         return Verdict(math.nan, failure.reason)
@@ -63,23 +66,7 @@ def _say(what: str, why: str, label: object, response: str) -> None:
     logger.warning("%s (%r): label %.200r, response ends %.200r", what, why, label, str(response)[-200:])
 
 
-def verify_many(
-    items: Iterable[tuple[str, object]], think: Think = "optional", grader: Grader = "robust", threads: int = 2
-) -> Iterator[Verdict]:
-    """Verdicts on (response, label) pairs, in order, as they come."""
-    executor = ThreadPoolExecutor(threads)
-    try:
-        yield from executor.map(lambda item: verify(item[0], item[1], think, grader), items)
-    finally:
-        executor.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the rest
-
-
-def start_workers(grader: Grader = "robust") -> None:
-    """Begin to start the workers, so that the first hard answer does not wait for them. Returns at once."""
-    _pool(grader)
-
-
-def _verdict(response: str, label: object, think: Think) -> Verdict:
+def _verdict(response: str, label: object, think: Think, prompt: str, allowed: tuple[str, ...]) -> Verdict:
     golds = golds_of(label)
     if not golds:
         raise NoVerdict("no_gold")
@@ -95,9 +82,18 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
         return Verdict(0.0, "too_long")
     if guard.too_deep(answer):
         return Verdict(0.0, "too_deep")
-    answer = clean(answer)
+    verdict = _compared(tuple(dict.fromkeys(map(_normal_gold, golds))), clean(answer))
+    if verdict.score == 1.0:
+        broken = [conventions.broken(gold, answer, prompt, allowed) for gold in golds]
+        return Verdict(0.0, max(broken)) if all(broken) else verdict
+    if verdict.reason == "different" and any(compare.unread(gold, answer) for gold in golds):
+        return Verdict(0.0, "unread")
+    return verdict
+
+
+def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
     undecided, unreadable = [], False
-    for gold in dict.fromkeys(map(_normal_gold, golds)):
+    for gold in golds:
         if answer == gold:
             return Verdict(1.0, "exact")
         if guard.prose(gold):
@@ -110,59 +106,21 @@ def _verdict(response: str, label: object, think: Think) -> Verdict:
             undecided.append(gold)
         except compare.Unreadable:
             unreadable = True
-    if not undecided:
-        verdict = Verdict(0.0, "different")
-    elif guard.hostile(answer) and not any(map(guard.hostile, undecided)):
-        verdict = Verdict(0.0, "too_large")
-    else:
-        verdict = _ask("robust", tuple(undecided), answer)
+    verdict = _worked_out(tuple(undecided), answer) if undecided else Verdict(0.0, "different")
     if unreadable and verdict.score == 0.0:
         raise NoVerdict("gold_unparsed", "a gold cannot be read, and the answer is not the same text")
     return verdict
 
 
-def _disco_verdict(response: str, label: object, think: Think) -> Verdict:
-    """DisCO's verdict, on the text between the first `</think>` and the next, from the last box on."""
-    golds = golds_of(label)
-    if not golds:
-        raise NoVerdict("no_gold")
-    parts = response.split("</think>", 2)
-    if len(parts) == 1 and (think == "required" or "<think>" in response):
-        return Verdict(0.0, "unfinished_thinking")
-    text = parts[min(1, len(parts) - 1)]
-    start = text.rfind("\\boxed")
-    return _ask("disco", golds, text[start : start + _LONGEST_BOX]) if start >= 0 else Verdict(0.0, "no_answer")
-
-
-def _math_verify_verdict(response: str, label: object, think: Think) -> Verdict:
-    """math-verify's verdict; it also reads the text around a box, and an answer without a box."""
-    golds = golds_of(label)
-    if not golds:
-        raise NoVerdict("no_gold")
-    text = extract.after_thinking(response, think)
-    return Verdict(0.0, "unfinished_thinking") if text is None else _ask("math_verify", golds, text[-_LONGEST_END:])
-
-
-def _gym_verdict(response: str, label: object, think: Think) -> Verdict:
-    """The verdict of reasoning-gym's scorer for the task that the label names."""
+def _worked_out(golds: tuple[str, ...], answer: str) -> Verdict:
+    """The workers' verdict. If the golds are numbers that need no work, an answer that exhausts a worker is wrong."""
     try:
-        entry = gym_tasks.entry(label)
-    except (ValueError, TypeError, LookupError) as error:
-        raise NoVerdict("no_gold", "the label is no entry of reasoning-gym, as `data gym` writes it") from error
-    text = extract.after_thinking(response, think)
-    if text is None:
-        return Verdict(0.0, "unfinished_thinking")
-    answer = extract.plain(extract.boxed_answer(text))
-    if answer is None:
-        return Verdict(0.0, "no_answer")
-    if answer == entry["answer"]:
-        return Verdict(1.0, "exact")
-    if len(answer) > _LONGEST_BOX:
-        return Verdict(0.0, "too_long")
-    return _ask("gym", (json.dumps(entry),), answer)
-
-
-_VERDICTS = {"robust": _verdict, "disco": _disco_verdict, "math_verify": _math_verify_verdict, "gym": _gym_verdict}
+        return Verdict(1.0, "algebra") if ask("robust", golds, answer, ALGEBRA) else Verdict(0.0, "different")
+    except NoVerdict as failure:
+        exhausted = failure.reason in ("timeout", "out_of_memory") and all(is_number(read(gold)) for gold in golds)
+        if exhausted or failure.reason == "too_large":
+            return Verdict(0.0, "too_large")
+        raise
 
 
 @lru_cache(maxsize=4096)
@@ -173,24 +131,17 @@ def _normal_gold(gold: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
+def ask(grader: str, golds: tuple[str, ...], answer: str, program: str) -> bool:
     """A worker's verdict, cached because rollouts of a prompt often have one answer. Failures raise, uncached."""
-    equal = _pool(grader).ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
-    if grader != "robust":
-        return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")
-    return Verdict(1.0, "algebra") if equal else Verdict(0.0, "different")
+    return pool(program).ask({"grader": grader, "golds": golds, "answer": answer})["equal"]
 
 
-def _pool(grader: Grader = "robust") -> WorkerPool:
-    program = GYM if grader == "gym" else ALGEBRA
+def pool(program: str = ALGEBRA) -> WorkerPool:
+    """The workers that run this program. The first call begins to start them and returns at once."""
     with _pool_lock:
         if program not in _workers:
-            limits = Limits(
-                deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
-                memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
-            )
             size = int(os.environ.get("REAL_VERIFIER_WORKERS", "2"))
-            _workers[program] = WorkerPool(size, limits, program)
+            _workers[program] = WorkerPool(size, limits_of_environment(), program)
         return _workers[program]
 
 

@@ -1,50 +1,106 @@
-"""Checks each row of a run's JSONL files for faults that would crash it after minutes, or spoil it silently."""
+"""Checks each row of a run's data files for faults that would crash it after minutes, or spoil it silently."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base.errors import UserError, last_line
+from real_openrlhf.base.errors import UserError, first_line, last_line
 from real_openrlhf.base.files import parsed
-from real_openrlhf.recipes.plan import Plan, used_rows
+from real_openrlhf.base.parsing import did_you_mean
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
+from real_openrlhf.data.sources import is_hub_id
+from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
+from real_openrlhf.recipes.recipes import TRAINING_ROWS
+from real_openrlhf.training.checks import hub_data
 from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.tasks.tasks import TASKS
 
-TABLES = (".csv", ".parquet", ".arrow")  # OpenRLHF reads them; their rows are not checked here
+LINES, TABLES = (".jsonl", ".json"), (".csv", ".arrow")  # OpenRLHF reads all; the rows of TABLES are not checked here
 KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 HUGE = 500  # bytes; no token is longer. A prompt of more than HUGE bytes per allowed token is refused uncounted
+DETAILS = re.compile(r"\d+|'[^']*'|\([^)]*\)")  # in which two faults of one kind differ
+TRIED = 3  # labels that this package's own reward functions are tried on
+MOST = 6  # kinds of faults of a file that are printed
 
 
 def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
-    """Find defects of the files that a flag names; only the first defect of each file."""
+    """Find the defects of the files that a flag names: the first row with each kind of fault, and how many follow."""
     for name in plan.text(flag).split(","):
         path = Path(name)
-        lines = path.suffix in (".jsonl", ".json")
-        hub_id = not path.is_absolute() and path.suffix not in TABLES
+        checked = path.suffix in (*LINES, ".parquet")
         try:
-            if lines and path.is_dir():
-                findings.problems.append(f"{flag} {name} is a folder. Name a file in it.")
-            elif not (path.is_file() if lines else path.exists() or hub_id):
-                wrong = "does not exist. Name an existing file or a prepared set: `real-openrlhf data --help`."
-                findings.problems.append(f"{flag} {name} {wrong}")
-            elif lines:
+            if path.is_dir():
+                _folder(path, flag, findings, checked)
+            elif is_hub_id(name) and not path.exists():
+                hub_data.findings_of(name, flag, findings)
+            elif not path.is_file():
+                findings.problems.append(f"{flag} {name} does not exist. {_similar(path)}{EXISTING}")
+            elif checked:
                 _check_file(path, flag, plan, findings)
+            elif path.suffix in TABLES:
+                findings.notes.append(f"{flag} {name} is neither JSONL nor parquet: its rows were not checked")
             else:
-                findings.notes.append(f"{flag} {name} is not a JSONL file: its rows were not checked")
+                wrong = f"has the ending {path.suffix!r}" if path.suffix else "has no ending"
+                known = "by which OpenRLHF knows the format. Rename it to .jsonl, .json, .parquet or .csv."
+                findings.problems.append(f"{flag} {name} {wrong}, {known}")
         except OSError as error:
             findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a readable file.")
 
 
+EXISTING = (
+    "Name an existing file, a prepared set (`real-openrlhf data --help`) or a data set of the hub, as OWNER/NAME."
+)
+
+
+def _similar(path: Path) -> str:
+    return did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])
+
+
+def _folder(path: Path, flag: str, findings: Findings, checked: bool) -> None:
+    """OpenRLHF reads a folder that `datasets` saved, or one of data files."""
+    inside = [*path.iterdir()]
+    saved = any(one.name in ("state.json", "dataset_dict.json") for one in inside)
+    if checked or not (saved or any(one.suffix in (*LINES, *TABLES, ".parquet") for one in inside)):
+        findings.problems.append(f"{flag} {path} is a folder. Name a file in it.")
+    else:
+        findings.notes.append(f"{flag} {path} is a folder: its rows were not checked")
+
+
+class Faults:
+    """The faults of one file: the first of each kind, and the number of others of its kind."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.first: dict[str, str] = {}
+        self.counts: Counter[str] = Counter()
+
+    def add(self, where: str, fault: str) -> None:
+        kind = DETAILS.sub("", fault)
+        self.first.setdefault(kind, f"{self.name}, {where} {fault}")
+        self.counts[kind] += 1
+
+    def __iter__(self) -> Iterator[str]:
+        for kind, line in [*self.first.items()][:MOST]:
+            more = self.counts[kind] - 1
+            yield line + f" ({more} more like it)" * bool(more)
+
+
 def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
-    rows = Rows(plan)
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                rows.see(number, line)
-            except UserError as wrong:
-                findings.problems.append(f"{flag} {path}, line {number} {wrong}")
-                return
+    rows, faults = Rows(plan), Faults(f"{flag} {path}")
+    try:
+        for where, row in _rows_of(path, faults, {*rows.columns.values()}):
+            for fault in rows.faults(where, row):
+                faults.add(where, fault)
+    except UserError as wrong:
+        findings.problems += [f"{flag} {path} {line}" for line in wrong.problems]
+        return
+    findings.problems += faults
+    if faults.first:
+        return
     if not rows.count:
         findings.problems.append(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
     elif rows.unlabelled == rows.count:
@@ -56,6 +112,71 @@ def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
         findings.notes.append(f"{flag} {path}: {rows.unlabelled} of {rows.count} rows have no label")
     if rows.count > len(rows.prompts):
         findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
+    _try_reward(path, flag, plan, rows.labels, findings)
+
+
+def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str], findings: Findings) -> None:
+    """Whether this package's reward functions can grade the user's first labels."""
+    setting = plan.flags.get(flag)
+    if setting is None or setting.origin != USER or AGENT in plan.flags or not labels:
+        return
+    from real_openrlhf.data import expected_answers  # the verifier takes a quarter of a second
+
+    silent = expected_answers.without_verdict(Path(plan.text(REWARD)), labels)
+    if silent:
+        said = (
+            f"{flag} {path}: {plan.text(REWARD)} gives no verdict on the expected answers of {len(silent)} of the "
+            f"first {len(labels)} rows ({silent[0]}), and rows without a verdict are not trained. Give "
+            "--reward.remote_url FILE.py of your own, and try it: `real-openrlhf reward FILE.py --data SET`."
+        )
+        (findings.problems if len(silent) == len(labels) else findings.notes).append(said)
+
+
+def _rows_of(path: Path, faults: Faults, columns: set[str]) -> Iterator[tuple[str, dict]]:
+    """(`line 3`, row) of each readable row; faults of the others are added."""
+    if path.suffix == ".parquet":
+        yield from _parquet_rows(path, columns)
+        return
+    with path.open("rb") as lines:
+        start = lines.read(1)
+        lines.seek(0)
+        if start == b"[" and path.suffix == ".json":
+            yield from ((f"row {number}", row) for number, row in _json_list(lines.read(), faults))
+            return
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield f"line {number}", _row(line)
+            except UserError as wrong:
+                faults.add(f"line {number}", str(wrong))
+
+
+def _json_list(content: bytes, faults: Faults) -> Iterator[tuple[int, dict]]:
+    try:
+        rows = parsed(content.decode(), object_pairs_hook=_once, parse_constant=_no_number)
+    except ValueError as error:
+        raise UserError(f"is not JSON ({_reason(error)}). Write a list of objects, or one object a line.") from None
+    for number, row in enumerate(rows, start=1):
+        if isinstance(row, dict):
+            yield number, row
+        else:
+            faults.add(f"row {number}", "is not a JSON object. Write objects with columns.")
+
+
+def _parquet_rows(path: Path, columns: set[str]) -> Iterator[tuple[str, dict]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        names = [*file.schema_arrow.names]
+        there = [name for name in names if name in columns] or names
+        number = 0
+        for batch in file.iter_batches(columns=there):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"row {number}", {**dict.fromkeys(names), **row}
+    except pyarrow.ArrowException as error:
+        raise UserError(f"is not a parquet file ({first_line(error)}). Download it again.") from None
 
 
 class PromptLengths:
@@ -77,21 +198,20 @@ class PromptLengths:
         except Exception:
             return None
 
-    def check(self, texts: list[str]) -> None:
-        """Refuse a prompt that is too long. A token has at least one byte, so most prompts need no counting."""
+    def fault(self, texts: list[str]) -> str:
+        """A prompt that is too long, in words. A token has at least one byte, so most prompts need no counting."""
         size = sum(len(text.encode()) for text in texts)
         if size > HUGE * self.longest:
             said = f"{size} bytes"
         elif size <= self.longest or self.tokenizer is None:
-            return
+            return ""
         else:
             count = sum(len(self.tokenizer.encode(text, add_special_tokens=False)) for text in texts)
             said = f"{count} tokens" if count > self.longest else ""
-        if said:
-            raise UserError(
-                f"has a prompt of {said}, and {self.why} leaves {self.longest}. Raise --data.max_len, or "
-                "leave the row out (`real-openrlhf data FILE --tokenizer MODEL` does)."
-            )
+        return said and (
+            f"has a prompt of {said}, and {self.why} leaves {self.longest}. Raise --data.max_len, or "
+            "leave the row out (`real-openrlhf data FILE --tokenizer MODEL` does)."
+        )
 
 
 class Rows:
@@ -104,46 +224,54 @@ class Rows:
         self.lengths = PromptLengths(plan)
         self.count = self.unlabelled = 0
         self.prompts: set[int] = set()
-        self.kinds: dict[str, tuple[str, int]] = {}  # column -> (kind of value, its first line)
+        self.labels: list[str] = []  # the first ones
+        self.kinds: dict[str, tuple[str, str]] = {}  # column -> (kind of value, its first row)
 
-    def see(self, number: int, line: bytes) -> None:
-        row = _row(line)
+    def faults(self, where: str, row: dict) -> Iterator[str]:
+        self.count += 1
         for flag, column in self.columns.items():
             if column not in row:
-                raise UserError(
-                    f"has no column {column!r}, it has {', '.join(row) or 'none'}. Name the right one with {flag}."
-                )
+                usual = PROBLEM_COLUMNS if flag == "--data.input_key" else GOLD_COLUMNS
+                near = [name for name in usual if name in row and name not in self.columns.values()]
+                hint = f"Is it {flag} {near[0]}?" if near else f"Name the right one with {flag}."
+                yield f"has no column {column!r}, it has {', '.join(row) or 'none'}. {hint}"
+                if flag == "--data.input_key" and near:
+                    yield from self._of_prompt(row[near[0]], near[0])
         for column, value in row.items():
             if value is None:
                 continue
-            kind, first = self.kinds.setdefault(column, (KINDS[type(value)], number))
-            if kind != KINDS[type(value)]:  # OpenRLHF's reader makes a table of the file: a column has one type
-                raise UserError(
-                    f"has {KINDS[type(value)]} in column {column!r}, line {first} has {kind}. A column must hold one "
+            kind, first = self.kinds.setdefault(column, (KINDS.get(type(value), "another kind of value"), where))
+            if kind != KINDS.get(type(value), kind):  # OpenRLHF's reader makes a table of the file
+                yield (
+                    f"has {KINDS[type(value)]} in column {column!r}, {first} has {kind}. A column must hold one "
                     "kind of value."
                 )
-        texts = list(self._texts(row[self.columns["--data.input_key"]]))
-        self.lengths.check(texts)
-        label = row.get(self.columns.get("--data.label_key", ""))
-        self.unlabelled += "--data.label_key" in self.columns and label in (None, "", [])
-        self.prompts.add(hash("\0".join(texts)))
-        self.count += 1
+        if (column := self.columns["--data.input_key"]) in row:
+            yield from self._of_prompt(row[column], column)
+        if (column := self.columns.get("--data.label_key", "")) in row:
+            label = row[column]
+            self.unlabelled += label in (None, "", [])
+            if len(self.labels) < TRIED and label not in (None, "", []):
+                self.labels.append(str(label))
 
-    def _texts(self, prompt: Any) -> Iterator[str]:
-        column = self.columns["--data.input_key"]
+    def _of_prompt(self, prompt: Any, column: str) -> Iterator[str]:
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
         if isinstance(prompt, list) and not self.chat:
-            raise UserError(
-                f"has a chat in column {column!r}. Add --data.apply_chat_template, or write the prompt as text."
-            )
+            yield f"has a chat in column {column!r}. Add --data.apply_chat_template, or write the prompt as text."
+        texts = []
         for message in messages:
             if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-                raise UserError(f"has a chat in column {column!r} whose messages lack role and content. Write both.")
+                yield f"has a chat in column {column!r} whose messages lack role and content. Write both."
+                return
             content = message.get("content")
             if not isinstance(content, str) or not content:
                 what = "nothing" if content in (None, "") else KINDS[type(content)]
-                raise UserError(f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty.")
-            yield content
+                yield f"has {what} for a prompt in column {column!r}. A prompt is a text, and not empty."
+                return
+            texts.append(content)
+        if fault := self.lengths.fault(texts):
+            yield fault
+        self.prompts.add(hash("\0".join(texts)))
 
 
 def _row(line: bytes) -> dict:
@@ -155,15 +283,22 @@ def _row(line: bytes) -> dict:
     except UnicodeDecodeError as error:
         raise UserError(f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8.") from None
     try:
-        row = parsed(text, object_pairs_hook=_once, parse_constant=_no_number)
+        row = parsed(text.rstrip("\n"), object_pairs_hook=_once, parse_constant=_no_number)
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise UserError(r"has half a character (\ud800 to \udfff alone). Write whole characters.") from None
     except ValueError as error:
-        raise UserError(f"is not JSON ({last_line(error)}). Write one JSON object a line.") from None
+        raise UserError(f"is not JSON ({_reason(error)}). Write one JSON object a line.") from None
     if not isinstance(row, dict):
         raise UserError("is not a JSON object. Write one object with columns a line.")
     return row
+
+
+def _reason(error: ValueError) -> str:
+    """The parser's words; its line number is of the text that it was given, here one line."""
+    if isinstance(error, json.JSONDecodeError) and "\n" not in error.doc.strip():
+        return f"{error.msg[0].lower()}{error.msg[1:].removesuffix(' at')} at character {error.pos + 1}"
+    return last_line(error)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict:

@@ -35,7 +35,7 @@ AT_LEAST_1 = (
     *OR_OFF,
 )
 AT_LEAST_0 = (
-    *("--train.seed", "--ds.lora.rank", "--data.dataloader_num_workers", "--actor.adam.weight_decay"),
+    *("--ds.lora.rank", "--data.dataloader_num_workers", "--actor.adam.weight_decay"),
     *("--actor.max_norm", "--eval.temperature", "--train.hung_minutes"),
 )
 ABOVE_0 = (
@@ -54,6 +54,7 @@ RANGES = {
     **dict.fromkeys(ABOVE_0, (0.0, math.inf, False)),
     **dict.fromkeys(SHARES, (0.0, 1.0, True)),
     **dict.fromkeys(SHARES_ABOVE_0, (0.0, 1.0, False)),
+    "--train.seed": (0.0, 2.0**31 - 1, True),  # numpy takes 32 bits, and ranks and engines add their numbers
 }
 
 
@@ -81,8 +82,10 @@ def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, 
     actions = parser._option_string_actions
     problems = {}
     for flag in [*plan.flags, *removed]:
-        if flag not in actions:
-            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.5)
+        if flag in removed and flag in ours:
+            problems[flag] = f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
+        elif flag not in actions:
+            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
@@ -102,7 +105,7 @@ def out_of_range(plan: Plan, flag: str) -> str | None:
         good = math.isfinite(number) and low <= number <= high and (with_low or number > low)
         if not good and not (flag in OR_OFF and number == OFF):
             above = f"{low:g} or more" if with_low else f"more than {low:g}"
-            most = "" if math.isinf(high) else f", and {high:g} at most"
+            most = "" if math.isinf(high) else f", and {high:.12g} at most"
             return f"{flag} {plan.text(flag)}: give {above}{most}{', or -1 for never' * (flag in OR_OFF)}."
     return None
 

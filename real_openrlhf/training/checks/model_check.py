@@ -96,7 +96,7 @@ def unfit_problems(plan: Plan, config: dict) -> list[str]:
     return [*unfit_models.problems(way, read, model_class)]
 
 
-def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool) -> None:
+def folder_findings(plan: Plan, config: dict, findings: Findings) -> None:
     """Check a model in a folder: whole weights that fit configuration, tokenizer and flags."""
     folder = Path(plan.text("--actor.model_name_or_path")).expanduser()
     if not folder.is_dir():
@@ -110,8 +110,7 @@ def folder_findings(plan: Plan, config: dict, findings: Findings, dry_run: bool)
                 f"its weights are Python pickles ({pickled[0]}), which can run code when they are loaded, and are not "
                 "loaded. Save the model as safetensors."
             )
-        # a dry run needs only the configuration
-        (findings.notes if dry_run else findings.problems).append(f"model {folder}: {wrong}")
+        findings.problems.append(f"model {folder}: {wrong}")
         return
     for check in (_weights, _tokenizer, _context):
         try:

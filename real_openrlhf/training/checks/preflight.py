@@ -1,16 +1,14 @@
-"""Checks of the reward file and of the machine: packages, compilers, GPUs, folders, disk space, the Ray cluster.
+"""Checks of the machine: packages, compilers, GPUs, folders, disk space, the Ray cluster.
 
 `python -m real_openrlhf.training.checks.preflight NODES GPUS [shared]` checks the Ray cluster in which it runs, with
 `shared` also for vLLM on the policy's own GPUs.
 """
 
-import ast
 import importlib.util
 import os
 import platform
 import re
 import shutil
-import symtable
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -30,21 +28,19 @@ MARK = "real_openrlhf preflight: "  # before each problem, in the log of a clust
 LEAST_MB = 300
 PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
 ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
-FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a reward file
 
 
 @dataclass
 class Findings:
-    """Problems stop the run. Notes are always printed, lines only in a dry run."""
+    """Problems stop the run. Notes are always printed, lines only in a dry run.
+
+    `elsewhere`: this machine lacks something that the run needs, so a dry run must be for another machine.
+    """
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-
-
-def reward_problems(plan: Plan) -> list[str]:
-    urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
-    return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := reward_file_problem(Path(url)))]
+    elsewhere: bool = False
 
 
 def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> list[str]:
@@ -63,37 +59,6 @@ def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None,
             "to HEAD:6379."
         ]
     return []
-
-
-def reward_file_problem(path: Path) -> str | None:
-    """The defect of a reward file, found by parsing it. Only rollout actors run the file."""
-    if not path.is_file():
-        return "does not exist. Give a Python file with reward_func, or a URL."
-    try:
-        text = path.read_bytes()
-        tree = ast.parse(text)
-        names = symtable.symtable(text, str(path), "exec").get_symbols()  # type: ignore[arg-type]  # as compile()
-    except SyntaxError as error:
-        return f"is not Python (line {error.lineno or 1}: {error.msg}). Mend that line."
-    except (ValueError, RecursionError, MemoryError, OSError) as error:
-        return f"cannot be read as Python ({error}). Give a text file."
-    stars = any(isinstance(node, ast.alias) and node.name == "*" for node in ast.walk(tree))
-    bound = {name.get_name() for name in names if name.is_assigned() or name.is_imported()}
-    if FUNCTION not in bound and not stars:
-        return f"has no {FUNCTION}. Define `def {FUNCTION}({', '.join(ARGUMENTS)})` in it, at its top."
-    for node in tree.body:
-        if isinstance(node, ast.AsyncFunctionDef) and node.name == FUNCTION:
-            return f"has an async {FUNCTION}, which is called in a thread. Write `def` without `async`."
-        if isinstance(node, ast.FunctionDef) and node.name == FUNCTION and not _takes_three(node.args):
-            return f"has a {FUNCTION} that cannot be called with three arguments: {', '.join(ARGUMENTS)}. Take these."
-    return None
-
-
-def _takes_three(arguments: ast.arguments) -> bool:
-    positional = len(arguments.posonlyargs) + len(arguments.args)
-    required = positional - len(arguments.defaults)
-    alone = sum(default is None for default in arguments.kw_defaults)
-    return required <= 3 <= (positional if not arguments.vararg else 3) and not alone
 
 
 def kernels(plan: Plan) -> list[str]:
@@ -169,6 +134,10 @@ def folder_problems(folder: Path) -> list[str]:
         return [f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."]
     if not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         return [f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."]
+    try:  # as in /proc, which a superuser may seem to write to
+        tempfile.TemporaryDirectory(prefix=".real-", dir=place).cleanup()
+    except OSError as error:
+        return [f"--runs-dir {folder}: no folder can be made in {place} ({error.strerror}). Name another --runs-dir."]
     return []
 
 

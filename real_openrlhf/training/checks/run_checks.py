@@ -6,6 +6,8 @@ from pathlib import Path
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.lines import short_path
+from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes.plan import changed_flags
@@ -17,11 +19,13 @@ from real_openrlhf.training.checks import (
     memory_estimate,
     model_check,
     preflight,
+    reward_check,
     token_budgets,
 )
 from real_openrlhf.training.checks.preflight import Findings
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.run_inputs import OPTIONS, Request
+from real_openrlhf.training.tasks import gguf_model
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 FILLED = ("--ckpt.path", "--ckpt.output_dir")
@@ -31,21 +35,28 @@ def found(request: Request, place: Place) -> Findings:
     findings = Findings()
     right = request.without(_flags(request, findings))
     plan, args, local = right.plan(), right.args, place.address is None
-    for problems in (flag_checks.batch_problems, flag_checks.length_problems, preflight.reward_problems):
+    for problems in (flag_checks.batch_problems, flag_checks.length_problems, reward_check.reward_problems):
         findings.problems += problems(plan)
     findings.notes += flag_checks.unread(plan)
     machine = place.problems(plan) + (preflight.kernel_problems(plan) if local else [])
-    if args.dry_run and local:
-        findings.notes += machine  # a dry run may be for another machine
-    else:
-        findings.problems += machine
+    findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
+    of_machine = findings.notes if findings.elsewhere else findings.problems
+    of_machine += machine
     findings.notes += [] if place.on_cpu or not local else preflight.allocator_notes()
     findings.problems += preflight.secret_problems(plan, request.secrets, place.address, place.job_address)
+    if args.working_dir and not place.job_address:
+        findings.notes.append("--working-dir is read by `ray job submit` only: set RAY_ADDRESS to http://HEAD:8265")
+    elif args.working_dir and not args.working_dir.is_dir():
+        findings.problems.append(
+            f"--working-dir {args.working_dir} is no folder. Make it: `real-openrlhf patch export`."
+        )
     findings.lines += preflight.kernels(plan)
-    if unusable := preflight.folder_problems(args.runs_dir):
-        findings.problems += unusable
-    elif not args.dry_run and local:
-        findings.problems += preflight.room_problems(args.runs_dir)
+    unusable = preflight.folder_problems(args.runs_dir)
+    findings.problems += unusable
+    if local and not unusable:
+        of_machine += preflight.room_problems(args.runs_dir)
+    # a cluster may reach servers that this machine does not
+    (of_machine if local else findings.notes).extend(reward_check.server_problems(plan))
     findings.problems += [wrong for place, flag in outside(right) if (wrong := _folder_problem(right, place, flag))]
     data(right, findings)
     _size(right, place, findings)
@@ -56,12 +67,14 @@ def found(request: Request, place: Place) -> Findings:
 def outside(request: Request, folder: Path | None = None) -> list[tuple[Path, str]]:
     """(folder, flag) of each folder that the run fills outside its own."""
     plan = request.plan(folder)
-    own = Path(plan.text("--train.run_dir"))
+    own = Path(plan.text(run_inputs.RUN_DIR))
     found = [(Path(plan.text(flag)).resolve(), flag) for flag in FILLED]
     return [(place, flag) for place, flag in found if own not in place.parents]
 
 
 def _folder_problem(request: Request, place: Path, flag: str) -> str | None:
+    if place in (own := Path(request.plan().text(run_inputs.RUN_DIR)), *own.parents):
+        return f"{flag} {place} has the run's folder in it. Name another folder."
     owner = ownership.owner_name(request.resumed) if request.resumed else None
     return ownership.folder_problem(place, flag, owner)
 
@@ -70,8 +83,7 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
     """{flag: what is wrong with it}"""
     wrong = {}
     try:
-        if not request.args.dry_run:
-            assert_applied()
+        assert_applied()
         wrong = flag_checks.flag_problems(request.plan(), request.removed, OPTIONS)
         findings.problems += wrong.values()
         note = flag_checks.combination(request.without(wrong).plan())
@@ -91,26 +103,33 @@ def data(request: Request, findings: Findings) -> None:
     if any(cache_folder() in Path(path).parents for path in missing) and not os.access(there, os.W_OK | os.X_OK):
         findings.problems.append(run_inputs.unwritten_cache(f"nothing can be made in {there}"))
     if request.args.dry_run:
-        findings.notes += [f"{path} is made before training starts" for path in sorted(missing)]
-    if (rows := run_inputs.rows(Path(plan.text(run_inputs.TRAINING)))) is not None:
+        findings.notes += [f"made before training starts: {', '.join(map(short_path, sorted(missing)))}"] * bool(
+            missing
+        )
+    if (rows := run_inputs.training_rows(plan.text(run_inputs.TRAINING))) is not None:
         findings.problems += data_check.step_problems(plan, rows)
 
 
 def _size(request: Request, place: Place, findings: Findings) -> None:
     """Whether the model exists, and whether it fits into memory and disk."""
-    plan, dry_run = request.plan(), request.args.dry_run
+    plan = request.plan()
     model = plan.text(run_inputs.MODEL)
     made = Path(model) in request.missing()
-    config = None if made else model_check.model_findings(model, findings, must_reach=not dry_run)
+    if request.args.model and gguf_model.is_one(request.args.model):
+        wrong = gguf_model.problem(Path(request.args.model).expanduser())
+        findings.problems += [wrong] if wrong else []
+    config = None if made else model_check.model_findings(model, findings, must_reach=not findings.elsewhere)
     if config is not None:
-        model_check.folder_findings(plan, config, findings, dry_run)
+        model_check.folder_findings(plan, config, findings)
         findings.problems += [f"model {model}: {wrong}" for wrong in model_check.unfit_problems(plan, config)]
         if place.on_cpu and (wrong := model_check.heads_problem(config)):
             findings.problems.append(f"model {model}: {wrong}")
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
-        if dry_run:
-            findings.notes.append(f"no estimate of memory and disk: the shape of {model} is not known here")
+        if request.args.dry_run and not made:
+            findings.notes.append(
+                f"no estimate of memory and disk: the shape of {short_path(model)} is not known here"
+            )
         return
     measured = place.gpu_gb is not None
     machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
@@ -122,8 +141,8 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     existing = preflight.existing(request.args.runs_dir)
     free, size = shutil.disk_usage(existing).free, sum(memory_estimate.disk(shape, plan).values())
     if size > free:
-        warnings.append(
-            f"the run folder will take {size / 1e9:.0f} GB, {existing} has {free / 1e9:.0f} GB free: another "
+        (warnings if findings.elsewhere or place.address else findings.problems).append(
+            f"the run folder will take {size / 1e9:.1f} GB, {existing} has {free / 1e9:.1f} GB free: another "
             "--runs-dir, or a smaller --ckpt.max_num"
         )
     findings.lines += [*lines, ""]

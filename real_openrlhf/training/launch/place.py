@@ -63,6 +63,7 @@ COMPUTED = {
     "RAY_OVERRIDE_RESOURCES": "Ray never waits for cores; on CPU its GPUs are logical ones",
     "VLLM_USE_FLASHINFER_SAMPLER": "FlashInfer's sampler would be compiled with nvcc",
     "REAL_ENGINE_ENDS_WITH_PARENT": "an engine ends with a killed actor",
+    "REAL_ENGINE_REASON": "an engine that fails prints why",
     "OMP_NUM_THREADS": "processes share the cores",
     "REAL_FORKED_WORKERS": "processes are forks of one that has imported the stack",
     "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",

@@ -14,8 +14,10 @@ from real_openrlhf.machine.engine_reason import MARK
 from real_openrlhf.runs import run_folder
 
 LARGEST = 1 << 53
+QUIET = 8.0  # seconds until a start without a logged number gets its second line
 # Lines that do not say why a run failed: a library's progress bar, or an actor's line that Ray repeats in colour.
 BESIDE_THE_POINT = re.compile(r"\d%\||^(\x1b\[\d+m)*\(\w+ pid=")
+NO_MEASURE = {"policy_loss": " (may rise: no measure of progress)"}
 # The parts of a line, in this order: name, key in metrics.jsonl, format.
 SHOWN = (
     ("pass rate", "rollout/pass_rate", ".3f"),
@@ -40,6 +42,8 @@ class Progress:
         self.log = log
         self.first_step_at: tuple[int, float] | None = None
         self.notes = run_dir / "notes.jsonl"
+        self.told = self.seen = False
+        self.began = time.monotonic()
         self.offsets = {path: _size(path) for path in (self.path, self.notes)}
         self.bar = tqdm(total=total_steps, unit="step", disable=not sys.stderr.isatty(), file=sys.stderr, leave=False)
         self.say(f"starting Ray, the vLLM engine and the policy; their output goes to {log}")
@@ -49,14 +53,28 @@ class Progress:
         sys.stdout.flush()
 
     def update(self) -> None:
+        if not self.seen and time.monotonic() - self.began > QUIET:
+            self.seen = True
+            self.say("still starting: about 20 s in all on two free cores, minutes on busy ones or with a large model")
         for line in self.new_lines(self.notes):
             self.say(line.get("say", ""))
         for line in self.new_lines(self.path):
+            self.seen = True
             if line.get("phase") == "eval":
                 self.say(f"evaluation at step {line['step']}: {evaluation(line)}")
             else:
                 self.say(self.step_line(line))
+                self.say_verdicts(line)
                 self.bar.update(line["step"] - self.bar.n)
+
+    def say_verdicts(self, line: dict) -> None:
+        """Once, if more than half of a step's answers have no verdict: they train nothing."""
+        share = line.get("rollout/ignored", 0)
+        if share > 0.5 and not self.told:
+            self.told = True
+            kinds = [key for key in line if ("/failed_" in key or "/ignored_" in key) and line[key] > 0]
+            why = f", {max(kinds, key=lambda key: line[key])}" if kinds else ""
+            self.say(f"no verdict on {share:.0%} of this step's answers{why}: they train nothing. See {self.log}")
 
     def new_lines(self, path: Path) -> list[dict]:
         """New complete lines; a line that is still being written is read next time. A resume shortens the file."""
@@ -126,7 +144,7 @@ def summary(run_dir: Path) -> str:
             rows.append((f"held-out pass@1 ({name})", f"{first[key]:.3f}", f"{last.get(key, float('nan')):.3f}"))
     for name, key, form in SHOWN[:3]:
         if known := [step[key] for step in steps if key in step]:  # a step that trains nothing lacks some
-            rows.append((f"training {name}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
+            rows.append((f"training {name}{NO_MEASURE.get(key, '')}", f"{known[0]:{form}}", f"{known[-1]:{form}}"))
     width = max((len(name) for name, _, _ in rows), default=0)
     header = f"{'':{width}}  {'first':>8}  {'last':>8}"
     return "\n".join([header, *(f"{name:{width}}  {a:>8}  {b:>8}" for name, a, b in rows)])

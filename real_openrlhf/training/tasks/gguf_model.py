@@ -50,6 +50,12 @@ def prepare(file: Path, cache: Path | None = None) -> Path:
     return place
 
 
+def problem(file: Path) -> str | None:
+    """The defect of a file that its first bytes show; a run and an evaluation read the rest of it."""
+    with file.open("rb") as content:
+        return None if content.read(4) == b"GGUF" else f"model {file} is not a GGUF file. Download it again."
+
+
 def require_gguf(name: str) -> None:
     if importlib.util.find_spec("gguf") is None:
         raise UserError(

@@ -17,9 +17,13 @@ _NO_CONJUNCTION = {("or", word) for word in ("less", "more", "fewer", "greater",
 
 
 _DESCRIBING = set("the a minimum maximum min max value total sum of final answer result probability area".split())
-_ANNOUNCING = ("is", "are", "be", "get", "gets", "gives", "have", "has", "obtain", "equals", "was", "approximately")
+_TITLE = re.compile(r"(?:the )?(?:final )?(?:answer|solution|result)(?: is| are)?(?: )?")
+_ANNOUNCING = set(
+    "is are be get gets gives have has obtain equals was approximately so thus hence therefore then".split()
+)
 _NEGATING = set(
-    "not no never cannot false wrong incorrect unlikely less more than least most if either neither but except".split()
+    "not no never cannot false wrong incorrect unlikely less more than least most if either neither but except or "
+    "maybe perhaps possibly when where unless for".split()
 )
 
 
@@ -38,28 +42,21 @@ def trimmed(parts: Tokens) -> Tokens:
 
 
 def opened(parts: Tokens) -> Tokens:
-    """The tokens without an announcement: `\\text{The answer is}`, `Answer:`, `=`."""
-    words = [token.text.lower() for token in parts[:6]]
-    for at, word in enumerate(words):
-        if word in ("answer", "solution", "result") and words[:at] in ([], ["the"], ["final"], ["the", "final"]):
-            at += 1
-            at += words[at : at + 1] in (["is"], ["are"])
-            at += words[at : at + 1] in ([":"], ["="])
-            if at < len(parts) and (words[at - 1] in ("is", "are", ":", "=")):
-                return opened(parts[at:])
+    """The last value of a derivation, without what announces it: `The answer is`, `Since a = 7, we get`, `Answer:`."""
+    words = [token.text.lower() if token.kind in ("word", "letters") else "" for token in parts]
+    for at in range(len(parts) - 1, 0, -1):
+        titled = _TITLE.fullmatch(" ".join(words[:at])) is not None and parts[at - 1].text in (":", "=", "is", "are")
+        follows = words[at - 1] in _ANNOUNCING and parts[at - 1].kind == "word" and parts[at].kind != "word"
+        if titled or (follows and not _NEGATING & set(words[:at]) and not sum(map(depth_change, parts[:at]))):
+            return opened(parts[at:])
     if parts[:1] and parts[0].text == "=":
         return parts[1:]
     end = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text != ","), 0)
-    phrase = [token.text.lower() for token in parts[:end]]
-    if (
-        phrase == ["yes", ","]
-        or (phrase == ["the"] and parts[end].kind == "number")
-        or phrase in (["all"], ["for", "all"])
-    ):
+    phrase = words[:end]
+    if phrase in (["yes", ""], ["all"], ["for", "all"]) or (phrase == ["the"] and parts[end].kind == "number"):
         return parts[end:]
-    if phrase and set(phrase) <= _DESCRIBING and parts[end].text not in RELATIONS:
-        return parts[end:]
-    return parts[end:] if phrase and phrase[-1] in _ANNOUNCING and not _NEGATING & set(phrase) else parts
+    describing = end and set(phrase) <= _DESCRIBING and parts[end].text not in (*RELATIONS, ".", ")", ":")
+    return parts[end:] if describing else parts
 
 
 def split(parts: Tokens, *separators: str) -> list[Tokens]:
@@ -90,6 +87,8 @@ def texts_of(parts: Tokens) -> list[str]:
 
 def is_words(parts: Tokens) -> bool:
     if any(token.text == "(" and (beside.kind == "number" or beside.text == "-") for token, beside in pairwise(parts)):
+        return False
+    if parts[:1] and parts[0].text == "-" and parts[1:2] and parts[1].kind == "number":
         return False
     return bool(parts) and all(
         token.kind == "word" or token.text in ("-", ".", "'", ",", "!", "?", r"\&", "(", ")")

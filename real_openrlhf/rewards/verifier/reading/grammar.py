@@ -22,6 +22,9 @@ _NAMES = frozenset(f"\\{name}" for name in (*GREEK, *_SYMBOLS))
 _FENCES = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 _MAX_DIGITS = 4_000
 _APPLIED = "fghFGHP"  # letters that stand for functions where a parenthesis follows
+_DERIVATIVE = re.compile(
+    r"\{(?:d|\\partial) ?(?:\^\{?\d\}?)?\\?[a-zA-Z]*\}\{(?:d ?|\\partial ?)\\?[a-zA-Z]+(?:\^\{?\d\}?)?\}"
+)  # \frac{dy}{dx}, not \frac{d}{d+1}
 
 
 @lru_cache(maxsize=4096)
@@ -253,13 +256,12 @@ class _Reader:
         return None
 
     def fraction(self) -> Expr:
-        if self.peek() == "{" and (self.peek(1) == r"\partial" or re.fullmatch("d[a-zA-Z]?", self.peek(1))):
-            end = closing(self.parts, self.at)
-            below = closing(self.parts, end + 1)
-            if self.peek(end + 2 - self.at)[:1] == "d" or self.peek(end + 2 - self.at) == r"\partial":
-                name = plain(self.parts[self.at : below + 1])
-                self.at = below + 1
-                return Symbol(name)
+        middle = closing(self.parts, self.at)
+        end = closing(self.parts, middle + 1)
+        name = plain(self.parts[self.at : end + 1])
+        if _DERIVATIVE.fullmatch(name):
+            self.at = end + 1
+            return Symbol(re.sub(r"\^\{(.)\}", r"^\1", name))
         above = self.argument()
         return Call("/", (above, self.argument()))
 
@@ -290,7 +292,12 @@ class _Reader:
         if re.fullmatch(r"C_\{\d+\}", name) and self.peek() == "^":
             self.take()
             return Call("binomial", (Number(Fraction(index)), self.script()))
-        if letter and name[0] in _APPLIED and (self.peek() == "(" or (inverse and self.peek(5) == "(")):
+        at_zero = [token.text for token in self.parts[self.at : self.at + 3]] == [
+            "(",
+            "0",
+            ")",
+        ]  # nobody multiplies by 0
+        if at_zero or (letter and name[0] in _APPLIED and (self.peek() == "(" or (inverse and self.peek(5) == "("))):
             if inverse:
                 self.at += 5
             return Call(f"{name}{primes}{'^-1' * inverse}()", self.arguments())

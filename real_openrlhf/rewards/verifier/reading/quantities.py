@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from real_openrlhf.rewards.verifier.reading.cutting import is_words, texts_of, trimmed
 from real_openrlhf.rewards.verifier.reading.grammar import expression
@@ -29,7 +30,7 @@ from real_openrlhf.rewards.verifier.reading.units import BARE, SCALES, Unit, kno
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",
     "nointegersolution": "emptyset", "infinitelymany": "infinity", "infinity": "infinity", "infinite": "infinity",
-    "infinitelymanysolution": "infinity", "true": "yes", "false": "no", "dne": "doesnotexist",
+    "infinitelymanysolution": "infinity", "ye": "yes", "true": "yes", "false": "no", "dne": "doesnotexist",
     "undefined": "doesnotexist", "none": "emptyset", "impossible": "impossible",
 }  # fmt: skip
 FILLING = re.compile(
@@ -52,13 +53,8 @@ def read_words(parts: Tokens) -> Answer | None:
         return LOW
     if not is_words(parts):
         return None
-    if (
-        len(parts) == 1
-        and parts[0].kind == "letters"
-        and len(texts[0]) <= 3
-        and not texts[0].isupper()
-        and texts[0].lower() not in ("yes", "no", "odd")
-    ):
+    product = len(parts) == 1 and parts[0].kind == "letters" and len(texts[0]) <= 3 and not texts[0].isupper()
+    if product and texts[0].lower() not in ("yes", "no", "odd"):
         return None
     if len(texts) > 1 and texts[0].lower() in ("a", "an", "the"):
         parts, texts = parts[1:], texts[1:]
@@ -92,14 +88,9 @@ def name_of(parts: Tokens) -> str:
         found = expression(parts)
     except Unreadable:
         return ""
-    if isinstance(found, Symbol) and found.name not in ("pi", "e", "i", "infinity"):
-        return found.name
-    if (
-        isinstance(found, Call)
-        and found.name.endswith("()")
-        and len(found.args) == 1
-        and isinstance(found.args[0], Symbol)
-    ):
+    if isinstance(found, Symbol):
+        return found.name if letters_of(found) else ""
+    if isinstance(found, Call) and found.name.endswith("()") and [type(arg) for arg in found.args] == [Symbol]:
         return found.name
     return ""
 
@@ -116,7 +107,7 @@ def is_numeric(parts: Tokens) -> bool:
 
 def read_based(parts: Tokens) -> Answer | None:
     text = re.sub(r"[\s(){}]", "", plain(parts))
-    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
+    found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+(?:\.\d+)?)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
     if not found or (found[2].isalpha() and found[2] not in NUMERALS):
         return None
     return Based(found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]])
@@ -126,16 +117,10 @@ def read_quantity(parts: Tokens) -> Answer:
     """An expression with a unit behind it: the longest tail that is a unit."""
     parts = trimmed(parts)
     try:
-        celsius = any(
-            texts_of(parts[at : at + 2])[-1:] in (["C"], ["F"]) and one.text == r"\circ"
-            for at, one in enumerate(parts)
-        )
-        bare = (
-            celsius
-            or (len(parts) > 1 and parts[-1].text == r"\Omega" and parts[-2].kind == "number")
-            or any(token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at)
-        )
-        if not bare and not any(token.kind == "word" and len(token.text) == 1 for token in parts[1:]):
+        celsius = any(one.text == r"\circ" and after.text in ("C", "F") for one, after in pairwise(parts))
+        ohm = len(parts) > 1 and parts[-1].text == r"\Omega" and parts[-2].kind == "number"
+        bare = any(token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at)
+        if not (celsius or ohm or bare or any(one.kind == "word" and len(one.text) == 1 for one in parts[1:])):
             return percented(expression(parts))
     except Unreadable:
         pass
@@ -162,13 +147,7 @@ def read_quantity(parts: Tokens) -> Answer:
 def percented(found: Expr) -> Quantity:
     if isinstance(found, Call) and found.name in ("percent", "degrees"):
         return Quantity(found.args[0], Unit(dimensions=(("%" if found.name == "percent" else "deg", 1),)))
-    if (
-        isinstance(found, Call)
-        and found.name == "-"
-        and isinstance(found.args[0], Call)
-        and found.args[0].name in ("percent", "degrees")
-    ):
-        inner = percented(found.args[0])
+    if isinstance(found, Call) and found.name == "-" and (inner := percented(found.args[0])).unit:
         return replace(inner, value=Call("-", (inner.value,)))
     return Quantity(found)
 

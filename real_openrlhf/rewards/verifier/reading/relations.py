@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import TypeGuard
 
@@ -17,7 +16,6 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     REALS,
     Answer,
     Bounded,
-    Call,
     Group,
     Named,
     Quantity,
@@ -68,19 +66,19 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
 def _equation(pieces: list[Tokens], answer: Read) -> Answer:
     first, last = pieces[0], pieces[-1]
     value = answer(last)
-    if len(pieces) == 2 and name_of(last) and not is_name(first):
+    if len(pieces) == 2 and name_of(last) and not (is_name(first) or is_measure(first)):
         first, last, value = last, first, answer(first)  # 5 = x
     above, below = _quotient(first)
     if is_name(first) or is_name_row(first) or name_of(first) or (is_name(above) and is_name(below)):
         return Named(first, value)
-    numeric = [piece for piece in pieces if is_numeric(piece)]
-    if len(numeric) == len(pieces):
+    if all(map(is_numeric, pieces)):
         return value  # 0.56 = 56\%: spellings of one value
-    if (is_measure(first) or is_measure(above)) and len(numeric) == len(pieces) - 1:
+    if len(pieces) > 2 and (len(plain(last)) > 1 and is_measure(last) or all(map(is_name, pieces))):
+        return Text("=".join(map(plain, pieces)), False)  # AB = BC = CA
+    measured = any(is_measure((token,)) and len(token.text) > 1 for token in last)  # AB = 2CD
+    if len(pieces) > 2 or (is_measure(first) and not measured) or (is_measure(above) and is_numeric(last)):
         return Named(first, value)
-    if len(pieces) == 2 or len(numeric) == len(pieces) - 1:
-        return Relation("=", (answer(first), value))
-    return Text("=".join(map(plain, pieces)), False)
+    return Relation("=", (answer(first), value))
 
 
 def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:
@@ -101,41 +99,11 @@ def _inequality(pieces: list[Tokens], signs: list[str], answer: Read) -> Answer:
         return Text("".join(f"{plain(one)}{sign}" for one, sign in zip(pieces, [*signs, ""], strict=True)), False)
     closed = signs[0] == r"\le"
     for at, side in enumerate(pieces):
-        size = expr_of(side)
-        if isinstance(size, Call) and size.name == "abs" and isinstance(size.args[0], Symbol):
-            return _within(size.args[0].name, answer(pieces[1 - at]), closed, at == 1)
-    for at, side in enumerate(pieces):
         name, other = name_of(side), pieces[1 - at]
         if name and name not in letters_of(expr_of(other) or Symbol(name)):
             ends = (LOW, answer(other)) if at == 0 else (answer(other), HIGH)
             return Bounded(name, as_interval("[" if closed else "(", "]" if closed else ")", ends))
     return Relation(signs[0], (answer(pieces[0]), answer(pieces[1])))
-
-
-def _within(name: str, bound: Answer, closed: bool, outer: bool) -> Answer:
-    """`|x| \\le 3` and `|x| > 3` as intervals."""
-    if not isinstance(bound, Quantity):
-        return Text("interval", False)
-    minus = replace(bound, value=Call("-", (bound.value,)))
-    fence = ("[", "]") if closed != outer else ("(", ")")
-    inner = as_interval(*fence, (minus, bound))
-    return Bounded(name, outside(inner) if outer else inner)
-
-
-def same_forms(items: list[Answer]) -> bool:
-    """Whether these are spellings of one value: a fraction and a decimal, not one number twice, not two unknowns."""
-    first, *others = items
-    items = [first.value if isinstance(first, Named) else first, *others]
-    values = []
-    for item in items:
-        if not isinstance(item, Quantity) or items.count(item) > 1:
-            return False
-        try:
-            percent = item.unit is not None and item.unit.dimensions == (("%", 1),)
-            values.append(exact(item.value) / (100 if percent else 1))
-        except NoFraction:
-            return False
-    return len(set(values)) == 1
 
 
 def as_group(items: list[Answer]) -> Answer:
@@ -147,15 +115,11 @@ def as_group(items: list[Answer]) -> Answer:
                 flat.append(one)
     if len(flat) == 1:
         return flat[0]
-    first, *rest = flat
+    first = flat[0]
     names = [plain(item.name) if isinstance(item, Named) else "" for item in flat]
     if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
         flat = [item for _, item in sorted(zip(names, flat, strict=True), key=lambda pair: pair[0])]
-    if (
-        isinstance(first, Named)
-        and not any(isinstance(item, Named) for item in rest)
-        and not isinstance(first.value, Row)
-    ):
+    if isinstance(first, Named) and not isinstance(first.value, Row) and not any(names[1:]):
         flat[0] = first.value  # a = 4, -8, -10
     return Group(tuple(flat))
 
@@ -172,9 +136,9 @@ def joint(items: list[Answer], said: set[str]) -> Answer | None:
         return None
     sets: list[Answer] = []
     for item in items:
-        if isinstance(item, Bounded) and item.name == first.name:
-            sets.append(item.interval)
-        elif isinstance(item, Quantity) and isinstance(first.interval, Group):
+        if isinstance(item, Bounded) and item.label == first.label:
+            sets.append(item.value)
+        elif isinstance(item, Quantity) and isinstance(first.value, Group):
             sets.append(outside(item))
         else:
             return None
@@ -182,7 +146,7 @@ def joint(items: list[Answer], said: set[str]) -> Answer | None:
     if len(bounds) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in bounds)):
         return None  # two intervals side by side
     common = intersection(sets)
-    return Bounded(first.name, common) if isinstance(common, Row | Group) else common
+    return Bounded(first.label, common) if isinstance(common, Row | Group) else common
 
 
 def intersection(sets: Sequence[Answer]) -> Answer | None:

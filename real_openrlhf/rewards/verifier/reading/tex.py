@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -87,7 +88,6 @@ _ORDINAL = re.compile(
 _RAISED_O = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}|(?<=[{])o|(?<=\d\^)o(?![a-z]))\s*\}?")
 _COMBINATIONS = re.compile(r"\{\}\s*_\{?(\w+)\}?\s*(?:\\(?:mathrm|text)\{C\}|C)\s*_\{?(\w+)\}?")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
-_SYSTEM = re.compile(r"\\left\s*\\\{\s*\\begin\{array\}\{[lcr ]*\}([^{}]*)\\end\{array\}\s*\\right\s*\.")
 _SLANTED = re.compile(r"\^\{?(\d+)\}?\s*/\s*_\{?(\d+)\}?")
 _DOTS = re.compile(r"(?<=\d)\.(\d*)\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?")
 _EXCEPT = re.compile(
@@ -108,35 +108,19 @@ _WORD_SIGNS = "'-"
 def clean(answer: str) -> str:
     """The text in one spelling of signs and commands, without layout. Callers refuse long texts first."""
     text = _from_unicode(answer)
-    text = re.sub(r"\{\s*\\rm\s+([^{}]*)\}", r"\\mathrm{\1}", text)
-    text = _SYSTEM.sub(r"\\begin{cases}\1\\end{cases}", text.replace(r"\bigcup", r"\cup"))
-    text = _DOTS.sub(r".\1\\overline{\2\3\4}", _SLANTED.sub(r"\\frac{\1}{\2}", text))
-    text = _ABOUT.sub(r"\1\\approx ", _EXCEPT.sub(r"\\mathbb{R} \\setminus ", text))
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # backslashes that a program doubled
-    text = _COMMAND.sub(_known_command, _LAYOUT.sub(" ", text))
-    text = _GROUPED.sub(
-        "",
-        _CHOOSE.sub(
-            r"\\binom{\1}{\2}",
-            _COMBINATIONS.sub(r"\\binom{\1}{\2}", _ORDINAL.sub("", _RAISED_O.sub(r"^{\\circ}", text))),
-        ),
-    )
-    text = re.sub(r"(?<!\\)\\!(?=[a-zA-Z])", " ", text)
-    text = re.sub(r"(?<!\\)\\!\s*", "", _MONEY.sub(_money, text))
-    text = (
-        _SPACE.sub(" ", text.replace(r"\$", ""))
-        .replace("{,}", ",")
-        .replace("{:}", ":")
-        .replace(r"\%", "%")
-        .replace(r"\#", "")
-    )
-    text = text.replace("**", "^").replace("*", r"\cdot ").replace("...", r"\ldots ").replace(r"\_", "_")
-    text = _NOT.sub(r"\\ne ", text).replace("<=", r"\le ").replace(">=", r"\ge ").replace("==", "=")
-    text = _SCIENTIFIC.sub(
-        lambda found: rf"{found[1]}\cdot 10^{{{found[2]}{found[3]}}}" if found[1] else r"\cdot ", text
-    )
-    return _PERIOD.sub(_recurring, text).strip().lstrip(",;:").rstrip(" \t\r\n.,;:")
+    for pattern, replacement in _REWRITINGS:
+        text = pattern.sub(replacement, text)
+    return text.strip().lstrip(",;:").rstrip(" \t\r\n.,;:")
+
+
+def is_recurring(answer: str) -> bool:
+    return _PERIOD.search(_from_unicode(answer)) is not None
+
+
+def _scientific(found: re.Match) -> str:
+    return rf"{found[1]}\cdot 10^{{{found[2]}{found[3]}}}" if found[1] else r"\cdot "
 
 
 def _money(found: re.Match) -> str:
@@ -311,16 +295,32 @@ def _from_unicode(text: str) -> str:
 
 
 def _recurring(number: re.Match) -> str:
+    groups = [group or "" for group in number.groups()]
     whole, fixed, period = (
-        number[1] or number[6] or "",
-        number[2] or number[7] or "",
-        number[3] or number[4] or number[5] or number[8],
+        groups[0] or groups[5],
+        groups[1] or groups[6],
+        groups[2] or groups[3] or groups[4] or groups[7],
     )
-    value = Fraction(
-        int(whole + fixed + period) - int(whole + fixed or "0"), 10 ** len(fixed) * (10 ** len(period) - 1)
-    )
+    ends = 10 ** len(fixed) * (10 ** len(period) - 1)
+    value = Fraction(int(whole + fixed + period) - int(whole + fixed or "0"), ends)
     return _fraction(value.numerator, value.denominator)
 
 
 def _fraction(above: object, below: object) -> str:
     return f"\\frac{{{above}}}{{{below}}}"
+
+
+_REWRITINGS: list[tuple[re.Pattern, str | Callable[[re.Match], str]]] = [
+    (re.compile(pattern) if isinstance(pattern, str) else pattern, replacement)
+    for pattern, replacement in (
+        (r"\{\s*\\rm\s+([^{}]*)\}", r"\\mathrm{\1}"), (r"\\bigcup", r"\\cup"), (_SLANTED, r"\\frac{\1}{\2}"),
+        (_DOTS, r".\1\\overline{\2\3\4}"), (_EXCEPT, r"\\mathbb{R} \\setminus "), (_ABOUT, r"\1\\approx "),
+        (_LAYOUT, " "), (_COMMAND, _known_command), (_RAISED_O, r"^{\\circ}"), (_ORDINAL, ""),
+        (_COMBINATIONS, r"\\binom{\1}{\2}"), (_CHOOSE, r"\\binom{\1}{\2}"), (_GROUPED, ""),
+        (r"(?<!\\)\\!(?=[a-zA-Z])", " "), (_MONEY, _money), (r"(?<!\\)\\!\s*", ""), (r"\\\$|(?<!\\)\\(?=\d)", ""),
+        (_SPACE, " "),
+        (r"\{([,:])\}", r"\1"), (r"\\([%_])", r"\1"), (r"\\#", ""), (r"\*\*", "^"), (r"\*", r"\\cdot "),
+        (r"\.\.\.", r"\\ldots "), (_NOT, r"\\ne "), ("<=", r"\\le "), (">=", r"\\ge "), ("==", "="),
+        (_SCIENTIFIC, _scientific), (_PERIOD, _recurring),
+    )
+]  # fmt: skip

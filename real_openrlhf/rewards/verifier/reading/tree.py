@@ -99,8 +99,8 @@ class Relation:
 class Bounded:
     """An inequality of one letter: the letter and its interval."""
 
-    name: str
-    interval: "Answer"
+    label: str
+    value: "Answer"
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,17 @@ class Conditioned:
     """`6 \\text{ at } x = 1`, `x+5, x \\ne 2`: the condition may be left out, not changed."""
 
     value: "Answer"
-    condition: Tokens
+    label: str
 
 
 Answer = Quantity | Text | Named | Row | Group | Relation | Bounded | Ratio | Choice | Based | Either | Conditioned
+
+
+def core(answer: Answer) -> Answer:
+    """An answer without its name, condition or letter of a choice."""
+    if isinstance(answer, Choice) and answer.value is not None:
+        return core(answer.value)
+    return core(answer.value) if isinstance(answer, Named | Conditioned) else answer
 
 
 INFINITY = Symbol("infinity")

@@ -1,6 +1,7 @@
 """From tokens to the tree of an answer. All spellings are resolved here: `compare` never looks at text."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -11,6 +12,7 @@ from real_openrlhf.rewards.verifier.reading.cutting import (
     is_words,
     listing,
     opened,
+    sides_and_signs,
     split,
     texts_of,
     trimmed,
@@ -24,9 +26,8 @@ from real_openrlhf.rewards.verifier.reading.relations import (
     intersection,
     joint,
     related,
-    same_forms,
 )
-from real_openrlhf.rewards.verifier.reading.tex import Tokens, clean, closing, plain, tokens
+from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, clean, closing, plain, tokens
 from real_openrlhf.rewards.verifier.reading.tree import (
     NOTHING,
     Answer,
@@ -42,20 +43,22 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     Text,
     Unreadable,
 )
+from real_openrlhf.rewards.verifier.reading.units import unit
 
 _SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
 _CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others
 _CONNECTING = (*_SAME, "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_BOUNDING = {r"\in", r"\ne", r"\le", r"\ge", "<", ">"}
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
 
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> Answer:
     """The tree of an answer's text."""
-    return _answer(opened(tokens(clean(text))))
+    return answer_of(opened(tokens(clean(text))))
 
 
-def _answer(parts: Tokens) -> Answer:
+def answer_of(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     for sense in (_choice, _conditioned, _approximated, _listed):
         found = sense(parts)
@@ -82,52 +85,52 @@ def _choice(parts: Tokens) -> Answer | None:
         return Choice(letter)
     if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
         return None
-    return Choice(letter, _answer(trimmed(rest)))
+    return Choice(letter, answer_of(trimmed(rest)))
 
 
 def _conditioned(parts: Tokens) -> Answer | None:
-    """A condition behind a value: after `for`, `at`, `where`; `, x \\ne 2`; `k \\in \\mathbb{Z}`."""
-    at = find(
-        parts, lambda token: token.kind == "word" and token.text.lower() in _CONDITION or token.text == r"\forall", 1
-    )
+    """A condition behind a value: after `for`, `at`, `where`; `, x \\ne 2`; `(n \\ge 1)`; `k \\in \\mathbb{Z}`."""
+    at = find(parts, _begins_condition, 1)
     if at > 0 and not is_words(parts):
         value = trimmed(parts[:at])
-        if value and value[-1].text == "(":
-            value = value[:-1]
-        return Conditioned(
-            _answer(value), tuple(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
-        )
-    pieces = split(parts, ",", ";")
-    if len(pieces) == 1 and parts and parts[-1].text == ")":
-        opening = max(
-            (at for at, token in enumerate(parts) if token.text == "(" and closing(parts, at) == len(parts) - 1),
-            default=0,
-        )
-        inside = parts[opening + 1 : -1]
-        begins = inside[:1] and inside[0].kind == "word" and inside[0].text.lower() in _CONDITION
-        if opening > 0 and (begins or find(inside, lambda token: token.text in (r"\in", r"\ne")) > 0):
-            return Conditioned(_answer(parts[:opening]), inside)
-    if len(pieces) > 1:
-        last = trimmed(pieces[-1])
-        membership = len(last) >= 3 and last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
-        beside = (
-            len(last) >= 3
-            and last[1].text == r"\ne"
-            and find(pieces[0], lambda token: token.text in (*RELATIONS,)) < 0
-        )
-        if membership or (beside and len(pieces) == 2):
-            rest = parts[: len(parts) - len(pieces[-1]) - 1]
-            return Conditioned(_answer(rest), last)
-        first = trimmed(pieces[0])
-        if (
-            len(pieces) == 2
-            and len(first) == 3
-            and first[1].text == r"\in"
-            and first[2].text == r"\mathbb{R}"
-            and find(last, lambda token: token.text in RELATIONS) > 0
-        ):
-            return _answer(last)
-    return None
+        value = value[:-1] if texts_of(value)[-1:] == ["("] else value
+        return Conditioned(answer_of(value), _condition(t for t in parts[at:] if t.text.lower() not in _CONNECTING))
+    before, inside = _appended(parts)
+    if before and inside and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
+        return Conditioned(answer_of(before), _condition(inside))
+    *pieces, last = split(parts, ",", ";")
+    head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
+    if not pieces or not _bounds(last):
+        return None
+    if texts_of(pieces[0])[1:] == [r"\in", r"\mathbb{R}"]:
+        return answer_of(last)
+    integer = last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
+    valued = find(head, lambda token: token.text in RELATIONS and token.text != "=") < 0
+    return Conditioned(answer_of(head), _condition(last)) if integer or valued else None
+
+
+def _condition(parts: Iterable[Token]) -> str:
+    """A condition as text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
+    said = plain(tuple(parts)).lower().replace(" ", "")
+    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
+    return whole if whole == said else whole + " whole"
+
+
+def _begins_condition(token: Token) -> bool:
+    return (token.kind == "word" and token.text.lower() in _CONDITION) or token.text == r"\forall"
+
+
+def _appended(parts: Tokens) -> tuple[Tokens, Tokens]:
+    """The tokens before a parenthesis that ends the answer, and those in it; nothing if none does."""
+    ends = (at for at, token in enumerate(parts) if at and token.text == "(" and closing(parts, at) == len(parts) - 1)
+    opening = next(ends, 0)
+    return parts[:opening], parts[opening + 1 : -1] if opening else ()
+
+
+def _bounds(parts: Tokens) -> bool:
+    """Whether this is an inequality or a membership of one letter: a condition on the value beside it."""
+    sides, signs = sides_and_signs(parts)
+    return bool(signs) and set(signs) <= _BOUNDING and all(sides) and any(map(is_name, sides))
 
 
 def _approximated(parts: Tokens) -> Answer | None:
@@ -136,27 +139,15 @@ def _approximated(parts: Tokens) -> Answer | None:
     if at >= 0 and find(parts, lambda token: token.text in (",", ";")) < 0:
         before, after = trimmed(parts[:at]), trimmed(parts[at + 1 :])
         if not after or not before:
-            return _answer(after or before) if after or before else None
-        left = _answer(before)
+            return answer_of(after or before) if after or before else None
+        left = answer_of(before)
         if is_name(before) and not isinstance(left, Choice):
-            return Named(before, _answer(after))
-        return Either((left, _answer(after)))
-    if len(parts) > 3 and parts[-1].text == ")":
-        opening = next(
-            (at for at in range(len(parts)) if parts[at].text == "(" and closing(parts, at) == len(parts) - 1), 0
-        )
-        inside = parts[opening + 1 : -1]
-        if (
-            opening > 0
-            and inside
-            and (inside[0].text in (r"\approx", "=") or inside[-1].text == "%" or inside[0].text == "or")
-        ):
-            return Either(
-                (
-                    _answer(parts[:opening]),
-                    _answer(inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]),
-                )
-            )
+            return Named(before, answer_of(after))
+        return Either((left, answer_of(after)))
+    value, inside = _appended(parts)
+    if value and inside and (inside[0].text in (r"\approx", "=", "or") or inside[-1].text == "%"):
+        again = inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]
+        return Either((answer_of(value), answer_of(again)))
     return None
 
 
@@ -169,9 +160,9 @@ def _listed(parts: Tokens) -> Answer | None:
         return None
     pieces, said = found
     if len(pieces) == 1:
-        return None if len(pieces[0]) == len(parts) else _answer(pieces[0])
-    items = [_answer(piece) for piece in pieces]
-    return joint(items, said) or (Either(tuple(items)) if same_forms(items) else _alternatives(items, said))
+        return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
+    items = [answer_of(piece) for piece in pieces]
+    return joint(items, said) or _alternatives(items, said)
 
 
 def _alternatives(items: list[Answer], said: set[str]) -> Answer:
@@ -186,9 +177,9 @@ def _item(parts: Tokens) -> Answer:
         return Text("")
     for sense in (
         read_words,
+        _measured,
         read_time,
-        _system,
-        partial(related, answer=_answer),
+        partial(related, answer=answer_of),
         _plus_minus,
         _set,
         _labelled,
@@ -203,37 +194,21 @@ def _item(parts: Tokens) -> Answer:
     return read_quantity(parts)
 
 
-def _system(parts: Tokens) -> Answer | None:
-    """`\\begin{cases} x = 7 \\\\ y = 1 \\end{cases}`: a list of equations."""
-    if parts[0].text != r"\begin{cases}" or closing(parts, 0) != len(parts) - 1:
+def _measured(parts: Tokens) -> Answer | None:
+    """A point or a set with a unit behind it, which is left out."""
+    end = closing(parts, 0)
+    behind = parts[end + 1 :]
+    if parts[0].text not in ("(", "[", r"\{") or not behind or behind[0].kind != "word" or unit(behind) is None:
         return None
-    rows = [trimmed(tuple(t for t in row if t.text != "&")) for row in split(parts[1:-1], r"\\")]
-    items = [_answer(row) for row in rows if row]
-    if any("&" in texts_of(row) for row in split(parts[1:-1], r"\\")) or not all(
-        isinstance(item, Named) for item in items
-    ):
-        return Text(plain(parts), False)
-    return as_group(items)
+    return _item(parts[: end + 1])
 
 
 def _plus_minus(parts: Tokens) -> Answer | None:
-    signs = [token for token in parts if token.text in (r"\pm", r"\mp")]
-    if not signs:
+    if not any(token.text in (r"\pm", r"\mp") for token in parts):
         return None
-    sides = []
-    for plus, minus in (("+", "-"), ("-", "+")):
-        swapped = {r"\pm": plus, r"\mp": minus}
-        sides.append(
-            _item(
-                tuple(
-                    token._replace(kind="sign", text=swapped.get(token.text, token.text))
-                    if token.text in swapped
-                    else token
-                    for token in parts
-                )
-            )
-        )
-    return as_group(sides)
+    signs = {r"\pm": "+-", r"\mp": "-+"}
+    sides = (tuple(Token("sign", signs[t.text][at]) if t.text in signs else t for t in parts) for at in (0, 1))
+    return as_group([*map(_item, sides)])
 
 
 def _set(parts: Tokens) -> Answer | None:
@@ -241,7 +216,7 @@ def _set(parts: Tokens) -> Answer | None:
     for sign in (r"\setminus", "-"):
         pieces = split(parts, sign)
         if len(pieces) == 2 and (sign != "-" or texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"])):
-            whole, apart = map(_answer, pieces)
+            whole, apart = map(answer_of, pieces)
             rest = complement(apart.value if isinstance(apart, Named) else apart)
             return (rest and intersection([whole, rest])) or Text(plain(parts), False)
     if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
@@ -251,10 +226,10 @@ def _set(parts: Tokens) -> Answer | None:
     inside = parts[1:-1]
     at = find(inside, lambda token: token.text in ("|", ":"))
     if at > 0 and find(inside[at + 1 :], lambda token: token.text in RELATIONS) >= 0:
-        return _answer(inside[at + 1 :])
+        return answer_of(inside[at + 1 :])
     if not inside:
         return NOTHING
-    items = [_answer(piece) for piece in split(inside, ",", ";") if piece]
+    items = [answer_of(piece) for piece in split(inside, ",", ";") if piece]
     found = as_group(items)
     if found == NOTHING:
         return Row(r"\{\}", (NOTHING,))
@@ -267,18 +242,10 @@ def _labelled(parts: Tokens) -> Answer | None:
     if parts[0].kind == "letters" and len(parts[0].text) > 2:
         at = 1
     if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
-        return Named(parts[:at], _answer(parts[at + 1 :]))
-    name = parts[:at] if at else parts[:1] if re.fullmatch("[A-Z]", parts[0].text) else ()
-    rest = parts[len(name) :]
-    if (
-        name
-        and len(rest) > 1
-        and rest[0].text in ("(", "[")
-        and closing(rest, 0) == len(rest) - 1
-        and len(split(rest[1:-1], ",", ";")) > 1
-    ):
-        return Named(name, _item(rest))
-    return None
+        return Named(parts[:at], answer_of(parts[at + 1 :]))
+    name, inside = _appended(parts)
+    labelled = name and (len(name) == at or re.fullmatch("[A-Z]", plain(name))) and len(split(inside, ",", ";")) > 1
+    return Named(name, _item(parts[len(name) :])) if labelled else None
 
 
 def _bracketed(parts: Tokens) -> Answer | None:
@@ -290,7 +257,7 @@ def _bracketed(parts: Tokens) -> Answer | None:
         return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
     if not all(pieces):
         return Text(plain(parts), False)
-    return as_interval(opening, last, tuple(_answer(piece) for piece in pieces))
+    return as_interval(opening, last, tuple(answer_of(piece) for piece in pieces))
 
 
 def _matrix(parts: Tokens) -> Answer | None:
@@ -301,28 +268,21 @@ def _matrix(parts: Tokens) -> Answer | None:
     factor = expr_of(parts[:begin]) if begin else None
     if begin and (factor is None or found[1] == "array"):
         return None
-    parts = parts[begin:]
-    rows = []
-    for line in split(parts[1:-1], r"\\"):
-        if line:
-            rows.append([trimmed(cell) for cell in split(line, "&")])
-    entries = tuple(_item(cell) for row in rows for cell in row)
+    lines = [split(line, "&") for line in split(parts[begin + 1 : -1], r"\\") if line]
+    entries = tuple(_item(trimmed(cell)) for line in lines for cell in line)
     if factor is not None:
         entries = tuple(
-            Quantity(Call("*", (factor, entry.value))) if isinstance(entry, Quantity) else entry for entry in entries
+            Quantity(Call("*", (factor, one.value))) if isinstance(one, Quantity) else one for one in entries
         )
     if found[1] == "array" and len(entries) == 1:
         return entries[0]
-    shape = {len(entries): "column", 1: "row"}.get(len(rows), f"{len(rows)} rows")
-    if found[1] == "vmatrix":
-        shape = "det " + shape
-    return Row(shape, entries)
+    shape = {len(entries): "column", 1: "row"}.get(len(lines), f"{len(lines)} rows")
+    return Row("det " * (found[1] == "vmatrix") + shape, entries)
 
 
 def _ratio(parts: Tokens) -> Answer | None:
-    pieces = split(parts, ":")
-    if len(pieces) == 1:
-        pieces = split(parts, "to") if any(token.kind == "word" and token.text == "to" for token in parts) else pieces
+    spoken = any(token.kind == "word" and token.text == "to" for token in parts)
+    pieces = split(parts, ":", *["to"] * spoken)
     if len(pieces) < 2 or not all(pieces):
         return None
     try:

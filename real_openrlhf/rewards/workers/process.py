@@ -1,7 +1,7 @@
 """A process that decides whether answers are right, for one client: requests and replies are JSON lines on its pipes.
 
-It may be killed at any moment: the client kills it at the deadline. It bounds its own memory and dies with the process
-that started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit) and their markers, makes it fail on
+It may be killed at any moment. It bounds its own memory and the CPU time of a request, and dies with the process that
+started it. REAL_VERIFIER_FAULTS, a JSON object of faults (hang, oom, exit) and their markers, makes it fail on
 purpose when a marker is in a gold or an answer: the paths for failures are tested for real.
 """
 
@@ -40,7 +40,11 @@ def serve(graders: Graders, prepare: Callable[[], object]) -> None:
     faults = json.loads(os.environ.get("REAL_VERIFIER_FAULTS", "{}"))
     replies.write('{"ready": true}\n')
     for line in sys.stdin:
-        replies.write(json.dumps(_answer(graders, json.loads(line), faults)) + "\n")
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # of CPU time; its signal ends this process
+        reply = _answer(graders, request, faults)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        replies.write(json.dumps(reply) + "\n")
 
 
 def _answer(graders: Graders, request: dict, faults: dict[str, str]) -> dict:

@@ -1,13 +1,15 @@
 """The client of the workers: every request is answered by its deadline; only workers compute.
 
-Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads), killed when they are late and
-replaced in the background, so that the next request finds a ready worker.
+Workers are separate processes (no forks: the caller may hold CUDA, Ray, threads). A late one ends and is replaced in
+the background, so that the next request finds a ready worker. The deadline is CPU time, so a busy machine costs no
+verdict; a worker that waits instead of computing is killed after ten times as long.
 """
 
 import json
 import logging
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +19,8 @@ from pathlib import Path
 
 logger = logging.getLogger("real_openrlhf.verifier")
 START_SECONDS = 60.0
-ALGEBRA, GYM = "real_openrlhf.rewards.verifier.worker", "real_openrlhf.rewards.gym_tasks"
+PATIENCE = 10  # times the deadline, for a worker that waits
+ALGEBRA = "real_openrlhf.rewards.verifier.worker"
 
 
 class NoVerdict(Exception):
@@ -30,10 +33,17 @@ class NoVerdict(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one worker: seconds per request, megabytes of address space."""
+    """Limits of one worker: seconds of CPU time per request, megabytes of address space."""
 
     deadline: float = 2.0
     memory: int = 2048
+
+
+def limits_of_environment() -> Limits:
+    return Limits(
+        deadline=float(os.environ.get("REAL_VERIFIER_DEADLINE", Limits.deadline)),
+        memory=int(os.environ.get("REAL_VERIFIER_MEMORY_MB", Limits.memory)),
+    )
 
 
 class Worker:
@@ -73,7 +83,14 @@ class Worker:
             timer.cancel()
         if line.endswith(b"\n"):
             return json.loads(line)
-        raise NoVerdict("timeout", "killed at the deadline") if time.monotonic() >= end else NoVerdict("worker_died")
+        late = time.monotonic() >= end or self._ended() == -signal.SIGPROF
+        raise NoVerdict("timeout", "ended at the deadline") if late else NoVerdict("worker_died")
+
+    def _ended(self) -> int | None:
+        try:
+            return self.process.wait(1)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 class WorkerPool:
@@ -103,7 +120,7 @@ class WorkerPool:
         """Ask one worker, and replace it if it fails, because its libraries may be in a broken state."""
         worker = self._next_worker()
         try:
-            reply = worker.ask(request, self.limits.deadline)
+            reply = worker.ask({**request, "seconds": self.limits.deadline}, PATIENCE * self.limits.deadline)
         except BaseException:
             self._replace(worker)
             raise

@@ -1,0 +1,21 @@
+"""ReNCE (arXiv 2601.22432), REAL's nearest kin. Our reading of its abstract; its own score may differ:
+
+    real-openrlhf train --algo real --algo.real.objective examples/objectives/rence.py:rence
+
+log sum over right and wrong answers of e^(s / tau), less the same over the right ones: all right answers together
+against all answers, without an anchor. A group of one side has loss 0.
+"""
+
+import torch
+
+from real_openrlhf.algorithm.objective import Objective
+
+
+def right_against_all(scores, groups, settings):
+    right, every = (groups.logsumexp(scores / settings.tau, side) for side in (groups.positive, groups.valid))
+    mixed = (groups.size(groups.positive) > 0) & (groups.size(groups.negative) > 0)
+    zero = torch.zeros_like(every)
+    return torch.where(mixed, every, zero) - torch.where(mixed, right, zero)
+
+
+rence = Objective(right_against_all, about="cross-entropy of the right answers' share among all answers")

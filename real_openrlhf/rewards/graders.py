@@ -1,0 +1,103 @@
+"""The graders by name: our verifier, the rules of the paper's baselines, math-verify, and reasoning-gym's scorers."""
+
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+from real_openrlhf.rewards import gym_tasks
+from real_openrlhf.rewards.verifier import extract, verdict
+from real_openrlhf.rewards.verifier.extract import Think, golds_of
+from real_openrlhf.rewards.verifier.verdict import FAILED, Verdict
+from real_openrlhf.rewards.workers.pool import ALGEBRA, NoVerdict
+
+Grader = Literal["robust", "disco", "math_verify", "gym"]
+
+FAILED_GYM = (*FAILED, gym_tasks.ScorerRaised.reason)
+_OTHERS, _GYM = "real_openrlhf.rewards.workers.others", "real_openrlhf.rewards.gym_tasks"
+_PROGRAMS = {"robust": ALGEBRA, "disco": _OTHERS, "math_verify": _OTHERS, "gym": _GYM}
+_LONGEST_BOX, _LONGEST_END = 4_000, 10_000
+
+
+class Asked(NamedTuple):
+    """One response with its label, and the prompt where it is known."""
+
+    response: str
+    label: object
+    prompt: str = ""
+
+
+def judge(item: Asked, think: Think = "optional", grader: Grader = "robust", allowed: tuple[str, ...] = ()) -> Verdict:
+    """A grader's verdict on one response. Like `verify` it never raises; `allowed` are conventions of the verifier."""
+    if grader == "robust":
+        return verdict.verify(item.response, item.label, think, prompt=item.prompt, allowed=allowed)
+    judged = {"disco": _disco, "math_verify": _math_verify, "gym": _gym}[grader]
+    return verdict.answered(lambda: judged(item.response, item.label, think), item.response, item.label)
+
+
+def judge_many(
+    items: Iterable[Asked],
+    think: Think = "optional",
+    grader: Grader = "robust",
+    allowed: tuple[str, ...] = (),
+    threads: int = 2,
+) -> Iterator[Verdict]:
+    """Verdicts in order, as they come."""
+    executor = ThreadPoolExecutor(threads)
+    try:
+        yield from executor.map(lambda item: judge(item, think, grader, allowed), items)
+    finally:
+        executor.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the rest
+
+
+def start_workers(grader: Grader = "robust") -> None:
+    """Begin to start the workers, so that the first hard answer does not wait for them. Returns at once."""
+    verdict.pool(_PROGRAMS[grader])
+
+
+def _disco(response: str, label: object, think: Think) -> Verdict:
+    """DisCO's verdict, on the text between the first `</think>` and the next, from the last box on."""
+    golds = _golds(label)
+    parts = response.split("</think>", 2)
+    if len(parts) == 1 and (think == "required" or "<think>" in response):
+        return Verdict(0.0, "unfinished_thinking")
+    text = parts[min(1, len(parts) - 1)]
+    start = text.rfind("\\boxed")
+    return _ask("disco", golds, text[start : start + _LONGEST_BOX]) if start >= 0 else Verdict(0.0, "no_answer")
+
+
+def _math_verify(response: str, label: object, think: Think) -> Verdict:
+    """math-verify's verdict; it also reads the text around a box, and an answer without a box."""
+    golds = _golds(label)
+    text = extract.after_thinking(response, think)
+    return Verdict(0.0, "unfinished_thinking") if text is None else _ask("math_verify", golds, text[-_LONGEST_END:])
+
+
+def _gym(response: str, label: object, think: Think) -> Verdict:
+    """The verdict of reasoning-gym's scorer for the task that the label names."""
+    try:
+        entry = gym_tasks.entry(label)
+    except (ValueError, TypeError, LookupError) as error:
+        raise NoVerdict("no_gold", "the label is no entry of reasoning-gym, as `data gym` writes it") from error
+    text = extract.after_thinking(response, think)
+    if text is None:
+        return Verdict(0.0, "unfinished_thinking")
+    answer = extract.plain(extract.boxed_answer(text))
+    if answer is None:
+        return Verdict(0.0, "no_answer")
+    if answer == entry["answer"]:
+        return Verdict(1.0, "exact")
+    if len(answer) > _LONGEST_BOX:
+        return Verdict(0.0, "too_long")
+    return _ask("gym", (json.dumps(entry),), answer)
+
+
+def _golds(label: object) -> tuple[str, ...]:
+    if golds := golds_of(label):
+        return golds
+    raise NoVerdict("no_gold")
+
+
+def _ask(grader: Grader, golds: tuple[str, ...], answer: str) -> Verdict:
+    equal = verdict.ask(grader, golds, answer, _PROGRAMS[grader])
+    return Verdict(1.0, "exact") if equal else Verdict(0.0, "different")

@@ -1,0 +1,377 @@
+"""What a rank runs for `slow/test_differential.py`: the package's controller and trainer beside one naive graph.
+
+The naive side is written from the papers: loops over prompts, rollouts and tokens, a model in float64, no table, no
+plan. It takes from the package only which prompts are in an update, and vLLM's and the reference's numbers.
+"""
+
+import math
+from dataclasses import dataclass, field
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import zero_jobs
+from deepspeed.utils import safe_get_full_grad
+from naive import naive_group_loss, naive_score
+from openrlhf.models import Actor
+from openrlhf.trainer.ppo_utils.experience import Experience
+from zero_jobs import Case, arguments, parameters, policy_actor, whole
+
+from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.hooks.actor import policy_trainer
+from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
+from real_openrlhf.hooks.controller.labels import NO_ANSWER
+
+SIZE = zero_jobs.GROUP_SIZE
+# No means, or of the plan, or tested elsewhere: norms are compared below.
+NOT_COMPARED = ("actor_lr", "timing", "update/rollouts_crc", "real/wave_depth", "real/micro_batches", "update/grad")
+NOT_COMPARED += ("actor_grad_norm", "update/clipped", "real/old_forward", "real/score_drift", "real/weight_cv")
+NOT_COMPARED += ("real/loss_", "real/truncated", "truncated", "real/weight_bound", "real/all_", "real/score_abs_max")
+NOT_COMPARED += tuple(
+    f"real/score_{side}_{what}" for side in ("pos", "neg") for what in ("std", "min", "max", "right")
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rollouts of some prompts, and what a test wants of them."""
+
+    prompts: int = 3
+    verdicts: bool = True  # every rollout has one
+    empty: bool = False  # some answers have no tokens
+    holes: bool = False  # an environment speaks between the policy's tokens
+    uniform: bool = False  # one prompt is all right
+    graded: bool = False
+    levels: bool = False  # some wrong answers are unparsable
+    flags: tuple[str, ...] = field(default=())
+
+
+def drawn(how: Drawn) -> list[Experience]:
+    generator = torch.Generator().manual_seed(7)
+    samples = []
+    for number in range(how.prompts * SIZE):
+        prompt, place = divmod(number, SIZE)
+        length = int(torch.randint(1, 9, (), generator=generator))
+        tokens = torch.cat([torch.arange(3, 8) + prompt, torch.randint(3, 17, (length,), generator=generator)])
+        mask = torch.arange(1, len(tokens)) >= 5
+        if how.holes and length > 2:
+            mask[6] = False
+        if how.empty and place == 2:
+            mask[:] = False
+        score = float((0.75, 0.25, 0.5, 0.1)[place]) if how.graded else float(place % 2 == 0)
+        score = 0.1 if how.graded and how.uniform and prompt == 1 else score
+        score = 1.0 if how.uniform and not how.graded and prompt == 1 else score
+        if not how.verdicts and place == 3:
+            score = math.nan
+        samples.append(
+            Experience(
+                sequences=tokens[None],
+                attention_mask=torch.ones_like(tokens)[None],
+                action_mask=mask.long()[None],
+                prompts=[str(prompt)],
+                labels=[""],
+                rewards=torch.tensor([score]).nan_to_num(0.0),
+                scores=torch.tensor([score]),
+                response_length=torch.tensor([length]),
+                total_length=torch.tensor([float(len(tokens))]),
+                truncated=torch.tensor([False]),
+                info={"reward": torch.tensor([score]).nan_to_num(0.0)}
+                | ({NO_ANSWER: torch.tensor([float(place == 3)])} if how.levels else {}),
+            )
+        )
+    return samples
+
+
+class Maker(ExperienceMaker):
+    """The controller, whose forwards are made by every rank alike in place of Ray's actors."""
+
+    def __init__(self, policy) -> None:
+        reference = object() if policy.strategy.args.algo.real.reference else None
+        super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
+        self.policy, self.kl_ctl.value = policy, policy.strategy.args.algo.kl.init_coef
+        self.kept_tokens = policy.call_trainer("kept_tokens")
+
+    def forward(self, group, samples, lengths, chosen, field) -> None:
+        for position in chosen:
+            sample = samples[position]
+            values = self.policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+            steps = torch.arange(values.shape[1])
+            gap = torch.sin(steps * (position + 2.0)) if field == "action_log_probs" else torch.cos(steps * 1.0)
+            values = values + 0.3 * gap  # old answers, another reference
+            setattr(sample, field, torch.where(sample.action_mask.bool(), values, torch.nan))
+
+
+def compared(how: dict, temperature: float = 1.0, **changes) -> list[dict]:
+    """Each update: the largest relative error of a gradient, and {logged name: (logged, naive)}."""
+    how, case = Drawn(**how), Case(**changes)
+    args = arguments(case)
+    args.rollout.temperature = temperature
+    policy = policy_actor(case, args)
+    trainer, engine, samples = policy.trainer, policy.actor.model, drawn(how)
+    for number, sample in enumerate(samples):
+        values = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+        gap = 0.2 * torch.cos(torch.arange(values.shape[1]) * (number + 1.0))
+        sample.rollout_log_probs = torch.where(sample.action_mask.bool(), values + gap, torch.nan)
+    own = Maker(policy).make_experience_batch(samples)[dist.get_rank()]
+    policy.append(own)
+    naive, records = Naive(case, args, how, samples, temperature), []
+    step = policy.strategy.optimizer_step
+
+    def beside(*args_, **named) -> None:
+        groups = own.plan.steps[len(records)].groups.unique().tolist()
+        names = [name for name, one in parameters(engine).items() if one.requires_grad]
+        values = {name: whole(one) for name, one in parameters(engine).items()}
+        lots = own.plan.steps[len(records)].lots.tolist()
+        expected, numbers = naive(values, names, groups, lots, first=not records)
+        got = {name: safe_get_full_grad(parameters(engine)[name]).double() for name in names}
+        norm = math.sqrt(sum(float(one.norm()) ** 2 for one in expected.values()))
+        errors = [
+            float((got[n] - expected[n]).norm()) / max(float(expected[n].norm()), 0.01 * norm, 1e-9) for n in names
+        ]
+        records.append({"gradient_error": max(errors), "norm": norm, "numbers": numbers})
+        step(*args_, **named)
+
+    policy.strategy.optimizer_step = beside
+    with mock.patch.object(policy_trainer, "over_steps", wraps=policy_trainer.over_steps) as merged:
+        status = trainer.ppo_train(args.algo.kl.init_coef)
+    of_batch = naive.of_batch()
+    for record, logged in zip(records, merged.call_args.args[0], strict=True):
+        record["pairs"] = pairs(logged, record.pop("numbers"))
+    return [
+        *records,
+        {"gradient_error": 0.0, "pairs": pairs({n: v for n, v in status.items() if n in of_batch}, of_batch)},
+    ]
+
+
+def pairs(logged: dict[str, float], naive: dict[str, float]) -> dict[str, tuple[float, float | None]]:
+    """Each logged mean beside the naive one, which is missing if nobody wrote it."""
+    names = [name for name in logged if not name.startswith(NOT_COMPARED)]
+    return {name: (logged[name], naive.get(name)) for name in sorted({*names, *naive})} if names else {}
+
+
+class Naive:
+    """An update's objective as one graph in float64, and the means that should be logged."""
+
+    def __init__(self, case, args, how: Drawn, samples: list[Experience], temperature: float) -> None:
+        self.case, self.args, self.samples, self.temperature = case, args, samples, temperature
+        self.model = Actor(case.model, attn_implementation="eager", param_dtype="fp32").model.double()
+        raw = drawn(how)
+        self.masks = [sample.action_mask[0].bool() for sample in raw]
+        self.rewards = [float(sample.scores) for sample in raw]
+        known = [not math.isnan(r) and bool(mask.any()) for r, mask in zip(self.rewards, self.masks, strict=True)]
+        self.labels = [1 if r > 0.5 else 0 for r in self.rewards]
+        if how.levels:
+            self.labels = [-2 if place % SIZE == 3 and not label else label for place, label in enumerate(self.labels)]
+        self.labels = [label if has else -1 for label, has in zip(self.labels, known, strict=True)]
+        self.old: dict[int, torch.Tensor] = {}
+        real, self.objective = args.algo.real, None
+        if case.loss == "real":
+            own = dict(word.split("=") for word in real.set or ())
+            self.objective = ObjectiveSettings(real.objective, real.tau, real.uniform_groups, own)
+        self.advantages = self.made_advantages(known)
+        self.hinged = case.loss == "real" and case.objective.startswith("disco")
+        terms = args.actor.entropy_coef or args.algo.kl.init_coef > 0 or real.kl_old_coef or self.hinged
+        self.signal = [self.has_signal(position) for position in range(len(raw))]
+        self.trained = [not case.skip or bool(terms) or signal for signal in self.signal]
+
+    def members(self, group: int) -> range:
+        return range(group * SIZE, (group + 1) * SIZE)
+
+    def made_advantages(self, known: list[bool]) -> list[float]:
+        found = []
+        for group in range(len(known) // SIZE):
+            own = [self.rewards[p] for p in self.members(group) if known[p]]
+            mean = sum(own) / max(len(own), 1)
+            spread = math.sqrt(sum((r - mean) ** 2 for r in own) / (len(own) - 1)) if len(own) > 1 else 0
+            flat = len({round(r, 6) for r in own}) < 2
+            found += [0.0 if flat or not known[p] else (self.rewards[p] - mean) / spread for p in self.members(group)]
+        return found
+
+    def has_signal(self, position: int) -> bool:
+        if self.objective is None:
+            return self.advantages[position] != 0
+        own = [p for p in self.members(position // SIZE) if self.labels[p] != -1]
+        seen = {self.rewards[p] if self.objective.objective.graded else self.side(p) for p in own}
+        return self.labels[position] != -1 and len(seen) > 1
+
+    def side(self, position: int) -> int:
+        label = self.labels[position]
+        return label if self.objective and self.objective.objective.levels else max(label, 0)
+
+    def tokens(self, position: int) -> dict[str, torch.Tensor]:
+        sample, mask = self.samples[position], self.masks[position]
+        logits = self.model(sample.sequences).logits[0].double() / self.temperature
+        every = logits.log_softmax(-1)[:-1]
+        new = every.gather(-1, sample.sequences[0, 1:, None]).squeeze(-1)[mask]
+        given = sample.action_log_probs[0][mask].double()
+        if position not in self.old:  # in the first update of an objective over groups the policy is the old one
+            self.old[position] = new.detach() if given.isnan().any() else given
+        reference = sample.base_action_log_probs
+        reference = new.detach() * torch.nan if reference is None else reference[0][mask].double()
+        entropy = -(every.exp() * every).sum(-1)[mask]
+        sampler = sample.rollout_log_probs[0][mask].double()
+        return {"new": new, "old": self.old[position], "ref": reference, "drawn": sampler, "entropy": entropy}
+
+    def __call__(self, values: dict, names: list[str], groups: list[int], lots: list[float], first: bool):
+        weights = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, value in values.items():
+                weights[name].copy_(value)
+        every = [p for group in groups for p in self.members(group)]
+        columns = {p: self.tokens(p) for p in every}
+        loss, numbers = self.of_groups(groups, columns, dict(zip(every, lots, strict=True)))
+        if self.objective is None:
+            loss, numbers = self.of_tokens(columns)
+        total = sum(len(one["new"]) for one in columns.values())
+        objective, terms = loss, self.terms(columns)
+        kl, entropy, real = self.args.algo.kl, self.args.actor.entropy_coef, self.args.algo.real
+        if kl.use_loss and kl.init_coef:
+            objective = objective + kl.init_coef * terms["kl"].sum() / total
+        if entropy:
+            objective = objective - entropy * terms["entropy_loss"].sum() / total
+        if real.kl_old_coef:
+            objective = objective + real.kl_old_coef * terms["kl_old"].sum() / total
+        if self.hinged and not first:
+            moved = terms["ppo_kl"].sum() / total
+            objective = objective + max(1000 * (float(moved) - 1e-4), 0.0) * moved
+        gradients = torch.autograd.grad(objective, [weights[name] for name in names], allow_unused=True)
+        found = {n: torch.zeros_like(weights[n]) if g is None else g for n, g in zip(names, gradients, strict=True)}
+        return found, {"policy_loss": float(loss), **numbers, **self.means(columns, terms)}
+
+    def terms(self, columns: dict) -> dict[str, torch.Tensor]:
+        """Of every token of every rollout, whether it is trained or not."""
+        new, old, ref, ent = (
+            torch.cat([one[n] for one in columns.values()]) for n in ("new", "old", "ref", "entropy")
+        )
+        gap, away = new - old, new - ref
+        return {
+            "ppo_kl": -gap,
+            "kl_old": torch.exp(-gap) - 1 + gap,
+            "kl": torch.exp(-away) - 1 + away,
+            "logprobs_diff": away,
+            "entropy_loss": ent,
+        }
+
+    def of_groups(self, groups: list[int], columns: dict, lots: dict[int, float]) -> tuple[torch.Tensor, dict]:
+        """The mean over prompts of an objective over their scores."""
+        if self.objective is None:
+            return torch.zeros(()), {}
+        kind = self.objective.score
+        scores = {p: naive_score(kind, one["new"], one["old"], one["ref"], one["drawn"]) for p, one in columns.items()}
+        sizes, mixed, losses = {}, 0, []
+        for group in groups:
+            own = list(self.members(group))
+            leaves = [scores[p].detach().requires_grad_() for p in own]
+            shared = [[values[p] for p in own] for values in (self.labels, self.rewards, lots)]
+            alone, _ = naive_group_loss(self.objective, leaves, *shared)
+            slopes = torch.autograd.grad(alone, leaves, allow_unused=True)
+            sizes |= {p: 0.0 if s is None else abs(float(s)) for p, s in zip(own, slopes, strict=True)}
+            losses.append(naive_group_loss(self.objective, [scores[p] for p in own], *shared)[0])
+            mixed += {1, 0} <= {max(self.labels[p], 0) for p in own if self.labels[p] != -1}
+        numbers = {"real/mixed_groups": mixed / len(groups), "real/loss": float(sum(losses) / len(groups))}
+        numbers["real/ignored"] = sum(self.labels[p] == -1 for p in columns) / len(columns)
+        numbers["real/weight_abs_max"] = max(sizes.values())
+        for name, chosen in (("pos", [p for p in columns if self.labels[p] == 1]), ("neg", self.wrong(columns))):
+            seen = [float(scores[p]) for p in chosen if self.trained[p]]
+            numbers[f"real/score_{name}"] = sum(seen) / max(len(seen), 1)
+            numbers[f"real/weight_{name}"] = sum(sizes[p] for p in chosen) / max(len(chosen), 1)
+        seen = torch.tensor([float(scores[p]) for p in columns if self.trained[p] and self.labels[p] != -1])
+        numbers["real/score_std"] = float(seen.double().std(correction=0)) if len(seen) else 0.0
+        self.sizes = {p: sizes[p] for p in columns}
+        return sum(losses) / len(groups), numbers
+
+    def wrong(self, columns: dict) -> list[int]:
+        return [p for p in columns if self.labels[p] in (0, -2)]
+
+    def of_tokens(self, columns: dict) -> tuple[torch.Tensor, dict]:
+        """OpenRLHF's losses, from their papers."""
+        low, high = self.args.actor.eps_clip_low_high
+        each, cut = [], []
+        for position, one in columns.items():
+            new, advantage = one["new"], self.advantages[position]
+            ratio = torch.exp(new - one["old"])
+            if self.case.loss == "gspo" and len(new):
+                ratio = torch.exp((new - one["old"]).mean()).expand(len(new))
+            clamped = ratio.clamp(1 - low, 1 + high)
+            if self.case.loss in ("ppo", "gspo"):
+                each.append(-torch.minimum(ratio * advantage, clamped * advantage))
+                cut.append(clamped * advantage < ratio * advantage)
+            else:
+                weight = clamped if self.case.loss == "cispo" else ratio
+                each.append(-weight.detach() * advantage * new)
+                cut.append(weight != ratio)
+        trained = [number for number, position in enumerate(columns) if self.trained[position]]
+        count = sum(len(each[number]) for number in trained)
+        share = sum(float(cut[number].sum()) for number in trained) / max(count, 1)
+        if self.args.actor.loss_agg_mode == "token-mean" and self.case.loss != "gspo":
+            return torch.cat(each).sum() / max(sum(map(len, each)), 1), {"ppo_clip_ratio": share}
+        filled = [one.mean() for one in each if len(one)]
+        return sum(filled) / max(len(filled), 1), {"ppo_clip_ratio": share}
+
+    def means(self, columns: dict, terms: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Means over trained tokens, and the paper's Table 1."""
+        keep = torch.cat([torch.full((len(one["new"]),), self.trained[p]) for p, one in columns.items()])
+        count = max(int(keep.sum()), 1)
+        found = {name: float(one[keep].sum()) / count for name, one in terms.items()}
+        if not (self.args.algo.kl.use_loss and self.args.algo.kl.init_coef):
+            found |= {"kl": 0.0, "logprobs_diff": 0.0}
+        if not self.args.algo.real.kl_old_coef:
+            found["kl_old"] = 0.0
+        if self.args.actor.entropy_coef is None:
+            found["entropy_loss"] = 0.0
+        gap = torch.cat([one["drawn"] - one["old"] for one in columns.values()])[keep]
+        found |= {"mismatch/mean": float(gap.abs().sum()) / count, "mismatch/kl": float(gap.sum()) / count}
+        found["mismatch/max"] = float(gap.abs().max()) if len(gap) else 0.0
+        own = [
+            float((one["drawn"] - one["old"]).abs().mean())
+            for p, one in columns.items()
+            if self.trained[p] and len(one["new"])
+        ]
+        found["mismatch/rollout_max"] = max(own, default=0.0)
+        largest = [
+            float((one["new"] - one["old"]).max()) for p, one in columns.items() if self.trained[p] and len(one["new"])
+        ]
+        found["update/ratio_max"] = math.exp(max([0.0, *largest]))
+        cells: dict[tuple[str, str], list[float]] = {}
+        sides = {"pos": [p for p in columns if self.labels[p] == 1], "neg": self.wrong(columns)}
+        for side, own in sides.items():
+            for position in (p for p in own if self.trained[p]):
+                one = columns[position]
+                for ratio, size in zip(
+                    torch.exp(one["new"] - one["old"]).tolist(), self.magnitudes(position, one), strict=True
+                ):
+                    name = "below" if ratio < 0.8 else "low" if ratio < 1 else "high" if ratio <= 1.2 else "above"
+                    cells.setdefault((side, name), []).append(size)
+        for side in sides:
+            tokens = sum(len(values) for (one, _), values in cells.items() if one == side)
+            for name in ("below", "low", "high", "above"):
+                values = cells.get((side, name), [])
+                found[f"ratio/{side}/{name}/share"] = 100 * len(values) / max(tokens, 1)
+                found[f"ratio/{side}/{name}/grad"] = sum(values) / max(len(values), 1)
+        return found
+
+    def magnitudes(self, position: int, one: dict) -> list[float]:
+        """|W| of each token, with the advantage taken as 1 for OpenRLHF's losses."""
+        ratio = torch.exp(one["new"] - one["old"])
+        if self.objective:
+            kind = self.objective.score
+            slope = (
+                ratio if kind.endswith("ratio_old") and not kind.endswith("log_ratio_old") else torch.ones_like(ratio)
+            )
+            return (self.sizes[position] * slope * (len(ratio) if kind.startswith("sum_") else 1)).tolist()
+        low, high = self.args.actor.eps_clip_low_high
+        if self.case.loss == "cispo":
+            return ratio.clamp(1 - low, 1 + high).tolist()
+        if self.case.loss == "gspo":
+            ratio = torch.exp((one["new"] - one["old"]).mean()).expand(len(ratio))
+        if self.case.loss == "reinforce":
+            return ratio.tolist()
+        gone = ratio > 1 + high if self.labels[position] == 1 else ratio < 1 - low
+        return ratio.masked_fill(gone, 0.0).tolist()
+
+    def of_batch(self) -> dict[str, float]:
+        return {
+            "update/trained_share": sum(self.trained) / len(self.trained),
+            "update/signal_share": sum(self.signal) / len(self.signal),
+            "reward": sum(0.0 if math.isnan(r) else r for r in self.rewards) / len(self.rewards),
+        }

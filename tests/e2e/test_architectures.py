@@ -1,0 +1,45 @@
+"""Models of other architectures trained end to end: random ones, with vLLM's own classes of Qwen3 and Gemma 3."""
+
+import pytest
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
+
+from real_openrlhf.training.tasks.reverse_task import ReverseTask
+from real_openrlhf.training.tasks.tiny_model import make_tokenizer
+
+from small_runs import NO_EVALUATION  # isort: skip
+
+SIZES = dict(
+    hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1,
+    head_dim=32, max_position_embeddings=64, bos_token_id=None, initializer_range=0.08,
+)  # fmt: skip
+GEMMA = dict(sliding_window=8, query_pre_attn_scalar=32, tie_word_embeddings=True)
+MODELS = {
+    "cpu-like-gpu": (Qwen3ForCausalLM, Qwen3Config, {}),
+    "cpu": (Gemma3ForCausalLM, Gemma3TextConfig, GEMMA),
+}
+REWARD = '''
+import zlib
+def reward_func(queries, prompts, labels):
+    """Every second answer is right: a random model has something to learn."""
+    return {"rewards": [zlib.crc32(query.encode()) % 2 for query in queries]}
+'''
+
+
+@pytest.mark.parametrize("recipe", MODELS)
+def test_a_random_model_trains_and_vllm_has_its_weights(train_alone, tmp_path, recipe):
+    model_class, config, own = MODELS[recipe]
+    tokenizer = make_tokenizer(ReverseTask)
+    ends = dict(pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id)
+    model_class(config(**SIZES, **own, **ends, vocab_size=len(tokenizer))).bfloat16().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "reward.py").write_text(REWARD)
+    size = ("--rollout.batch_size", "8", "--train.batch_size", "32", "--max-steps", "2", *NO_EVALUATION)
+    flags = ("--recipe", recipe, "--model", str(tmp_path), "--reward.remote_url", str(tmp_path / "reward.py"))
+    data = ("--no-data.apply_chat_template",) if recipe == "cpu-like-gpu" else ()
+    run = train_alone(
+        f"random-{recipe}", *flags, *data, *size, "--actor.adam.lr", "3e-3", "--rollout.temperature", "1.0"
+    )
+    assert run.finite and min(run.values("actor_grad_norm")) > 0
+    first, second = run.values("mismatch/mean")
+    assert max(first, second) < 0.02  # the second step's answers are of the weights that the first one trained
+    assert run.values("rollout/pass_rate")[0] > 0.2
