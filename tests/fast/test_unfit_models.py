@@ -142,6 +142,8 @@ def test_the_page_refuses_what_the_code_refuses(name):
     flags = f"`{' '.join(flags)}`" if flags else ""
     flags = MODELS["NO_FLAG"] if any("has experts" in one for one in said) else flags
     rows = [line.split(" | ") for line in (ROOT / "docs/use/models.md").read_text().splitlines() if name in line]
+    if "not tried" in rows[0][1]:
+        pytest.skip("python docs/models.py has no result of it yet")
     assert len(rows[0]) == 8 and rows[0][0] == f"| {name}"
     told = [cells[1].removesuffix(" |") for cells in rows if len(cells) == 2]
     assert (told or [""])[0].endswith(flags) and bool(told) == bool(flags)
