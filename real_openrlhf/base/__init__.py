@@ -1,1 +1,1 @@
-"""Helpers for all other folders: printed text and errors, whole files and folders, types of options."""
+"""Helpers for all other folders: text and errors, signals, secrets, files and whose they are, types of options."""

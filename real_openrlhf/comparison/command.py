@@ -123,7 +123,7 @@ class WithCampaign(PassThrough):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = WithCampaign
     parser.allow_abbrev = False
-    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [any OpenRLHF flag]"
+    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [OpenRLHF flags]"
     parser.add_argument(
         "--campaign",
         metavar="NAME",
@@ -198,6 +198,8 @@ def _configure_work(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.all and not args.dry_run:
+        raise UserError("--all goes with --dry-run. Add it, or leave --all out")
     runs, across = run_list(args), [*_grid(args)]
     if args.status:
         return _status(runs, args)

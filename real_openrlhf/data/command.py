@@ -15,6 +15,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
 from real_openrlhf.data.written import refuse_foreign
+from real_openrlhf.rewards.verifier.extract import is_raw
 from real_openrlhf.rewards.verifier.verdict import verify
 
 MANIFEST, NONE = ".manifest.json", "none"
@@ -190,6 +191,8 @@ def _agree(one: Problem, other: Problem) -> bool:
 
 def _gold_objection(problem: Problem) -> str | None:
     """Why the verifier rejects a gold as its own answer, or None. Such a gold would make every rollout wrong."""
+    if any(map(is_raw, problem.golds)):
+        return "the answer stands behind ####, or in a list as Python prints it: write it alone"
     verdicts = (verify(f"\\boxed{{{gold}}}", gold) for gold in problem.golds)
     return next((verdict.reason for verdict in verdicts if verdict.score != 1.0), None)
 

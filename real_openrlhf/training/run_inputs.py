@@ -57,10 +57,12 @@ class Request:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Request":
+        if args.all and not args.dry_run:
+            raise UserError("--all goes with --dry-run. Add it, or leave --all out.")
         recipe = RECIPES[args.recipe]
         paths: dict[str, Callable[[str], object]] = {
             "model": model_path,
-            "data": partial(training_set, data_dir=args.data_dir),
+            "data": partial(training_sets, data_dir=args.data_dir),
         }
         given, removed = flag_checks.split_flags(args.openrlhf)
         if RUN_DIR in given or RUN_DIR in removed:
@@ -150,6 +152,11 @@ def model_path(name: str) -> str | Path:
     if gguf_model.is_one(name):
         return gguf_model.folder(Path(name).expanduser())
     return smollm2.folder() if name == smollm2.NAME else name
+
+
+def training_sets(names: str, data_dir: Path) -> str:
+    """One set or several, with commas between them."""
+    return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
 
 
 def training_set(name: str, data_dir: Path) -> Path:

@@ -260,6 +260,14 @@ def write_rows(path, rows):
     return path
 
 
+def test_golds_in_the_form_of_their_data_set_are_dropped_with_the_reason(tmp_path):
+    rows = [{"problem": f"Sum {n}?", "answer": gold} for n, gold in enumerate(("9*2 = 18 #### 18", "['3']", "[0, 1]"))]
+    out = tmp_path / "train.jsonl"
+    assert main(["data", str(write_rows(tmp_path / "raw.jsonl", rows)), "--out", str(out)]) == 0
+    assert [row["id"] for row in lines(out)] == ["raw-2"]
+    assert all("####" in str(row) for row in lines(out.with_suffix(".dropped.jsonl")))
+
+
 def test_a_file_becomes_openrlhf_rows(tmp_path, capsys):
     source = write_rows(tmp_path / "sums.jsonl", ROWS)
     out = tmp_path / "deep" / "train.jsonl"

@@ -14,10 +14,11 @@ from tiny_models import letters
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.cli import main
 from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
-from real_openrlhf.evaluation.tasks import Task, read_tasks
+from real_openrlhf.evaluation.tasks import Task, answer_length, read_tasks
 from real_openrlhf.report.benchmarks.paired import Evaluated, differences
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import to_markdown
@@ -327,6 +328,53 @@ def test_a_mistake_is_one_line(sampled, evaluate, capsys, options, message):
     assert evaluate(*options) == 2
     error = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
     assert len(error) == 1 and message in error[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--benchmarks aime26", "unknown benchmark aime26. Did you mean aime25?"),
+        ("--benchmarks /no/such.jsonl", "no file or folder /no/such.jsonl"),
+        ("--benchmarks aime24 --data-dir /no/folder", "no file or folder /no/folder"),
+        ("--top-p 0", "--top-p above 0"),
+        ("--grader guess", "unknown grader guess"),
+        ("--grader /no/such.py", "--grader /no/such.py does not exist"),
+    ],
+)
+def test_cheap_checks_come_before_the_model_is_looked_for(tmp_path, capsys, words, message):
+    """A download or a tokenizer takes half a minute."""
+    assert main(["eval", "--model", "/no/model", "--out", str(tmp_path / "out"), *words.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_with_code_of_its_own_is_refused_in_a_line_and_not_run(model, evaluate, capsys):
+    config, tokenizer = model / "config.json", model / "tokenizer_config.json"
+    before = {path: path.read_text() for path in (config, tokenizer)}
+    own = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine", "AutoTokenizer": ["mine.Mine", None]}}
+    (model / "mine.py").write_text("raise SystemExit('it was run')\n")
+    config.write_text(json.dumps(own))
+    try:
+        assert evaluate() == 2
+        assert "brings Python code of its own (auto_map in config.json)" in capsys.readouterr().err
+        tokenizer.write_text(json.dumps(own | {"tokenizer_class": "Mine"}))
+        with pytest.raises(UserError, match=r"brings Python code of its own \(auto_map\)"):
+            load_tokenizer(str(model))
+    finally:
+        (model / "mine.py").unlink()
+        for path, text in before.items():
+            path.write_text(text)
+
+
+def test_answers_are_as_long_as_the_context_leaves_unless_asked(tmp_path, capsys):
+    tasks = [Task("mine", str(size), "", tuple(range(size)), "1") for size in (3, 10)]
+    for limit, expected in ((64, 54), (100_000, 8192)):
+        (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": limit}))
+        assert answer_length(tmp_path, tasks, None) == expected
+        assert ("answers have at most 54 tokens, not 8192" in capsys.readouterr().out) == (limit == 64)
+    assert answer_length(tmp_path, tasks, 7) == 7
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 10}))
+    with pytest.raises(UserError, match="the longest prompt has 10 tokens, and the model's context is 10"):
+        answer_length(tmp_path, tasks, None)
 
 
 # pass@k and its errors, against counting every subset, closed forms and exact enumeration.

@@ -14,6 +14,8 @@ ROOMS = ("comparison", "data", "evaluation", "hooks", "report", "runs", "trainin
 # Where a dry run of `train` and of `compare` begins. OpenRLHF's parser, which it runs, calls the hooks.
 ROOTS = (
     "training.command.parse",
+    "training.config_file.WithConfig.parse_known_args",
+    "comparison.command.WithCampaign.parse_known_args",
     "training.run_inputs.Request.of",
     "training.launch.place.Place.of",
     "training.checks.run_checks.found",

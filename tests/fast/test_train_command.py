@@ -22,10 +22,11 @@ from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, preflight, reward_check
-from real_openrlhf.training.launch import forked_workers, process
+from real_openrlhf.training.launch import forked_workers, process, scratch
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.process import STALLED, Watch, supervise
 from real_openrlhf.training.launch.progress import Progress
+from real_openrlhf.training.run_inputs import training_rows
 
 
 def place(address=None, gpus=0, on_cpu=False, working_dir=None) -> Place:
@@ -66,6 +67,20 @@ def test_shorthands_are_openrlhfs_flags(tmp_path, monkeypatch):
         "--actor.num_nodes": ("2",),
     }
     assert request.stem == "qwen7b-real-s7"
+
+
+def test_several_sets_are_each_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text("{}\n" * 3)
+    request = command.request_of(["--data", "a.jsonl, dapo17k,openai/gsm8k@main"])
+    data = f"{tmp_path}/a.jsonl,{tmp_path}/data/dapo17k.jsonl,openai/gsm8k@main"
+    assert request.user["--data.prompt_dataset"] == (data,)
+    assert training_rows(f"{tmp_path}/a.jsonl,{tmp_path}/a.jsonl") == 6 and training_rows(data) is None
+
+
+def test_all_goes_with_a_dry_run():
+    with pytest.raises(UserError, match="--all goes with --dry-run"):
+        command.request_of(["--all"])
 
 
 def test_saying_one_thing_twice_is_refused():
@@ -367,6 +382,33 @@ def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signa
         watcher.send_signal(number)
     said, _ = watcher.communicate(timeout=30)
     assert said.splitlines()[-1] == expected
+
+
+def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_path):
+    """And only with those of this run; after a failure Ray's logs stay."""
+    monkeypatch.setattr(scratch, "LONGEST", 500)  # pytest's folders are deep
+
+    def agent(folder: str | None) -> subprocess.Popen:
+        words = ["ray::Agent", "-c", "import time; time.sleep(60)"]
+        return subprocess.Popen(words, executable=sys.executable, env={**os.environ, "RAY_TMPDIR": str(folder)})
+
+    other = agent(str(tmp_path))
+    for failed in (False, True):
+        with scratch.opened({"TMPDIR": str(tmp_path)}) as own:
+            (own_agent := agent(own.folder)).poll()
+            assert own.environment["RAY_TMPDIR"] == own.environment["VLLM_RPC_BASE_PATH"] == own.folder
+            open(f"{own.folder}/log", "w").close()
+            time.sleep(0.2)  # until it has its name
+            own.keep = failed
+        assert own_agent.wait(30) == -signal.SIGKILL and os.path.exists(own.folder) == failed
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+def test_a_folder_too_deep_for_a_socket_is_not_taken(tmp_path):
+    with scratch.opened({"TMPDIR": str(tmp_path / ("x" * 40))}) as own:
+        assert own.folder is None and "RAY_TMPDIR" not in own.environment
 
 
 def test_nohup_keeps_its_meaning(tmp_path):

@@ -176,8 +176,8 @@ def test_a_report_calls_a_run_by_its_objective(tmp_path):
 RULES = Path(__file__).parents[2] / "examples" / "labels" / "rules.py"
 
 
-def refusals(name, uniform="drop", objective="real"):
-    return list(problems(name, uniform, OBJECTIVES[objective]))
+def refusals(name, two_sides=True):
+    return list(problems(name, two_sides))
 
 
 def labelled(rule, rewards, tokens=None):
@@ -205,8 +205,8 @@ def test_the_examples_are_let_through(rule):
 
 def test_a_rule_of_one_side_needs_groups_of_one_side():
     (refusal,) = refusals(f"{RULES}:positives_only")
-    assert refusal.endswith("Use --algo.real.uniform_groups keep") and "positives and negatives" in refusal
-    assert refusals(f"{RULES}:positives_only", "keep") == []
+    assert refusal.endswith("with --algo.real.uniform_groups keep") and "positives and negatives" in refusal
+    assert refusals(f"{RULES}:positives_only", two_sides=False) == []
 
 
 @pytest.mark.parametrize(

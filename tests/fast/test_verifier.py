@@ -237,7 +237,8 @@ def test_an_answer_that_was_taken_for_words_says_so():
 
 TOWERS = ("e^{e^{e^{e}}}", r"\pi^{\pi^{\pi^{\pi^{\pi}}}}", r"\sin(e^{e^{20}})", r"\cos(e^{9999\cdot 999})",
           r"\lfloor e^{e^{e^{6}}} \rfloor", r"\ln(e^{e^{e^{9}}})", "x^{e^{e^{e^e}}}", r"(\pi^{\pi^\pi})!",
-          r"\sqrt{2}^{9^{9^{9}}}", r"e^{-e^{e^{e^{3}}}}", r"\gcd(e^{e^{e^e}}, 4)")  # fmt: skip
+          r"\sqrt{2}^{9^{9^{9}}}", r"e^{-e^{e^{e^{3}}}}", r"\gcd(e^{e^{e^e}}, 4)", r"\exp(\exp(\exp(20)))",
+          r"\sinh(\sinh(\sinh(\sinh(5))))")  # fmt: skip
 
 
 @pytest.mark.parametrize("gold", ["5", r"\sqrt{2}"])

@@ -327,6 +327,11 @@ def test_tables_and_lists_are_read_as_lines_are(world, capsys, name):
     assert "were not checked" not in said
 
 
+def test_an_option_that_nothing_reads_is_noted(world, capsys):
+    assert train("--working-dir missing --dry-run") == 0
+    assert "--working-dir is read by `ray job submit` only" in rejoined(capsys.readouterr().out)
+
+
 def test_a_set_of_the_hub_keeps_its_name(world, capsys, monkeypatch):
     from huggingface_hub import HfApi
 

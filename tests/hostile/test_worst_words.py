@@ -52,7 +52,7 @@ WORST = [
     (f"{COMPARE} --algos 'real --logger.wandb.key K'", 2, "a secret is in them"),
     (f"{COMPARE} --campaign nothing.toml", 2, "no such file"),
     (f"{COMPARE} --campaign rows.jsonl", 2, "cannot be read"),
-    (f"{COMPARE} --out TYPO --status", 0, "TYPO does not exist"),
+    (f"{COMPARE} --out TYPO --status", 2, "TYPO does not exist"),
     ("compare --recipe cpu --task reverse", 2, "not allowed with argument"),
     ("eval", 2, "--model or --out is missing"),
     ("eval --model nowhere --out e", 2, "nowhere"),

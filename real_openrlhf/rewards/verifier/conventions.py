@@ -14,7 +14,7 @@ from real_openrlhf.rewards.verifier.reading.whole import answer_of, read
 
 COPIED, UNEVALUATED = "copied", "unevaluated"
 CONVENTIONS = (COPIED, UNEVALUATED)
-_LONGEST_PROMPT, _LONGEST_FORMULA = 20_000, 400  # characters, tokens
+_LONGEST_PROMPT, _LONGEST_FORMULA = 8_000, 400  # characters, tokens
 _FORMULA = re.compile(
     r"(?<!\\)\$\$?(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\\begin\{(?:align|equation|gather)\w*\*?\}(.+?)\\end\{",
     re.DOTALL,
@@ -28,14 +28,14 @@ def broken(gold: str, answer: str, prompt: str, allowed: tuple[str, ...] = ()) -
     if not prompt:
         return ""
     value, parts = core(read(answer)), tokens(clean(answer))
-    formulas = frozenset() if COPIED in allowed else _formulas(prompt[-_LONGEST_PROMPT:])
-    if _is_related(parts) and plain(parts) in formulas and not _is_related(tokens(clean(gold))):
+    prompt = "" if COPIED in allowed else prompt[-_LONGEST_PROMPT:]
+    if _is_related(parts) and not _is_related(tokens(clean(gold))) and plain(parts) in _formulas(prompt):
         return COPIED  # f(-1)=0 for 0
     if compare.same(gold, answer, written=True) and not (is_recurring(answer) and not is_recurring(gold)):
         return ""
     if UNEVALUATED not in allowed and _is_plain(core(read(gold))) and _is_operation(value):
         return UNEVALUATED
-    return COPIED if form_of(value) in formulas and not _is_whole(value) else ""
+    return COPIED if not _is_whole(value) and form_of(value) in _formulas(prompt) else ""
 
 
 def _is_related(parts: Tokens) -> bool:

@@ -19,6 +19,7 @@ PROCESS_GB = 4.0  # of a policy's or an engine's process: libraries, CUDA's own 
 BLOCK_BYTES = 14  # per logit: bf16 and fp32 of this block, fp32 of the block before, and the exponentials
 SUB_GROUP = 1_000_000_000  # parameters of a rank that DeepSpeed keeps in one buffer under ZeRO-3, at most
 TRAIN, ROLLOUT = "train", "rollout"
+ACTIVATIONS = "activations at their largest"
 
 # Published shapes, so that a dry run needs no download; a model on disk is read instead.
 _QWEN = {"num_hidden_layers": 28, "tie_word_embeddings": False, "model_type": "qwen2"}
@@ -142,8 +143,8 @@ def moments(shape: Shape, plan: Plan) -> dict[str, float]:
     head = "the head" if "--ds.logit_free" in plan.flags else "the logits"
     offloaded, gpus = "--ds.adam_offload" in plan.flags, math.prod(plan.layout)
     return {
-        f"activations at their largest: {head}": (tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head),
-        "activations at their largest: one layer": tokens(plan, TRAIN) * (kept + working),
+        f"{ACTIVATIONS}: {head}": (tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head),
+        f"{ACTIVATIONS}: one layer": tokens(plan, TRAIN) * (kept + working),
         "log-probabilities of rollouts": rollout_work(shape, plan),
         "gradients in fp32 during the update": 0 if offloaded else 4 * trained_parameters(shape, plan) / gpus,
     }
@@ -172,9 +173,14 @@ def rollout_work(shape: Shape, plan: Plan) -> float:
     return max(layer, count * shape.vocabulary * (2 + 4))
 
 
+def step_wide(plan: Plan) -> bool:
+    """Whether a wave is a whole update, however deep, because the objective has a constraint over all of it."""
+    return plan.objective is not None and plan.objective.needs_step_kl
+
+
 def kept_graphs(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
     """Bytes of a wave's graphs beside those of one micro-batch, at most (hooks/actor/kept_graphs.py)."""
-    depth = plan.text("--algo.real.wave_depth") or "auto"
+    depth = "auto" if step_wide(plan) else plan.text("--algo.real.wave_depth") or "auto"
     if plan.text("--actor.policy_loss_type") != "real" or plan.text("--algo.real.scoring") == "separate":
         return 0.0
     sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
@@ -191,9 +197,10 @@ def kept_graphs(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
 
 def training_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, float]:
     """Bytes on one GPU at the peak of a training step."""
-    name, largest = max(moments(shape, plan).items(), key=lambda item: item[1])
     kept = kept_graphs(shape, plan, gpu_bytes)
-    further = {"graphs of further micro-batches, at most": kept} if kept else {}
+    beside = {name: kept if name.startswith(ACTIVATIONS) else 0.0 for name in moments(shape, plan)}
+    name, largest = max(moments(shape, plan).items(), key=lambda item: item[1] + beside[item[0]])
+    further = {"graphs of further micro-batches, at most": kept} if beside[name] else {}
     return {**states(shape, plan), name: largest, **further}
 
 

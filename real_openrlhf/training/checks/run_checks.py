@@ -44,6 +44,12 @@ def found(request: Request, place: Place) -> Findings:
     of_machine += machine
     findings.notes += [] if place.on_cpu or not local else preflight.allocator_notes()
     findings.problems += preflight.secret_problems(plan, request.secrets, place.address, place.job_address)
+    if args.working_dir and not place.job_address:
+        findings.notes.append("--working-dir is read by `ray job submit` only: set RAY_ADDRESS to http://HEAD:8265")
+    elif args.working_dir and not args.working_dir.is_dir():
+        findings.problems.append(
+            f"--working-dir {args.working_dir} is no folder. Make it: `real-openrlhf patch export`."
+        )
     findings.lines += preflight.kernels(plan)
     unusable = preflight.folder_problems(args.runs_dir)
     findings.problems += unusable

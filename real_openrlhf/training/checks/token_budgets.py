@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from real_openrlhf.recipes.plan import DERIVED, Plan, Setting
-from real_openrlhf.training.checks.memory_estimate import GB, RUNTIME_GB, TRAINING, Shape, training_memory
+from real_openrlhf.training.checks.memory_estimate import GB, RUNTIME_GB, TRAINING, Shape, step_wide, training_memory
 
 SHARE = 0.85  # of a GPU; the rest is for errors of the estimate, which nobody has compared with a GPU yet
 # Of a wave: with 55,296 tokens on eight ranks it costs no micro-batch, with 73,728 on one 2.6 % (packing.py)
@@ -25,7 +25,7 @@ def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) ->
     if "--train.dynamic_batch_enable" not in plan.flags or not longest:
         return {}
     waves = plan.text("--actor.policy_loss_type") == "real" and plan.text("--algo.real.scoring") != "separate"
-    depth = {WAVE_DEPTH: DEPTH} if waves and WAVE_DEPTH not in plan.flags else {}
+    depth = {WAVE_DEPTH: DEPTH} if waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
 
     def fits(train: int, rollout: int) -> bool:
         flags = {**depth, **_tokens(train * longest, rollout * longest)}

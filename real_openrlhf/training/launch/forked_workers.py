@@ -231,6 +231,8 @@ def main(number: int, modules: Sequence[str]) -> None:
             assert "ray" not in sys.modules
             gc.collect()
             gc.freeze()  # a collection would write to shared memory, and so copy it
+            for signum in FORWARDED:
+                signal.signal(signum, lambda *_: None)  # in a thread of a library
             signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
             serve(listener)
         finally:
