@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import save_file
 
 from real_openrlhf.base.lines import WIDTH, rejoined
 from real_openrlhf.cli import main
