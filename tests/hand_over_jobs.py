@@ -22,7 +22,9 @@ class Worker(WorkerWrap):
         self.model_config = SimpleNamespace(dtype=torch.bfloat16)
         model = SimpleNamespace(load_weights=lambda weights: self.load(weights))
         self.model_runner = SimpleNamespace(
-            model=model, reload_weights=lambda weights_iterator: self.load(weights_iterator)
+            model=model,
+            get_model=torch.nn.Module,
+            reload_weights=lambda weights_iterator: self.load(weights_iterator),
         )
         self._model_update_group = SimpleNamespace(broadcast=lambda weight, **_: weight.copy_(sender.sent))
         self.loaded, self.calls = loaded, 0

@@ -160,14 +160,15 @@ class _TokenLogProbs(torch.autograd.Function):
         at_label = torch.zeros_like(top) if log_prob_grad is None else log_prob_grad * scale
         if entropy_grad is None:
             # d/d logit_j = -at_label * (p_j - [j is the label]): the size goes into the exponent, the sign into hidden
-            signs, more, table_of = -at_label.sign(), -at_label.abs(), _slopes
+            signs, more = -at_label.sign(), -at_label.abs()
+            table_of: Callable[..., Tensor] = _slopes
             rows = [at_label.abs().log() - total.log() - top]
         else:
             # d/d logit_j = p_j * (slope * log p_j + level), and at the label `more`
             slope = -entropy_grad * scale
             signs, more, table_of = None, at_label, _slopes_with_entropy
             rows = [-total.log() - top, slope, slope * entropy - at_label]
-        totals = [_GradientSum(*pair, *wants, signs) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
+        totals = [_GradientSum(pair, wants, signs) for pair, wants in zip(_pairs(flat), wanted, strict=True)]
         # for a GPU's tensor cores in the format of the weights; a layer's own backward does so too
         narrow = {one.weight.dtype for one in totals} if labels.is_cuda else set()
         kind = narrow.pop() if len(narrow) == 1 else top.dtype
@@ -187,9 +188,8 @@ class _GradientSum:
     `signs`, if given, are factors of the rows that the tables lack.
     """
 
-    def __init__(
-        self, hidden: Tensor, weight: Tensor, wants_hidden: bool, wants_weight: bool, signs: Tensor | None
-    ) -> None:
+    def __init__(self, factors: tuple, wants: tuple, signs: Tensor | None) -> None:
+        (hidden, weight), (wants_hidden, wants_weight) = factors, wants
         self.hidden, self.weight, self.signs = hidden, weight, signs
         self.signed = hidden if signs is None else hidden * signs[:, None].to(hidden.dtype)
         if not hidden.is_cuda:

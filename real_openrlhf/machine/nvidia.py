@@ -88,6 +88,18 @@ def attention_without_nvcc() -> dict[str, str]:
     return {"attention_backend": "FLASH_ATTN"} if capability and capability.major == 10 else {}
 
 
+def experts_in_place() -> dict[str, str]:
+    """The argument of a training run's vLLM engine for this process's GPU, if its first choice reorders experts.
+
+    A run writes weights over those of its engine. From compute capability 10.0 vLLM prefers FlashInfer's kernels for
+    experts, which hold them in an order of their own. Models without experts do not read this argument.
+    """
+    from vllm.platforms import current_platform
+
+    capability = current_platform.get_device_capability() if current_platform.is_cuda() else None
+    return {"moe_backend": "triton"} if capability and capability.major >= 10 else {}
+
+
 def why_torch_sees_none(torch_cuda: str) -> str:
     """The reason and the remedy, where PyTorch, built for this CUDA, sees none of the GPUs that are there."""
     driver, least = driver_version(), LEAST_DRIVER.get(_major(torch_cuda), 0)

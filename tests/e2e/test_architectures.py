@@ -6,6 +6,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3
 from real_openrlhf.training.tasks.reverse_task import ReverseTask
 from real_openrlhf.training.tasks.tiny_model import make_tokenizer
 
+from every import every  # isort: skip
 from small_runs import NO_EVALUATION  # isort: skip
 
 SIZES = dict(
@@ -25,7 +26,7 @@ def reward_func(queries, prompts, labels):
 '''
 
 
-@pytest.mark.parametrize("recipe", MODELS)
+@pytest.mark.parametrize("recipe", [pytest.param("cpu-like-gpu", marks=every), "cpu"])
 def test_a_random_model_trains_and_vllm_has_its_weights(train_alone, tmp_path, recipe):
     model_class, config, own = MODELS[recipe]
     tokenizer = make_tokenizer(ReverseTask)

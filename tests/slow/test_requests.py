@@ -162,12 +162,14 @@ def test_an_engines_attention_needs_no_compiler(monkeypatch, tmp_path, capabilit
     asked = {"model": str(tmp_path), "max_num_seqs": 256}
     arguments = engine_arguments(asked)
     expected = {"attention_backend": "FLASH_ATTN"} if chosen else {}
-    assert arguments == {**asked, **expected}
+    experts = {"moe_backend": "triton"} if capability >= (10, 0) else {}  # others stand in another order than is sent
+    assert arguments == {**asked, **expected, **experts}
     assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "0"  # also where OpenRLHF plays an agent itself
     settings = engines.EngineSettings("m", 0.6, 0.95, 9, 99, 42, "auto", 1)
     evaluated = engines.engine_arguments(settings, on_cpu=False)
     assert {name: value for name, value in evaluated.items() if "attention" in name} == expected
     parsed = AsyncEngineArgs(**arguments)
+    assert parsed.moe_backend == experts.get("moe_backend", "auto")
     assert (parsed.attention_backend is None) != chosen and parsed.max_num_seqs == 256
 
 
@@ -193,7 +195,7 @@ def test_openrlhfs_actor_prepares_its_process_before_it_makes_an_engine(monkeypa
     asked = {"model": "m", "max_num_seqs": 256}
     with pytest.raises(Made) as stopped:
         asyncio.run(actor.__init__(object.__new__(actor), **asked, num_gpus=1, agent_func_path=agent))
-    assert stopped.value.args == ({**asked, "attention_backend": "FLASH_ATTN"},)
+    assert stopped.value.args == ({**asked, "attention_backend": "FLASH_ATTN", "moe_backend": "triton"},)
     assert {name: os.environ[name] for name in engine_process.ENVIRONMENT} == engine_process.ENVIRONMENT
 
 

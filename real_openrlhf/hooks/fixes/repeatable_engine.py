@@ -135,7 +135,7 @@ def _rows_of_prompts(count: int) -> tuple[Any, Any]:
         lengths = one.query_start_loc.diff()
         prompts = (lengths > 1).repeat_interleave(lengths)
         if bool(prompts.all()):
-            places = everything, None
+            places: tuple[Any, Any] = everything, None
         elif not bool(prompts.any()):
             places = None, everything
         else:

@@ -26,7 +26,6 @@ ATTENDING = ("full_attention", "sliding_attention", "chunked_attention", "attent
 KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "block_types")
 # Beginnings of names that configurations have for linear attention, convolutions and state-space layers only.
 OF_STATE = ("linear_conv", "linear_num", "linear_attn", "mamba_", "ssm_", "conv_L", "conv_dim", "lru_", "hybrid_overr")
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 PLAIN = ("llama", "qwen2", "qwen3")  # their classes need not be imported, which takes seconds
 
 
@@ -46,11 +45,6 @@ def problems(way: Way, config: Mapping, model_class: Any = None) -> Iterator[str
         yield (f"{state}, and in packed answers it would go on from one answer into the next. {PACKING_REMEDY}")
     if state and way.shares_prompts:
         yield f"--ds.share_prompts: {state}, which no mask of attention separates. {SHARING_REMEDY}"
-    if any(config.get(name) for name in EXPERTS):
-        yield (
-            "this model has experts, which transformers holds in one tensor a layer under a name that vLLM does not "
-            "read: vLLM would sample from experts that were never trained. Take a dense model"
-        )
     if way.attention == ATTENTION and (found := attention_problem(config, model_class)):
         yield f"{ATTENTION}: this model {found}. {ATTENTION_REMEDY}"
     if way.logit_free and (found := head_problem(config)):
