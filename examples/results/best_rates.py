@@ -57,10 +57,15 @@ def _words(runs: list[Run]) -> Iterator[str]:
     values: dict[str, dict[str, set]] = defaultdict(lambda: defaultdict(set))
     for run in runs:
         for flag in TOLD_APART:
-            values[run.algo][flag].add(flags_of(run.meta).get(flag))
+            values[run.algo][flag].add(_value(run, flag))
     for run in runs:
-        own = {flag: flags_of(run.meta).get(flag) for flag in TOLD_APART if len(values[run.algo][flag]) > 1}
+        own = {flag: _value(run, flag) for flag in TOLD_APART if len(values[run.algo][flag]) > 1}
         yield " ".join([run.algo, *(f"{flag} {value}" for flag, value in own.items() if value is not None)])
+
+
+def _value(run: Run, flag: str) -> object:
+    value = flags_of(run.meta).get(flag)
+    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

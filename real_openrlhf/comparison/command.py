@@ -123,7 +123,7 @@ class WithCampaign(PassThrough):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = WithCampaign
     parser.allow_abbrev = False
-    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [any OpenRLHF flag]"
+    parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [OpenRLHF flags]"
     parser.add_argument(
         "--campaign",
         metavar="NAME",

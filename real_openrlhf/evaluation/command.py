@@ -92,7 +92,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         choices=CONVENTIONS,
-        help="count answers that copy a formula of the problem, or leave its operation undone (default: wrong)",
+        metavar="KIND",
+        help=f"{' and '.join(CONVENTIONS)}: "
+        "count answers that copy a formula of the problem, or leave its operation undone (default: wrong)",
     )
     machine = parser.add_argument_group("machine")
     machine.add_argument(

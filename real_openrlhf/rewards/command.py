@@ -64,7 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         choices=CONVENTIONS,
-        help="count answers that copy a formula of the prompt, or leave its operation undone: \\gcd(12,18) for 6 "
+        metavar="KIND",
+        help=f"{' and '.join(CONVENTIONS)}: "
+        "count answers that copy a formula of the prompt, or leave its operation undone: \\gcd(12,18) for 6 "
         "(default: wrong, where the row has a prompt)",
     )
     parser.add_argument(

@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = config_file.WithConfig
     parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage = "%(prog)s [--config FILE] [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
+    parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
     lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
     lines += name_list("algorithms", [(one.name, one.about) for one in ALGORITHMS.values()])
     lines += ["OpenRLHF's own flags win over the recipe, and --no-FLAG removes one from it.", "All flags:"]

@@ -31,11 +31,13 @@ def run(*argv: str) -> int:
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_subcommand_has_help_for_each_of_its_options(name, capsys):
+def test_every_subcommand_has_help_for_each_of_its_options(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exit:
         run(name, "--help")
     assert exit.value.code == 0
     lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
     options = [line for line in lines if line.startswith("  -") and not line.startswith("  -h")]
     for line in options:
         described = "  " in line.strip() or lines[lines.index(line) + 1].startswith("        ")

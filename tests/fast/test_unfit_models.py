@@ -1,5 +1,7 @@
 """Models that packing, shared prompts, attention or head would train wrongly: refused by configuration, twice."""
 
+import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks.model_check import unfit_problems
 
+ROOT = Path(__file__).resolve().parents[2]
 SIZES = dict(
     vocab_size=200, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, head_dim=32,
     num_key_value_heads=2, max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=2,
@@ -125,3 +128,20 @@ def test_other_models_are_refused_in_the_dry_run_for_what_they_are(name, more, s
 def test_the_classes_that_are_not_asked_have_nothing_to_say(name):
     model_class = type(AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **SIZES)))
     assert unfit_models.attention_problem({"num_attention_heads": 4, "head_dim": 32}, model_class) is None
+
+
+MODELS = runpy.run_path(str(ROOT / "docs/models.py"))
+
+
+@pytest.mark.parametrize("name", MODELS["MODELS"])
+def test_the_page_refuses_what_the_code_refuses(name):
+    """docs/models.py made the page; here its flags of each published shape are asked again."""
+    kind, published, _ = MODELS["MODELS"][name]
+    said = unfit_problems(plan_of(**PACKED), {"model_type": kind, **published.fields})
+    flags = [flag for flag, parts in MODELS["FLAGS"].items() if any(part in one for part in parts for one in said)]
+    flags = f"`{' '.join(flags)}`" if flags else ""
+    flags = MODELS["NO_FLAG"] if any("has experts" in one for one in said) else flags
+    rows = [line.split(" | ") for line in (ROOT / "docs/use/models.md").read_text().splitlines() if name in line]
+    assert len(rows[0]) == 8 and rows[0][0] == f"| {name}"
+    told = [cells[1].removesuffix(" |") for cells in rows if len(cells) == 2]
+    assert (told or [""])[0].endswith(flags) and bool(told) == bool(flags)

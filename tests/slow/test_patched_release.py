@@ -59,17 +59,11 @@ def bits(value: torch.Tensor | float):
 def test_training_with_the_real_engine(found):
     """What is logged of losses and gradients, and the weights after four or more optimizer steps."""
     release, patched = found["release"]["training"], found["patched"]["training"]
-    assert release.keys() <= patched.keys()
-    norms = {
-        key for key in release if key.endswith("/actor_grad_norm")
-    }  # the last update's; ours is the updates' mean
-    assert [key for key in release.keys() - norms if bits(release[key]) != bits(patched[key])] == []
-    assert all(release[key] <= patched[key.replace("actor_grad_norm", "update/grad_norm_max")] for key in norms)
+    assert release.keys() == patched.keys()
+    assert [key for key in release if bits(release[key]) != bits(patched[key])] == []
     runs = {key.split("/")[0] for key in release}
     assert {run.split(",")[0] for run in runs} == {"ppo", "gspo"} and len(runs) == 4
     assert all(release[f"{run}/status 1/actor_grad_norm"] > 0 for run in runs)
-    added = {key.split("/")[2] for key in patched.keys() - release.keys()}  # which --train.run_dir logs besides
-    assert added == {"ratio", "update", "mismatch"}
 
 
 def test_the_same_command_line_gives_the_same_arguments(found):

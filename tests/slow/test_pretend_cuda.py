@@ -29,10 +29,10 @@ FORMS = {
     "maxrl": ({"objective": "maxrl"}, 7),
     "a dummy": ({"kinds": ("mixed", "uniform"), "skip": True}, 7),
     "LoRA": ({"lora": True}, 7),
-    "grpo": ({"loss": "ppo", "flags": KL, "reference": True, **UPSTREAM}, 89),
-    "dapo": ({"loss": "ppo", "flags": (*PACKED, "--actor.eps_clip_low_high", "0.2", "0.28"), **UPSTREAM}, 73),
-    "gspo": ({"loss": "gspo", **UPSTREAM}, 73),
-    "cispo": ({"loss": "cispo", **UPSTREAM}, 73),
+    "grpo": ({"loss": "ppo", "flags": KL, "reference": True, **UPSTREAM}, 6),
+    "dapo": ({"loss": "ppo", "flags": (*PACKED, "--actor.eps_clip_low_high", "0.2", "0.28"), **UPSTREAM}, 6),
+    "gspo": ({"loss": "gspo", **UPSTREAM}, 6),
+    "cispo": ({"loss": "cispo", **UPSTREAM}, 6),
 }
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {

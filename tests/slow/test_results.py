@@ -157,6 +157,27 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
             name = f"{algo}-{rate}-s{seed}"
             folder = write_run(tmp_path, algo, seed, 2, {"--actor.adam.lr": rate}, name, status=status)
             write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
-    done = subprocess.run([sys.executable, RESULTS / "best_rates.py", tmp_path], capture_output=True, text=True)
+    done = check("examples/results/best_rates.py", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]
+    done = check("examples/results/best_rates.py", "--seeds=3", str(tmp_path))
+    assert "grpo --actor.adam.lr 0.0002" in done.stdout  # 0.57 with the third seed
+
+
+def test_best_rates_tell_objectives_in_files_apart_and_count_any_updates_if_asked(tmp_path):
+    """`--algo.real.set` is a list of words in a record."""
+    own = {"--algo.real.objective": "oapl.py:oapl", "--algo.real.set": ["beta=1.0", "score=log_prob"]}
+    for number, (flags, rate, end) in enumerate(
+        ((own, 1e-4, 0.2), (own, 2e-4, 0.3), ({}, 1e-4, 0.5), ({}, 2e-4, 0.4))
+    ):
+        flags = {**flags, "--actor.adam.lr": rate, "--train.batch_size": 256}
+        folder = write_run(tmp_path, "real", 1, 2, flags, f"real-{number}-s1")
+        write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
+    assert check("examples/results/best_rates.py", str(tmp_path)).stdout == ""
+    done = check("examples/results/best_rates.py", "--any-updates", str(tmp_path))
+    first, second = sorted(done.stdout.splitlines())
+    assert (
+        first
+        == "real --algo.real.objective oapl.py:oapl --algo.real.set beta=1.0 score=log_prob --actor.adam.lr 0.0002"
+    )
+    assert second == "real --algo.real.objective real --actor.adam.lr 0.0001"

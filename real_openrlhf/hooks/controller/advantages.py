@@ -1,9 +1,9 @@
 """Advantages for OpenRLHF's losses, as OpenRLHF computes them, but of the rollouts that have a verdict and tokens.
 
 OpenRLHF gives a rollout without a verdict the reward 0, which trains it as a wrong one. Here such a rollout has
-advantage 0 and is in no mean, as it has weight 0 in REAL. If all have a verdict, the numbers are OpenRLHF's bit for
-bit, but for a group of equal rewards: its advantages are 0. OpenRLHF's float32 mean of eight rewards of 0.1 is not
-0.1, and the deviation by which it divides is then as small as that difference.
+advantage 0 and is in no mean, as it has weight 0 in REAL. If all have a verdict, the numbers are OpenRLHF's, but for
+a group of equal rewards: its advantages are 0. OpenRLHF's float32 mean of eight rewards of 0.1 is not 0.1, and the
+deviation by which it divides is then as small as that difference.
 """
 
 from types import SimpleNamespace
@@ -28,10 +28,16 @@ def add_advantages(maker: RemoteExperienceMaker, samples: list[Experience], know
         mask, one = sample.action_mask, slice(position, position + 1)
         kl = torch.zeros(mask.shape) if sample.kl is None else sample.kl
         reward = compute_reward(shaped[one], kl_coef, kl, action_mask=mask, reward_clip_range=args.reward.clip_range)
-        sample.advantages = maker.get_cumulative_returns(reward, mask, gamma).masked_fill(~known[one, None], 0.0)
+        returns = maker.get_cumulative_returns(reward, mask, gamma) if gamma != 1 else summed(mask * reward)
+        sample.advantages = returns.masked_fill(~known[one, None], 0.0)
         sample.info |= {"return": reward.sum(-1).masked_fill(~known[one], 0.0), "group_reward_std": spread[one]}
     if estimator in WHITENED:
         whiten([sample for sample, has in zip(samples, known.tolist(), strict=True) if has], args.algo.advantage)
+
+
+def summed(rewards: Tensor) -> Tensor:
+    """Each token's sum of the rewards from it on: OpenRLHF's loop over tokens, of which a step has eight million."""
+    return rewards.flip(-1).cumsum(-1).flip(-1)
 
 
 def shaped_rewards(estimator: str, rewards: Tensor, known: Tensor, size: int) -> tuple[Tensor, Tensor]:

@@ -110,7 +110,8 @@ def folder_findings(plan: Plan, config: dict, findings: Findings) -> None:
                 f"its weights are Python pickles ({pickled[0]}), which can run code when they are loaded, and are not "
                 "loaded. Save the model as safetensors."
             )
-        findings.problems.append(f"model {folder}: {wrong}")
+        # a dry run for another machine needs only the configuration
+        (findings.notes if findings.elsewhere else findings.problems).append(f"model {folder}: {wrong}")
         return
     for check in (_weights, _tokenizer, _context):
         try:
