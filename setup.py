@@ -25,7 +25,7 @@ setup(
             *("py.typed", "report/page.css", "report/published.json", "training/tasks/made/*"),
             "comparison/campaigns/*",
         ],
-        "real_openrlhf.patches": ["README.md", "*/*"],
+        "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],
     },
     # the loss, and --help of every subcommand; what a subcommand needs beside that is an extra of its name
     install_requires=["numpy", "torch>=2.4", "tqdm"],

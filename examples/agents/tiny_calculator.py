@@ -11,9 +11,7 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from transformers import AutoTokenizer
-
-from real_openrlhf.training.tasks.tiny_model import EOS, TinyTask, pretrain, write_data
+from real_openrlhf.training.tasks.tiny_model import EOS, TinyTask, make_tokenizer, pretrain, write_data
 
 CALL, END = '<tool_call>{"name": "calculate", "arguments": {"expression": "', '"}}</tool_call>'
 ROLES = ("<user>", "<assistant>", "<tool>")
@@ -74,7 +72,7 @@ if __name__ == "__main__":
     (args.folder / "model").mkdir(parents=True, exist_ok=True)
     write_data(task, args.folder)
     pretrain(task, args.folder / "model", progress=True)
-    tokenizer = AutoTokenizer.from_pretrained(args.folder / "model")
+    tokenizer = make_tokenizer(task)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(args.folder / "model")
     print(f"{args.folder}: model, train.jsonl, eval.jsonl")

@@ -129,20 +129,20 @@ def train(args: argparse.Namespace, service: tinker.ServiceClient) -> Path:
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    own = parser.add_argument
-    own("--model", required=True, help="a name that the service knows")
-    own("--data", type=Path, required=True, help="JSONL with prompt and label")
-    own("--eval", type=Path, required=True, help="the same, held out: asked before and after")
-    own("--reward", default="math", help="math, gym, or FILE.py with a reward_func (%(default)s)")
-    own("--chat", action="store_true", help="put each prompt into the model's chat template")
-    own("--objective", default="real", help="as in --algo.real.objective: a name, or FILE.py:NAME")
-    own("--tau", type=float, help="as in --algo.real.tau")
-    own("--set", nargs="*", metavar="NAME=VALUE", help="as in --algo.real.set")
-    own("--anchor", choices=["sampler", "policy"], default="sampler", help="old log-probabilities (%(default)s)")
-    own("--lr", type=float, default=1e-5)
+    add_argument = parser.add_argument
+    add_argument("--model", required=True, help="a name that the service knows")
+    add_argument("--data", type=Path, required=True, help="JSONL with prompt and label")
+    add_argument("--eval", type=Path, required=True, help="the same, held out: asked before and after")
+    add_argument("--reward", default="math", help="math, gym, or FILE.py with a reward_func (%(default)s)")
+    add_argument("--chat", action="store_true", help="put each prompt into the model's chat template")
+    add_argument("--objective", default="real", help="as in --algo.real.objective: a name, or FILE.py:NAME")
+    add_argument("--tau", type=float, help="as in --algo.real.tau")
+    add_argument("--set", nargs="*", metavar="NAME=VALUE", help="as in --algo.real.set")
+    add_argument("--anchor", choices=["sampler", "policy"], default="sampler", help="old log-probabilities")
+    add_argument("--lr", type=float, default=1e-5)
     counts = {"steps": 100, "prompts": 32, "group": 8, "updates": 2, "max-tokens": 1024, "rank": 32, "seed": 1}
     for name, value in {**counts, "eval-samples": 4}.items():
-        own(f"--{name}", type=int, default=value, help="(%(default)s)")
+        add_argument(f"--{name}", type=int, default=value, help="(%(default)s)")
     return parser.parse_args(words)
 
 

@@ -66,7 +66,7 @@ def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | 
     if plan.number("--ds.lora.rank"):
         yield (
             "--benchmarks: a run with --ds.lora.rank saves an adapter, which `eval` cannot load. Give --benchmarks "
-            "none, and evaluate the merged model (docs/use/recipes.md)"
+            "none, and evaluate the merged model (docs/use/runs.md)"
         )
     args = eval_args(words)
     try:

@@ -6,13 +6,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import write_json, write_jsonl, write_text
+from real_openrlhf.base.files import sha256, write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import path_of, positive, share
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
 from real_openrlhf.evaluation import early_checks
+from real_openrlhf.evaluation.agent_turns import trajectory_length
 from real_openrlhf.evaluation.engines import EngineSettings, generate
-from real_openrlhf.evaluation.grading import VERIFIERS, find_grader, grade, summarise, table
+from real_openrlhf.evaluation.grading import AGENT, VERIFIERS, find_grader, grade, summarise, table
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.evaluation.tasks import (
     LONGEST,
@@ -64,6 +65,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=dtypes, default="auto", help="number format in vLLM (default %(default)s)"
     )
     sampling.add_argument("--limit", type=positive, help="only the first N problems of each benchmark")
+    sampling.add_argument(
+        "--agent",
+        type=path_of,
+        metavar="FILE.py",
+        help="an environment for several turns, as of --train.agent_func_path; it scores its trajectories",
+    )
+    sampling.add_argument(
+        "--max-len", type=positive, help="with --agent: tokens of a trajectory (default: the model's, at most 4096)"
+    )
     grading = parser.add_argument_group("grading (may change between two runs on the same samples)")
     grading.add_argument(
         "--grader",
@@ -116,9 +126,11 @@ def run(args: argparse.Namespace) -> int:
     refuse_foreign(args.out)
     model = find_model(args.model)
     early_checks.refuse_length(args, model)
+    judge = AGENT if args.agent else args.grader
+    length = trajectory_length(model, str(args.agent), args.max_len) if args.agent else None
     refuse_heads(model)
     refuse_own_code(model)
-    grader = find_grader(args.grader, args.think, tuple(args.allow))
+    grader = find_grader(judge, args.think, tuple(args.allow))
     groups = read_tasks(args.benchmarks, args.data_dir, load_tokenizer(str(model)))
     prompts = {name: digest(group) for name, group in groups.items()}
     tasks = [task for group in groups.values() for task in group[: args.limit]]
@@ -127,20 +139,24 @@ def run(args: argparse.Namespace) -> int:
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "max_new_tokens", "seed", "dtype")}
     engine = EngineSettings(
         model=str(model),
-        max_model_len=max(len(task.tokens) for task in tasks) + args.max_new_tokens,
+        max_model_len=length or max(len(task.tokens) for task in tasks) + args.max_new_tokens,
+        agent=str(args.agent.resolve()) if args.agent else None,
         tensor_parallel=args.tensor_parallel,
         gpu_memory_utilization=args.gpu_memory_utilization,
         **sampling,
     )
     ids = {name: {task.identity for task in group} for name, group in groups.items()}
-    with SampleStore(args.out).opened({"model": fingerprint(model), **sampling}, prompts, ids) as store:
+    drawn_by = {"model": fingerprint(model), **sampling}
+    if args.agent:
+        drawn_by |= {"agent": sha256(args.agent), "max_len": length}
+    with SampleStore(args.out).opened(drawn_by, prompts, ids) as store:
         draw(tasks, args.k, engine, args.data_parallel, store)
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
-    think = args.think if args.grader in VERIFIERS else None
+    think = args.think if judge in VERIFIERS else None
     if think == "required" and not any("</think>" in sample.response for sample in samples.values()):
         print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
-    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": args.grader, "think": think}
+    settings = {"k": args.k, **sampling, "limit": args.limit, "grader": judge, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
     report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
     if (model.parent / "run.json").exists():

@@ -3,7 +3,6 @@
 Nothing heavy is imported at the top: a process must choose its devices before it imports torch or vLLM.
 """
 
-import hashlib
 import multiprocessing
 import os
 import queue
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.evaluation.store import Sample
+from real_openrlhf.evaluation.agent_turns import trajectories
+from real_openrlhf.evaluation.store import Sample, sample_seed
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.machine import engine_reason, nvidia
 from real_openrlhf.training.launch.place import THREADS, threads_each
@@ -43,11 +43,7 @@ class EngineSettings:
     dtype: str
     tensor_parallel: int
     gpu_memory_utilization: float | None = None  # None: vLLM's own
-
-
-def sample_seed(seed: int, identity: str, sample: int) -> int:
-    """The seed of one sample, the same whichever engine draws it, in any order and any batch."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{identity}/{sample}".encode()).digest()[:8], "big") >> 1
+    agent: str | None = None  # the file of an environment, for several turns
 
 
 def visible_devices() -> list[str]:
@@ -201,7 +197,8 @@ def _run_engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, o
     parent = multiprocessing.parent_process()
     assert parent
     try:
-        for sample in _samples(llm, pairs, settings, wanted=parent.is_alive):
+        drawn = _samples if settings.agent is None else trajectories
+        for sample in drawn(llm, pairs, settings, wanted=parent.is_alive):
             results.put(sample)
     finally:
         llm.llm_engine.engine_core.shutdown()

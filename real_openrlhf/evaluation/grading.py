@@ -21,12 +21,15 @@ from real_openrlhf.rewards.gym_tasks import require as require_gym
 from real_openrlhf.rewards.verifier.extract import Think
 
 VERIFIERS = get_args(Grader)
+AGENT = "agent"  # the grader of trajectories: an agent scored them
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:
+    if name == AGENT:
+        return lambda pairs: ((math.nan if one.score is None else one.score, AGENT) for _, one in pairs)
     if name == "gym":
         require_gym()
     if name in VERIFIERS:

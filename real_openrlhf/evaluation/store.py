@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,6 +24,12 @@ class Sample:
     response: str
     tokens: int
     truncated: bool
+    score: float | None = None  # of an agent's trajectory, which has one already; None: no verdict
+
+
+def sample_seed(seed: int, identity: str, sample: int) -> int:
+    """The seed of one sample, the same whichever engine draws it, in any order and any batch."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{identity}/{sample}".encode()).digest()[:8], "big") >> 1
 
 
 def refuse_foreign(out: Path) -> None:
@@ -93,7 +100,8 @@ class SampleStore:
         write_json(self._manifest, {"settings": settings, "prompts": {**before["prompts"], **prompts}})
 
     def append(self, sample: Sample) -> None:
-        self._file.write(json.dumps(asdict(sample), ensure_ascii=False).encode() + b"\n")
+        line = {name: value for name, value in asdict(sample).items() if value is not None}
+        self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
 
     def __iter__(self) -> Iterator[Sample]:

@@ -31,7 +31,7 @@ ROOMS = {
     "comparison": ({"tqdm"}, {"base", "data", "evaluation", "recipes", "report", "runs", "training"}),
     "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {"base"}),
     "data": ({"tqdm"}, {TOP, "base", "rewards"}),
-    "evaluation": ({"numpy", "tqdm"}, {"base", "data", "machine", "report", "rewards", "runs", "training"}),
+    "evaluation": ({"numpy", "tqdm"}, {"base", "data", "hooks", "machine", "report", "rewards", "runs", "training"}),
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (

@@ -98,7 +98,8 @@ def test_the_first_screen_has_one_command_and_the_short_page_the_second():
 FOREIGN = set(
     "--force-reinstall --no-deps --no-index --zero-commit --no-signature --full-index --continue --runtime-env-json "
     "--head --address --num-cpus --gpus-per-node --mem --cpus-per-task --shm-size --ipc --nv --model_path --lora_path "
-    "--output_path --no-FLAG --array".split()
+    "--output_path --no-FLAG --array --updates --loss_type --beta --per_device_train_batch_size "
+    "--num_generations".split()
 )
 
 

@@ -29,6 +29,8 @@ PINS = {  # without what they ask for beside the environment of the tests
         "hydra-core",
         "antlr4-python3-runtime==4.9.3",
         "codetiming",
+        "orjson",
+        "torchdata",
     ],
 }
 

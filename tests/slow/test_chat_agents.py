@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -265,6 +266,15 @@ def test_a_textarena_game_is_a_trajectory(monkeypatch):
     assert won["scores"] == 1 and won["extra_logs"][TURNS] == 2
     told = QWEN.decode(won["observation_tokens"])
     assert told.count("Guess.") == 1 and told.count("You said 5. Higher.") == 1
+
+
+def test_the_file_of_the_page_plays(tmp_path):
+    page = (AGENTS.parents[1] / "docs/change/agents.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "weather.py").write_text(block)
+    asked = '<tool_call>{"name": "temperature", "arguments": {"city": "Oslo"}}</tool_call><|im_end|>'
+    won = play(tmp_path / "weather.py", Engine(QWEN, asked, "It is 4.<|im_end|>"), label="4")
+    assert won["scores"] == 1 and "\n4\n</tool_response>" in QWEN.decode(won["observation_tokens"])
 
 
 def test_the_tools_are_in_the_prompt():

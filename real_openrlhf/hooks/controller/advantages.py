@@ -1,9 +1,9 @@
 """Advantages for OpenRLHF's losses, as OpenRLHF computes them, but of the rollouts that have a verdict and tokens.
 
 OpenRLHF gives a rollout without a verdict the reward 0, which trains it as a wrong one. Here such a rollout has
-advantage 0 and is in no mean, as it has weight 0 in REAL. If all have a verdict, the numbers are OpenRLHF's bit for
-bit, but for a group of equal rewards: its advantages are 0. OpenRLHF's float32 mean of eight rewards of 0.1 is not
-0.1, and the deviation by which it divides is then as small as that difference.
+advantage 0 and is in no mean, as it has weight 0 in REAL. If all have a verdict, the numbers are OpenRLHF's, but for
+a group of equal rewards: its advantages are 0. OpenRLHF's float32 mean of eight rewards of 0.1 is not 0.1, and the
+deviation by which it divides is then as small as that difference.
 """
 
 from types import SimpleNamespace
