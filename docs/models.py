@@ -161,6 +161,11 @@ SMALL = dict(
     num_key_value_heads=1, max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
 
+ENVIRONMENT = dict(
+    VLLM_CPU_KVCACHE_SPACE="1", TORCHDYNAMO_DISABLE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_ALLOW_INSECURE_SERIALIZATION="1",
+)  # fmt: skip
+
 
 class Trial:
     """One architecture: each method gives a word for its column of the page."""
@@ -394,10 +399,7 @@ def tried(name: str) -> dict[str, Any]:
     """The row of one architecture."""
     from real_openrlhf.base.errors import UserError
 
-    os.environ.update(
-        VLLM_CPU_KVCACHE_SPACE="1", TORCHDYNAMO_DISABLE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0",
-        VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_ALLOW_INSECURE_SERIALIZATION="1",
-    )  # fmt: skip
+    os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(name, Path(folder))
         row: dict[str, Any] = trial.dry_run()

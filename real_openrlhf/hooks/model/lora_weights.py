@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 
-PEFT_PREFIX, BASE_LAYER = "base_model.model.", ".base_layer."
+PEFT_PREFIX, BASE_LAYER = "base_model.model.", ".base_layer"
 
 
 class SharedAdapterError(RuntimeError):
@@ -39,8 +39,11 @@ class MergedWeights:
 
     def __init__(self, model: PeftModel) -> None:
         refuse_shared_weights(model)
-        adapted = {module: name for name, module in model.named_modules() if isinstance(module, LoraLayer)}
-        self.layers = {f"{name}{BASE_LAYER}weight": layer for layer, name in adapted.items()}
+        adapted = [module for module in model.modules() if isinstance(module, LoraLayer)]
+        # PEFT wraps a layer of experts once for each of its tensors, and names the tensor.
+        self.layers = {
+            getattr(layer.get_base_layer(), getattr(layer, "parameter_name", "weight")): layer for layer in adapted
+        }
         own = {parameter for layer in adapted for parameter in layer.parameters()}
         base = {parameter for layer in adapted for parameter in layer.get_base_layer().parameters()}
         adapters = own - base
@@ -51,9 +54,9 @@ class MergedWeights:
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in self.parameters:
-            layer = self.layers.get(name)
+            layer = self.layers.get(parameter)
             weight = parameter if layer is None else _merged(layer, parameter)
-            yield name.removeprefix(PEFT_PREFIX).replace(BASE_LAYER, "."), weight
+            yield name.removeprefix(PEFT_PREFIX).replace(BASE_LAYER, ""), weight
 
 
 @torch.no_grad()
