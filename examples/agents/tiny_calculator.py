@@ -73,6 +73,7 @@ if __name__ == "__main__":
     write_data(task, args.folder)
     pretrain(task, args.folder / "model", progress=True)
     tokenizer = make_tokenizer(task)
+    tokenizer.add_tokens([CALL, END, *ROLES])  # found in a text also by the class that transformers loads for a Qwen2
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(args.folder / "model")
     print(f"{args.folder}: model, train.jsonl, eval.jsonl")

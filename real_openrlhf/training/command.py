@@ -152,8 +152,8 @@ def _train(request: Request, place: Place, session: Path | None = None) -> int:
                 record |= provenance.earlier(before, record)
             run_folder.write(path, record)
             if not request.resumed:
-                again = config_file.lines(request.recipe.name, args.algo, request.user, request.removed)
-                write_text(path / config_file.NAME, again)
+                again = config_file.text(request.recipe.name, args.algo, request.user, request.removed)
+                write_text(path / config_file.NAME, [again])
         (path / FINISHED).unlink(missing_ok=True)
         print(f"run folder: {path}\n", flush=True)
         code = 1

@@ -80,18 +80,18 @@ def without_typed(found: Mapping[str, list[str]], typed: Iterable[str]) -> list[
     return [word for name, words in found.items() if name not in names for word in words]
 
 
-def lines(recipe: str, algo: str, user: Mapping[str, tuple[str, ...]], removed: Iterable[str]) -> list[str]:
+def text(recipe: str, algo: str, user: Mapping[str, tuple[str, ...]], removed: Iterable[str]) -> str:
     """A file with which --config trains the same again, without secrets."""
     rows = [f"recipe = {_toml(recipe)}", f"algo = {_toml(algo)}", "", "[flags]"]
     for flag, words in taken_out(user)[0].items():
         value = ", ".join(map(_toml, words))
         rows.append(f"{_key(flag)} = {'true' if not words else value if len(words) == 1 else f'[{value}]'}")
-    return [*rows, *(f"{_key(flag)} = false" for flag in removed)]
+    return "\n".join([*rows, *(f"{_key(flag)} = false" for flag in removed), ""])
 
 
 def _key(flag: str) -> str:
     return _toml(flag.removeprefix("--"))
 
 
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _toml(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

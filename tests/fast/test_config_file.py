@@ -93,8 +93,8 @@ def test_the_file_of_a_run_folder_gives_the_same_settings(tmp_path, file):
     typed = ["--actor.adam.betas", "0.8", "0.9", "--algo.real.tau", "0.1", '--eval.dataset=a "quoted" \\ näme.jsonl']
     words = ["--config", str(file), "--algo", "real", "--no-ds.zero_stage", *typed, "--logger.wandb.key", "hush"]
     request = command.request_of(words)
-    written = config_file.lines(request.recipe.name, request.args.algo, request.user, request.removed)
-    (tmp_path / "again.toml").write_text("\n".join(written))
-    assert "hush" not in "".join(written)
+    written = config_file.text(request.recipe.name, request.args.algo, request.user, request.removed)
+    (tmp_path / "again.toml").write_text(written)
+    assert "hush" not in written
     expected, found = settings(*words), settings("--config", tmp_path / "again.toml")
     assert found[:3] == expected[:3] and sorted(found[3]) == sorted(expected[3])

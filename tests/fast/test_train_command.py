@@ -322,6 +322,15 @@ def test_a_run_that_made_its_steps_is_finished_whatever_was_pressed(request_for,
     assert "\nfinished: " in capfd.readouterr().out
 
 
+def test_a_run_folder_has_a_file_that_trains_the_same_again(request_for, tmp_path, monkeypatch):
+    play(monkeypatch, "pass")
+    request = request_for("--run-name", "mine", "--max-steps", "3", "--actor.adam.lr", "5e-4")
+    command._train(request, place(on_cpu=True))
+    again = command.request_of(["--config", str(tmp_path / "runs/mine/config.toml")])
+    assert again.user == request.user and again.args.algo == request.args.algo
+    assert again.user["--actor.adam.lr"] == ("5e-4",)
+
+
 def test_a_signal_before_the_training_starts_is_the_runs_reason(request_for, tmp_path, monkeypatch):
     def pressed(*_: object) -> None:
         raise signals.Ended(signal.SIGTERM)

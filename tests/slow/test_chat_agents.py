@@ -280,5 +280,5 @@ def test_the_file_of_the_page_plays(tmp_path):
 def test_the_tools_are_in_the_prompt():
     engine = Engine(QWEN, "95<|im_end|>")
     play(CALCULATOR, engine)
-    (tool,) = (line for line in QWEN.decode(engine.asked[0]).splitlines() if line.startswith("{"))
-    assert json.loads(tool.removesuffix("<|im_end|>"))["function"]["name"] == "calculate"
+    tool = QWEN.decode(engine.asked[0]).partition("You help.")[2].partition("<|im_end|>")[0]
+    assert json.loads(tool)["function"]["name"] == "calculate"
