@@ -58,7 +58,10 @@ def rolled(tmp_path_factory):
 
     real = SimpleNamespace(objective="real", labels=None, label_threshold=None, truncated="negative")
     args = SimpleNamespace(
-        rollout=SimpleNamespace(n_samples_per_prompt=2), algo=SimpleNamespace(real=real), train=SimpleNamespace()
+        actor=SimpleNamespace(policy_loss_type="real"),
+        algo=SimpleNamespace(real=real),
+        rollout=SimpleNamespace(n_samples_per_prompt=2),
+        train=SimpleNamespace(),
     )
 
     def roll(body: str):
