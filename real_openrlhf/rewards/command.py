@@ -88,8 +88,13 @@ def run(args: argparse.Namespace) -> int:
     rows = _rows(args.input, keys)
     asked = [Asked(row[keys.response], row[keys.label], _text(row.get(keys.prompt))) for row in rows]
     _tell_raw_golds(asked, keys)
-    logging.getLogger("real_openrlhf.verifier").setLevel(logging.ERROR)  # the rows and one line below say it
-    verdicts = {grader: _verdicts(asked, args.think, grader, tuple(args.allow)) for grader in graders}
+    log = logging.getLogger("real_openrlhf.verifier")
+    level = log.level
+    log.setLevel(logging.ERROR)  # the rows and one line below say it
+    try:
+        verdicts = {grader: _verdicts(asked, args.think, grader, tuple(args.allow)) for grader in graders}
+    finally:
+        log.setLevel(level)
     for grader, graded in verdicts.items():
         _tell_failures(grader, graded)
     if args.compare:
