@@ -165,6 +165,8 @@ ENVIRONMENT = dict(
     VLLM_CPU_KVCACHE_SPACE="1", TORCHDYNAMO_DISABLE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0",
     VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", VLLM_ALLOW_INSECURE_SERIALIZATION="1",
 )  # fmt: skip
+# vLLM runs these with transformers' own classes, which it changes: there it needs a process of its own.
+CLASSES_OF_TRANSFORMERS = ("smollm3", "olmo2", "olmo3")
 
 
 class Trial:
@@ -399,7 +401,8 @@ def tried(name: str) -> dict[str, Any]:
     """The row of one architecture."""
     from real_openrlhf.base.errors import UserError
 
-    os.environ.update(ENVIRONMENT)
+    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if MODELS[name][0] in CLASSES_OF_TRANSFORMERS else {}
+    os.environ.update(ENVIRONMENT | own)
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(name, Path(folder))
         row: dict[str, Any] = trial.dry_run()
@@ -428,6 +431,11 @@ FLAGS = {
 }
 
 
+def reason(errors: str) -> str:
+    """The last error that Python printed, without what other libraries print when a process ends."""
+    return next((line for line in reversed(errors.splitlines()) if "Error: " in line), errors[-300:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=MODELS)
@@ -441,7 +449,7 @@ def main() -> None:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
             rows[name] = (
-                json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"died": done.stderr[-300:]}
+                json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"died": reason(done.stderr)}
             )
         except subprocess.TimeoutExpired:
             rows[name] = {"died": f"no result in {SECONDS} seconds"}

@@ -43,8 +43,10 @@ class Plain:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal of another encoding shows ? for what it lacks
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            # A terminal of another encoding shows ? for what it lacks. In a fork, which has UTF-8, this would raise:
+            # its stream began as a file, in which one can seek, and is a pipe now.
+            stream.reconfigure(errors="replace")
 
     def write(self, text: str) -> int:
         with self._unread():

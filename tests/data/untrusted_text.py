@@ -209,7 +209,7 @@ def a_models_files_are_read_or_refused(weights: bytes, config: bytes, tokenizer:
         found = model_check.model_findings(str(here), findings, must_reach=True)
         if found is not None:
             plan = compose(RECIPES["cpu"], ALGORITHMS["real"], {"--actor.model_name_or_path": (str(here),)})
-            model_check.folder_findings(plan, found, findings, dry_run=False)
+            model_check.folder_findings(plan, found, findings)
 
 
 def a_reward_file_is_judged(content: bytes) -> None:

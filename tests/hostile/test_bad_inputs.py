@@ -7,6 +7,7 @@ Nothing stands in for training: an input that is accepted starts it, and fails t
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import struct
 import tempfile
@@ -135,7 +136,7 @@ DATA = [
     Case("a list with a number", _file("rows.json", json.dumps([GOOD] * ROWS + [7])),
          "row 65 is not a JSON object. Write objects", "--data rows.json"),
     Case("labels of another reward", _nothing, "gym_reward.py gives no verdict on the expected answers of 3 of",
-         "--reward.remote_url " + str(Path(rewards.__file__).parent / "gym_reward.py")),
+         f"--reward.remote_url '{Path(rewards.__file__).parent / 'gym_reward.py'}'"),
     Case("a line cut off", _rows('{"prompt": "1=", "lab'),
          "line 65 is not JSON (unterminated string starting at character 18). Write one JSON object a line"),
     Case("a list for a row", _rows('["12=", "21"]'), "line 65 is not a JSON object"),
@@ -256,7 +257,7 @@ def as_nobody(wanted: bool):
 
 
 def train(words: str) -> int:
-    given = words.split()
+    given = shlex.split(words)
     usual = {"--data": "rows.jsonl", "--model": "model", "--max-steps": "1"}
     return main(
         ["train", *(word for flag, name in usual.items() if flag not in given for word in (flag, name)), *given]

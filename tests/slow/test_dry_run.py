@@ -70,8 +70,7 @@ def test_a_model_whose_answers_would_leak_is_refused_by_its_configuration(capsys
     works = ("--no-ds.packing_samples", "--no-train.dynamic_batch_enable", "--no-ds.share_prompts")
     works = [flag for flag in works if flag.replace("--no-", "--") in RECIPES[recipe].settings]
     _, _, problems = dry_run(capsys, "--recipe", recipe, "--model", str(tmp_path), *works)
-    assert [one for one in problems if "neither model.safetensors" not in one] == []
-    assert bool(problems) == (recipe == "cpu-smollm2")  # a GPU run's weights may be on another machine
+    assert problems == []
 
 
 POLICY_LOSSES = {"grpo": "ppo", "dapo": "ppo", "gspo": "gspo", "cispo": "cispo", "reinforce": "reinforce"}

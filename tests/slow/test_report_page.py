@@ -47,13 +47,17 @@ def test_broken_folders_are_named_in_the_output_and_on_the_page(report):
 
 def test_every_figure_and_table_comes_in_all_its_forms(report):
     files = {str(path.relative_to(report[2])) for path in report[2].rglob("*") if path.is_file()}
-    pictures = [f"{task}-{name}" for task in ("cpu", "hard") for name in ("dynamics", "ablation", "scores")]
-    expected = {f"figures/{n}.{s}" for n in (*pictures, "hard-knobs") for s in ("png", "pdf", "csv")}
-    sheets = [f"{task}-results" for task in ("cpu", "hard")]
-    expected |= {f"tables/{n}.{s}" for n in (*sheets, "cpu-pairs", "cpu-ratios", "benchmarks") for s in ("md", "csv")}
+    pictures = [f"{task}-{name}" for task in ("sums-cpu", "sums-hard") for name in ("dynamics", "scores")]
+    pictures += ["sums-cpu-ablation", "sums-hard-knobs"]
+    expected = {f"figures/{n}.{s}" for n in pictures for s in ("png", "pdf", "csv")}
+    sheets = [f"sums-cpu-{name}" for name in ("results", "differences", "ratios")] + [
+        "sums-hard-results",
+        "benchmarks",
+    ]
+    expected |= {f"tables/{n}.{s}" for n in sheets for s in ("md", "csv")}
     assert files == expected | {"index.html"}
-    assert (report[2] / "figures/cpu-dynamics.png").read_bytes().startswith(b"\x89PNG")
-    assert (report[2] / "figures/cpu-dynamics.pdf").read_bytes().startswith(b"%PDF")
+    assert (report[2] / "figures/sums-cpu-dynamics.png").read_bytes().startswith(b"\x89PNG")
+    assert (report[2] / "figures/sums-cpu-dynamics.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_the_page_stands_alone_and_its_panels_share_no_ids(report):

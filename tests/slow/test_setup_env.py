@@ -410,7 +410,7 @@ def test_all_that_a_gpu_machine_lacks_is_told_at_once(world, tmp_path):
 
 def python_without_headers(folder: Path) -> str:
     path = folder / "python-without-headers"
-    path.write_text(f'#!/bin/sh\ncase "$2" in *include*) echo /nowhere ;; *) exec {sys.executable} "$@" ;; esac\n')
+    path.write_text(f'#!/bin/sh\ncase "$2" in *include*) echo /nowhere ;; *) exec "{sys.executable}" "$@" ;; esac\n')
     path.chmod(0o755)
     return str(path)
 
