@@ -60,8 +60,8 @@ class RunStrategy(DeepspeedStrategy):
         if self.is_rank_0():
             enter(getattr(self.args.train, "run_dir", None), phase)
 
-    def reseed_dropout(self, updates: int) -> None:
-        """Seed dropout by the run's seed, the updates so far and the rank: a resume needs no generator's state."""
+    def reseed(self, updates: int) -> None:
+        """Seed torch by the run's seed, the updates so far and the rank: a resume needs no generator's state."""
         torch.manual_seed((self.args.train.seed * 1_000_003 + updates) * 1_000_003 + dist.get_rank())
 
     def setup_dataloader(

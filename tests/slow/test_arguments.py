@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ REAL = "--actor.policy_loss_type real"
 def resolve(flags: str) -> SimpleNamespace:
     from openrlhf.cli.train_ppo_ray import parse_args
 
-    return parse_args(f"{REQUIRED} {flags}".split())
+    return parse_args(shlex.split(f"{REQUIRED} {flags}"))
 
 
 def refusals(flags: str) -> list[str]:
@@ -110,8 +111,9 @@ def test_an_objective_of_the_users_own_is_found_from_anywhere_and_gets_what_it_n
 
 
 def test_what_a_rule_decides_itself_is_refused_beside_it():
-    rule = f"--algo.real.labels {Path(__file__).parents[2]}/examples/labels/rules.py:default"
-    assert resolve(f"{REAL} {rule}").algo.real.labels == rule.split()[1]
+    name = f"{Path(__file__).parents[2]}/examples/labels/rules.py:default"
+    rule = f"--algo.real.labels {shlex.quote(name)}"
+    assert resolve(f"{REAL} {rule}").algo.real.labels == name
     found = refusals(f"{rule} --algo.real.label_threshold 0.3 --algo.real.truncated ignore")
     assert [problem.split(" is not read by")[0] for problem in found] == [
         "--algo.real.label_threshold 0.3",

@@ -56,6 +56,7 @@ def tags(folder) -> set[str]:
         pytest.param({"zero_stage": 3, "offload": True}, marks=every),
         pytest.param({"zero_stage": 3, "lora": True}, marks=every),
         {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5},  # REAL's refuses dropout
+        {"zero_stage": 2, "loss": "ppo", "lora": True, "dropout": 0.5, "deal": "groups"},
         pytest.param({"zero_stage": 3, "loss": "ppo", "deal": "groups", "ema": True}, marks=every),
         {"zero_stage": 3, "skip": True, "kinds": ("uniform", "uniform", "uniform", "mixed")},
         {"zero_stage": 2, "skip": True, "kinds": ("uniform",), "loss": "ppo", "deal": "groups"},

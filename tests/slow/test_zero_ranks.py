@@ -149,7 +149,8 @@ def test_every_rank_tells_the_scores_and_weights_that_each_update_used(two_ranks
 
 @pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo"])
 def test_each_rank_logs_the_tokens_of_both(two_ranks, random_model, loss):
-    reports = two_ranks("logged_ratios", model=random_model, loss=loss, deal="groups", groups_per_step=4, zero_stage=2)
+    case = {"loss": loss, "deal": "groups", "groups_per_step": 4, "zero_stage": 2}
+    reports = two_ranks("logged_ratios", model=random_model, **case, seed=3)  # which gives each rank both classes
     assert reports[0]["status"] == reports[1]["status"]
     for side, score in (("pos", 1.0), ("neg", 0.0)):
         same, smaller = (report["tokens"][score] for report in reports)  # the ratio is 1 on the first rank, else 1/e

@@ -62,10 +62,9 @@ class PolicyTrainer(EngineStartTrainer):
         tables, self.tables = self.tables, []
         return tables
 
-    def ppo_train(self, kl_ctl: float) -> dict[str, float]:
+    def train_batch(self, kl_ctl: float) -> dict[str, float]:
         """Run all optimizer steps of the controller's plan, over all epochs."""
         self.strategy.enter("update")
-        self.strategy.reseed_dropout(self.engine.global_steps)
         plan, self.tables, statuses = self.replay_buffer.plan, [], []
         for step in plan.steps:
             update = self.update(step, kl_ctl)
