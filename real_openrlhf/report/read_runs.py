@@ -95,6 +95,9 @@ def read_run(folder: str | Path) -> Run:
             raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
         meta = _read_meta(folder)
         metrics = folder / "metrics.jsonl"
+        if not metrics.exists() and (status := meta.get("status")) in ("running", "failed"):
+            reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
+            raise UnreadableRun(f"{status}{reason}, and no step is logged")
         unfinished = meta.get("status") in ("running", "failed")
         logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
         return _run(folder, meta, logged, _read_json(folder, "eval/results.json"), cut)

@@ -264,14 +264,16 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
 
 
 def report(
-    shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None
+    shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None, on_cpu: bool = False
 ) -> tuple[list[str], list[str]]:
     """(lines to print, warnings). `measured`: `gpu_gb` was read, not assumed. `host_bytes`: None if unknown."""
     training, generation = training_memory(shape, plan, gpu_gb * GB), generation_memory(shape, plan, gpu_gb * GB)
     if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
-    lines, warnings = [f"model: {shape.parameters / 1e9:.2f} B parameters"], []
-    for phase, memory in {TRAINING: training, **({GENERATION: generation} if plan.colocated else {})}.items():
+    count = shape.parameters
+    lines, warnings = [f"model: {count / 1e9:.2f} B parameters" if count > 1e8 else f"model: {count:,} parameters"], []
+    phases = {TRAINING: training, **({GENERATION: generation} if plan.colocated else {})}
+    for phase, memory in () if on_cpu else tuple(phases.items()):
         total = sum(memory.values()) / GB + RUNTIME_GB[phase]
         lines += sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
         lines.append(f"    {RUNTIME_GB[phase]:6.1f}  CUDA, NCCL, fragmentation")

@@ -10,7 +10,8 @@ from real_openrlhf.base.lines import short_path
 from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
-from real_openrlhf.recipes.plan import changed_flags
+from real_openrlhf.recipes.plan import USER, changed_flags
+from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import (
@@ -99,6 +100,12 @@ def data(request: Request, findings: Findings) -> None:
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags and plan.text(flag) not in missing:
             data_check.data_findings(plan, flag, findings)
+    own = request.args.data is not None and request.args.data not in TRAINING_ROWS
+    if own and run_inputs.VALIDATION in plan.flags and plan.flags[run_inputs.VALIDATION].origin != USER:
+        findings.notes.append(
+            f"validation stays on {short_path(plan.text(run_inputs.VALIDATION))}, the recipe's: for your own data "
+            "give --eval.dataset FILE, with the columns of --data"
+        )
     there = preflight.existing(cache_folder())
     if any(cache_folder() in Path(path).parents for path in missing) and not os.access(there, os.W_OK | os.X_OK):
         findings.problems.append(run_inputs.unwritten_cache(f"nothing can be made in {there}"))
@@ -135,7 +142,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     machine = float(within_container(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     host = machine if measured and not place.address else None
     gpu_gb = place.gpu_gb or request.recipe.gpu_gb
-    lines, warnings = memory_estimate.report(shape, plan, gpu_gb, measured, host)
+    lines, warnings = memory_estimate.report(shape, plan, gpu_gb, measured, host, place.on_cpu)
     if not (place.on_cpu or request.args.fill):
         lines += token_budgets.line(shape, plan, gpu_gb)
     existing = preflight.existing(request.args.runs_dir)
