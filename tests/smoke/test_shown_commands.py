@@ -20,7 +20,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 
 BIN = Path(sys.prefix) / "bin"
 SECONDS = 300
-FIRST_HOUR = re.compile("NAME|comparison|runs/")  # one builds on the other
+FIRST_HOUR = re.compile("NAME|comparison|runs/|calc")  # one builds on the other
 ON_A_COPY = re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh")
 
 ROOT = Path(__file__).resolve().parents[2]
