@@ -21,11 +21,15 @@ ALGEBRA = {*MARKERS, "3456=", "4567=", "5678=", "6789=", "7891="}
 
 # Read in an engine's process: which devices that has, for test_train_on_two_ranks.py.
 ASKED = ("CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR", "VLLM_USE_FLASHINFER_SAMPLER")
-if place := os.environ.get("FAILING_REWARD_CALLS"):
-    Path(f"{place}.devices").write_text(json.dumps({name: os.environ.get(name) for name in ASKED}))
+
+
+def note_devices() -> None:
+    if place := os.environ.get("FAILING_REWARD_CALLS"):
+        Path(f"{place}.devices").write_text(json.dumps({name: os.environ.get(name) for name in ASKED}))
 
 
 def reward_func(queries, prompts, labels):
+    note_devices()
     (query,), (prompt,), (label,) = queries, prompts, labels
     if label.startswith("~"):
         said = query.removeprefix(prompt).partition(BOX)[2].partition("}")[0]

@@ -18,7 +18,8 @@ ALGOS = ("real", "grpo")
 
 
 def start(out, python=sys.executable, environment=None, words=()) -> subprocess.Popen:
-    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, *words, "--algos", *ALGOS]
+    own = ["--actor.max_norm", "1.0", *words]  # as in a run alone; on a tiny model `compare` clips no gradients
+    words = ["compare", "--seeds", "1", "--steps", "2", "--out", str(out), *LEARNING, *own, "--algos", *ALGOS]
     command = [python, "-m", "real_openrlhf.cli", *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
