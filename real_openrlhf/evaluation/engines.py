@@ -3,6 +3,7 @@
 Nothing heavy is imported at the top: a process must choose its devices before it imports torch or vLLM.
 """
 
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -145,6 +146,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
     """The main function of an engine process. It catches every ending, so that vLLM's own processes end too."""
 
     def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would break the clean-up
         results.cancel_join_thread()  # the parent no longer reads the pipe
         raise _Stopped
 
@@ -161,13 +163,11 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         os.environ.setdefault(THREADS, str(threads_each(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    with tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
+    with contextlib.suppress(_Stopped), tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
         reason = Path(folder) / "reason"
         os.environ[engine_reason.FILE] = str(reason)
         try:
             _run_engine(results, pairs, settings, on_cpu=not devices)
-        except _Stopped:
-            return
         except Exception as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing may interrupt the clean-up
             traceback.print_exc()
