@@ -291,7 +291,7 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     (world / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert train("--dry-run") == 0
     said = rejoined(capsys.readouterr().out)
-    assert "  model: " in said and " parameters" in said  # of the model in the folder
+    assert "model: " in said and " parameters" in said  # of the model in the folder
     assert "rows.jsonl: 1 of 65 rows have no label" in said and "rows.jsonl: 1 of 65 rows repeat a prompt" in said
 
 
