@@ -129,6 +129,10 @@ def found(tmp_path_factory):
         for name in ("RAY_ADDRESS", *NAMES):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+        # Ray gives a shell its Python's path without quotes: workers of a cluster end at once if it has a space
+        link = tmp_path_factory.mktemp("python") / "venv"
+        link.symlink_to(sys.prefix)
+        monkeypatch.setattr(sys, "executable", str(link / "bin" / "python"))
         made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
         mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address}
         job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
