@@ -79,15 +79,18 @@ class Parser(argparse.ArgumentParser):
         """Refuses unknown words with the usage of this parser, a mistyped flag before a missing one."""
         words = [*(sys.argv[1:] if args is None else args)]
         own = takewhile(lambda word: word[:1] == "-" if self._subparsers else word != "--", words)
-        for flag in (word.partition("=")[0] for word in own if word[:2] == "--" and " " not in word):
-            if flag not in self._option_string_actions:
-                known = [option[2:] for option in self._option_string_actions]
-                near = did_you_mean(flag[2:], known).replace("mean ", "mean --")
-                self.error(f"unknown flag {flag}. {near}`{self.prog} --help` lists all of them")
+        self.refuse_unknown(word for word in own if " " not in word)
         namespace, rest = super().parse_known_args(words, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, []
+
+    def refuse_unknown(self, words: Iterable[str], others: Iterable[str] = ()) -> None:
+        known = [option[2:] for option in (*self._option_string_actions, *others)]
+        for flag in (word.partition("=")[0] for word in words if word[:2] == "--"):
+            if flag[2:] not in known:
+                near = did_you_mean(flag[2:], known).replace("mean ", "mean --")
+                self.error(f"unknown flag {flag}. {near}`{self.prog} --help` lists all of them")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

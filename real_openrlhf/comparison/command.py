@@ -6,6 +6,7 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 import argparse
 import fcntl
 import os
+import re
 import shutil
 import sys
 import time
@@ -49,7 +50,7 @@ from real_openrlhf.report import campaign
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
 
@@ -112,6 +113,8 @@ class WithCampaign(PassThrough):
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
+        # OpenRLHF's flags have a dot or an underscore
+        self.refuse_unknown((word for word in typed if not re.search(r"[._ ]|^--no-", word)), OPTIONS)
         only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)

@@ -41,7 +41,20 @@ SHORTHANDS = {
 }
 Maker = Callable[[], object]
 OPTIONS = [
-    f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir", "fill")
+    f"--{name}"
+    for name in (
+        *SHORTHANDS,
+        "recipe",
+        "algo",
+        "dry-run",
+        "resume",
+        "run-name",
+        "runs-dir",
+        "fill",
+        "data-dir",
+        "working-dir",
+        "config",
+    )
 ]
 
 

@@ -7,6 +7,7 @@ import os
 import shlex
 
 import pytest
+from invented_runs import write_run
 
 from real_openrlhf.cli import main
 
@@ -89,7 +90,11 @@ WORST = [
     ("report run --out x --map one two", 2, "one"),
     ("show nothing", 2, "nothing has no answers: there is no such folder. Name"),
     ("show rnu", 2, "Did you mean run?"),
-    ("show failed", 2, "has no answers: the run failed (MemoryError: too large). Read failed/train.log, then continue"),
+    (
+        "show failed",
+        2,
+        "has no answers: the run failed (MemoryError: too large). Read failed/train.log",
+    ),
     ("show piped", 2, "not a regular file"),
     ("show run --step x", 2, "is not a whole number"),
     ("patch export model/../rows.jsonl", 2, "rows.jsonl"),
@@ -116,6 +121,7 @@ def here(elsewhere, monkeypatch):
     for variable in ("RAY_ADDRESS", "WANDB_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    write_run(elsewhere, name="failed", status="failed", reason="MemoryError: too large")
     (elsewhere / "piped").mkdir()
     os.mkfifo(elsewhere / "piped" / "rollouts.jsonl")
     return elsewhere

@@ -34,8 +34,8 @@ def end_with_parent() -> None:
 
 
 def preload_nothing_with_a_space() -> None:
-    """On a CPU vLLM puts two libraries of this environment into LD_PRELOAD, where a space divides two paths. Each child
-    of the engine's process, a verifier's too, would begin with errors of ld.so. The libraries only save time."""
+    """On a CPU vLLM puts two libraries of this environment into LD_PRELOAD, where a space divides two paths. Each
+    child of the engine's process, a verifier's too, would begin with errors of ld.so. They only save time."""
     if not re.search(r"[\s:]", sys.prefix):
         return
     from vllm.platforms import current_platform
