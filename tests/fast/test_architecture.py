@@ -25,7 +25,7 @@ ROOMS = {
     ),
     "runs": (set(), {TOP, "base"}),
     "recipes": (set(), {"algorithm", "base", "runs"}),
-    "answers": (set(), {"base"}),
+    "answers": (set(), {"base", "runs"}),
     "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "answers", "base", "data", "recipes", "runs"}),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
     "comparison": ({"tqdm"}, {"base", "data", "evaluation", "recipes", "report", "runs", "training"}),

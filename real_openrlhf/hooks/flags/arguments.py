@@ -348,6 +348,10 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
     offer_stacks()
+    if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
+        from real_openrlhf.hooks.fixes.patient_start import wait_longer
+
+        wait_longer()
     train(args)
     if args.train.run_dir:
         write_text(Path(args.train.run_dir) / FINISHED, [])
