@@ -17,7 +17,7 @@ import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command as compare_command
-from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.data.benchmarks import BENCHMARKS, Benchmark, HubDataset
 from real_openrlhf.recipes.plan import recorded_flags
 from real_openrlhf.report import campaign, figures, page, table_forms, tables
 from real_openrlhf.report.benchmarks import paired, scores
@@ -322,6 +322,21 @@ def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
         "0.523",
         "0.526",
     ]
+
+
+def test_a_seventh_benchmark_has_no_column_of_the_paper_and_leaves_the_average_alone(tmp_path, monkeypatch):
+    flags = {"--algo.real.tau": 0.5}
+    folder = invented.write_run(tmp_path, "real", 1, recipe="qwen1.5b", flags=flags)
+    invented.write_evaluation(folder, **dict.fromkeys(BENCHMARKS, (0.3, 0.01)), seventh=(0.9, 0.01))
+    six = {row["Method"]: row["Avg."] for row in rows(scores.benchmarks([comparison(tmp_path)]))}
+    seventh = Benchmark("seventh", "Seventh", 10, HubDataset("some/one", "test"), "seventh")
+    monkeypatch.setitem(BENCHMARKS, "seventh", seventh)
+    everything = {row["Method"]: row for row in rows(scores.benchmarks([comparison(tmp_path)]))}
+    assert {name: row["Avg."] for name, row in everything.items()} == six
+    assert float(everything["REAL (1 run)"]["Avg."]) == pytest.approx(0.3)
+    assert {name for name, row in everything.items() if row["Seventh"]} == {"REAL (1 run)"}
+    (beside,) = rows(scores.beside_paper(comparison(tmp_path)))
+    assert beside["Seventh"] == "0.9" and "Seventh, paper" not in beside and beside["Avg., paper"] == "0.526"
 
 
 def test_gains_are_over_grpo_problem_by_problem(tmp_path):

@@ -15,6 +15,7 @@ from real_openrlhf.report.table_forms import BOLD_NOTE, Cell, Table, value, word
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
 # standard error, so none is ever set in bold as a win. Of DisCO's own tables only the averages are here.
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published.json").read_text(encoding="utf-8"))
+AVERAGED = tuple(PUBLISHED["average_of"])  # the benchmarks of the paper's average, and of ours beside it
 
 
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
@@ -43,12 +44,12 @@ def protocol(settings: object) -> str:
 def benchmark_estimates(setting: Setting) -> dict[str, Estimate | None]:
     """Mean over runs with the standard error over runs; a single run keeps its error over problems.
 
-    `average` needs a run with every benchmark of the paper.
+    `average` is over the paper's benchmarks, and needs a run with all of them.
     """
     runs = [scores for run in setting.counted if (scores := benchmark_scores(run))]
     for scores in runs:
-        if all(name in scores for name in BENCHMARKS):
-            parts = [scores[name] for name in BENCHMARKS]
+        if all(name in scores for name in AVERAGED):
+            parts = [scores[name] for name in AVERAGED]
             error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
             scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
     found: dict[str, list[Estimate]] = defaultdict(list)
@@ -87,8 +88,8 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
             rows.append([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)])
         if rows:
             blocks.append((f"Ours: {comparison.name}", rows))
-    for block in PUBLISHED["benchmarks"]:  # pass@1 in the order of BENCHMARKS, then the average
-        rows = [[words(name), *map(value, found), *[Cell()] * len(extra)] for name, found in block["rows"].items()]
+    for block in PUBLISHED["benchmarks"]:
+        rows = [[words(label), *(value(found.get(name)) for name in names)] for label, found in block["rows"].items()]
         blocks.append((block["title"], rows))
         notes.append(f"{block['title']}: {block['source']}.")
     columns = ["Method", *(one.title for one in BENCHMARKS.values()), "Avg.", *extra]
@@ -112,11 +113,13 @@ def beside_paper(comparison: Comparison) -> Table | None:
     columns, rows = ["Method"], []
     for name in names:
         title = BENCHMARKS[name].title if name in BENCHMARKS else "Avg."
-        columns += [title, f"{title}, paper"]
+        columns += [title] if name not in (*AVERAGED, "average") else [title, f"{title}, paper"]
     for setting, scores in found:
-        published = dict(zip((*BENCHMARKS, "average"), paper.get(setting.label, ()), strict=False))
-        cells = [cell for name in names for cell in (Cell(number=scores.get(name)), value(published.get(name)))]
-        rows.append([words(setting.label), *cells])
+        cells = [words(setting.label)]
+        for name in names:
+            cells.append(Cell(number=scores.get(name)))
+            cells += [value(paper.get(setting.label, {}).get(name))] * (name in (*AVERAGED, "average"))
+        rows.append(cells)
     notes = [
         "pass@1. Ours: ± is one standard error over runs, for a single run over problems. The paper's: one run each, "
         f"without a standard error. {'; '.join(block['source'] for block in blocks)}."
