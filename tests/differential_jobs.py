@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import zero_jobs
 from deepspeed.utils import safe_get_full_grad
-from naive import naive_group_loss, naive_score
+from naive import lots_of, naive_group_loss, naive_score
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from zero_jobs import Case, arguments, parameters, policy_actor, whole
@@ -121,8 +121,7 @@ def compared(how: dict, temperature: float = 1.0, **changes) -> list[dict]:
         groups = own.plan.steps[len(records)].groups.unique().tolist()
         names = [name for name, one in parameters(engine).items() if one.requires_grad]
         values = {name: whole(one) for name, one in parameters(engine).items()}
-        lots = own.plan.steps[len(records)].lots.tolist()
-        expected, numbers = naive(values, names, groups, lots, first=not records)
+        expected, numbers = naive(values, names, groups, first=not records)
         got = {name: safe_get_full_grad(parameters(engine)[name]).double() for name in names}
         norm = math.sqrt(sum(float(one.norm()) ** 2 for one in expected.values()))
         errors = [
@@ -212,14 +211,14 @@ class Naive:
         sampler = sample.rollout_log_probs[0][mask].double()
         return {"new": new, "old": self.old[position], "ref": reference, "drawn": sampler, "entropy": entropy}
 
-    def __call__(self, values: dict, names: list[str], groups: list[int], lots: list[float], first: bool):
+    def __call__(self, values: dict, names: list[str], groups: list[int], first: bool):
         weights = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, value in values.items():
                 weights[name].copy_(value)
         every = [p for group in groups for p in self.members(group)]
         columns = {p: self.tokens(p) for p in every}
-        loss, numbers = self.of_groups(groups, columns, dict(zip(every, lots, strict=True)))
+        loss, numbers = self.of_groups(groups, columns, lots_of(1, every, [p // SIZE for p in range(every[-1] + 1)]))
         if self.objective is None:
             loss, numbers = self.of_tokens(columns)
         total = sum(len(one["new"]) for one in columns.values())

@@ -6,8 +6,10 @@ Such a function gets the scores of positives and negatives, all valid (score, la
 import math
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor, exp, log
 
+from real_openrlhf.algorithm.groups import chances
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 
@@ -154,6 +156,16 @@ NAIVE: dict[str, Callable] = {
     "vespo": vespo,
     "rence": rence,
 }
+
+
+def lots_of(step: int, rows: Iterable[int], groups) -> dict[int, int]:
+    """The package's random number of each row in a rollout step."""
+    rows, seen, places = list(rows), {}, []
+    for row in rows:
+        places.append(seen.get(groups[row], 0))
+        seen[groups[row]] = places[-1] + 1
+    ids = torch.tensor([groups[row] for row in rows])
+    return dict(zip(rows, chances(step, ids, torch.tensor(places)).tolist(), strict=True))
 
 
 def naive_group_loss(

@@ -31,6 +31,10 @@ SCORES = (*TOKEN_SCORES, *(SUM + kind for kind in TOKEN_SCORES))
 # Kinds of score whose value is known without a forward pass while the policy equals the old policy.
 KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0}
 
+MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.loss_agg_mode
+
+OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one answer will do
+
 # Defaults of the flags --algo.real.NAME that only some objectives read; tau None: the objective's own default.
 SETTINGS: dict[str, Any] = {"tau": None, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
 
@@ -93,6 +97,8 @@ class Objective:
     # `reduction` mean makes the loss a mean over valid rollouts in place of prompts.
     settings: Mapping[str, Constant] = field(default_factory=dict)
 
+    of_tokens = False
+
     def __post_init__(self) -> None:
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
             if score not in SCORES or score.endswith("log_ratio_ref") != self.needs_reference:
@@ -125,6 +131,27 @@ class Objective:
                 flag = f"--algo.real.{name} is a flag of its own. " if name in SETTINGS else ""
                 raise ValueError(f"the objective has no setting {name!r}. {flag}Use one of these: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
+
+
+@dataclass(frozen=True)
+class TokenLoss(Objective):
+    """A constant weight for each token, from a function (log_ratio, advantage, mask, group) -> (B, T) in `loss`.
+
+    A weight above 0 makes the token likelier. `token_loss.TokenGroup` has what `group` tells.
+    """
+
+    family: str = "tokens"
+    reads: tuple[str, ...] = ()
+    graded: bool = True  # rewards of any size make the advantages
+    two_sides: bool = True  # False: tokens of advantage 0 may have a weight
+    mean: str = "seq-mean-token-mean"  # as --actor.loss_agg_mode: over each rollout's tokens first, or `token-mean`
+
+    of_tokens = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mean not in MEANS:
+            raise ValueError(f"mean is {self.mean!r}: choose {' or '.join(MEANS)}")
 
 
 def log_ratios(default: str = "log_ratio_old") -> dict[str, Constant]:

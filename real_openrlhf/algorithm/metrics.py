@@ -216,6 +216,12 @@ MISMATCH_METRICS = {
     "mismatch/rollout_max": "largest mean gap of a rollout, which `--algo.real.mismatch_limit` bounds",
 }
 
+# Logged with `--algo.real.sampler_clip`.
+FACTOR_METRICS = {
+    "mismatch/factor": "mean factor of a trained rollout, pi_old / pi of vLLM of its whole answer, clipped",
+    "mismatch/factor_clipped": "share of trained rollouts whose factor was clipped",
+}
+
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a
 # token's logit by 1/16 at most, and on average over tokens, most of which are nearly certain, by far less. So a mean
 # above 1/16 is more than bf16 can explain. At 1/2 a typical token is 1.6 times likelier on one side than on the other,

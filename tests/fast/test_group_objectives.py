@@ -8,11 +8,12 @@ import torch
 import toy_trainer as lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import naive_group_loss
+from naive import lots_of, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
+from real_openrlhf.algorithm.groups import Moment
 from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
@@ -40,13 +41,13 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     choices = ObjectiveSettings(name, tau, uniform_groups, own)
     scores, labels, values = map(list, zip(*rows, strict=True))
     leaves = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in scores]
-    lots = [7 * place % 13 / 13 for place in range(len(rows))]
+    lots = [*lots_of(3, range(len(rows)), [0] * len(rows)).values()]
     loss, counted = naive_group_loss(choices, leaves, labels, values, lots)
     loss = loss / max(counted, 1) if own.get("reduction") == "mean" else loss
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
     columns = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
     one_group = torch.zeros_like(columns[1])
-    got = score_weights(choices, *columns, one_group, values=torch.tensor(values), lots=torch.tensor(lots))
+    got = score_weights(choices, *columns, one_group, values=torch.tensor(values), moment=Moment(3))
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
 
