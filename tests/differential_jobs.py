@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import zero_jobs
 from deepspeed.utils import safe_get_full_grad
-from naive import lots_of, naive_group_loss, naive_score
+from naive import NAIVE_TOKENS, lots_of, naive_group_loss, naive_score
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from zero_jobs import Case, arguments, parameters, policy_actor, whole
@@ -163,10 +163,12 @@ class Naive:
             self.labels = [-2 if place % SIZE == 3 and not label else label for place, label in enumerate(self.labels)]
         self.labels = [label if has else -1 for label, has in zip(self.labels, known, strict=True)]
         self.old: dict[int, torch.Tensor] = {}
-        real, self.objective = args.algo.real, None
+        real, self.objective, self.token_loss = args.algo.real, None, None
         if case.loss == "real":
             own = dict(word.split("=") for word in real.set or ())
             self.objective = ObjectiveSettings(real.objective, real.tau, real.uniform_groups, own)
+            if self.objective.objective.of_tokens:
+                self.objective, self.token_loss = None, self.objective
         self.advantages = self.made_advantages(known)
         self.hinged = case.loss == "real" and case.objective.startswith("disco")
         terms = args.actor.entropy_coef or args.algo.kl.init_coef > 0 or real.kl_old_coef or self.hinged
@@ -284,9 +286,15 @@ class Naive:
 
     def of_tokens(self, columns: dict) -> tuple[torch.Tensor, dict]:
         """OpenRLHF's losses, from their papers."""
-        low, high = self.args.actor.eps_clip_low_high
-        each, cut = [], []
+        low, high = self.args.actor.eps_clip_low_high or (0.2, 0.2)
+        each, cut, logged = [], [], []
         for position, one in columns.items():
+            if self.token_loss:
+                weights = self.weights_of(position, one)
+                logged.append(-weights * one["new"].detach())
+                each.append(self.token_losses(position, one))
+                cut.append((weights == 0) & bool(self.advantages[position]))
+                continue
             new, advantage = one["new"], self.advantages[position]
             ratio = torch.exp(new - one["old"])
             if self.case.loss == "gspo" and len(new):
@@ -302,10 +310,31 @@ class Naive:
         trained = [number for number, position in enumerate(columns) if self.trained[position]]
         count = sum(len(each[number]) for number in trained)
         share = sum(float(cut[number].sum()) for number in trained) / max(count, 1)
-        if self.args.actor.loss_agg_mode == "token-mean" and self.case.loss != "gspo":
-            return torch.cat(each).sum() / max(sum(map(len, each)), 1), {"ppo_clip_ratio": share}
-        filled = [one.mean() for one in each if len(one)]
-        return sum(filled) / max(len(filled), 1), {"ppo_clip_ratio": share}
+        mode = self.token_loss.objective.mean if self.token_loss else self.args.actor.loss_agg_mode
+
+        def mean(parts: list[torch.Tensor]) -> torch.Tensor:
+            if mode == "token-mean" and self.case.loss != "gspo":
+                return torch.cat(parts).sum() / max(sum(map(len, parts)), 1)
+            filled = [one.mean() for one in parts if len(one)]
+            return sum(filled) / max(len(filled), 1)
+
+        numbers = {"policy_loss": float(mean(logged))} if logged else {}  # of constant weights
+        return mean(each), {"ppo_clip_ratio": share, **numbers}
+
+    def token_losses(self, position: int, one: dict) -> torch.Tensor:
+        """(tokens,) the loss of a file in examples/objectives/, as its paper has it; 0 without a verdict."""
+        own = [self.labels[p] for p in self.members(position // SIZE) if self.labels[p] != -1]
+        rate, advantage = sum(label == 1 for label in own) / max(len(own), 1), self.advantages[position]
+        if self.labels[position] == -1 or not advantage or not len(one["new"]):
+            return 0 * one["new"]
+        loss = NAIVE_TOKENS[self.token_loss.name.rpartition(":")[2]]
+        columns = (one[name] for name in ("new", "old", "drawn"))
+        return torch.stack(loss(*columns, advantage, self.labels[position] == 1, rate, self.token_loss))
+
+    def weights_of(self, position: int, one: dict) -> torch.Tensor:
+        """(tokens,) minus the gradient of the sum of a rollout's losses in its log-probabilities."""
+        new = one["new"].detach().requires_grad_()
+        return -torch.autograd.grad(self.token_losses(position, one | {"new": new}).sum(), new)[0]
 
     def means(self, columns: dict, terms: dict[str, torch.Tensor]) -> dict[str, float]:
         """Means over trained tokens, and the paper's Table 1."""
@@ -358,6 +387,8 @@ class Naive:
                 ratio if kind.endswith("ratio_old") and not kind.endswith("log_ratio_old") else torch.ones_like(ratio)
             )
             return (self.sizes[position] * slope * (len(ratio) if kind.startswith("sum_") else 1)).tolist()
+        if self.token_loss:
+            return self.weights_of(position, one).abs().tolist()
         low, high = self.args.actor.eps_clip_low_high
         if self.case.loss == "cispo":
             return ratio.clamp(1 - low, 1 + high).tolist()

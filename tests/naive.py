@@ -138,6 +138,45 @@ def rence(pos, neg, rows, settings, zero):
     return -log(right / (right + wrong))
 
 
+# Losses of tokens in examples/objectives/: of each token of a rollout, from its log-probabilities new, old and vLLM's,
+# its advantage a, whether it is right, its prompt's share of right answers, and settings.
+
+
+def sapo(new, old, drawn, a, right, rate, settings):
+    tau = settings["tau_right"] if a > 0 else settings["tau_wrong"]
+    return [-a * 4 / tau / (1 + exp(-tau * (exp(n - o) - 1))) for n, o in zip(new, old, strict=True)]
+
+
+def gmpo(new, old, drawn, a, right, rate, settings):
+    """The whole rollout's loss for each token: -A (prod_t min(r_t, e^clip))^(1/T), for a > 0."""
+    product, most = 1, math.exp(settings["clip"])
+    for n, o in zip(new, old, strict=True):
+        product = product * (exp(n - o).clamp(max=most) if a > 0 else exp(n - o).clamp(min=1 / most))
+    return [-a * product ** (1 / len(new))] * len(new)
+
+
+def nft(new, old, drawn, a, right, rate, settings):
+    losses = []
+    for n, o in zip(new, old, strict=True):
+        ratio = exp(n - o)
+        if not right and 0 < rate < 1:
+            ratio = (1 - rate * ratio) / (1 - rate)
+            ratio = ratio + (max(float(ratio.detach()), settings["eps"]) - ratio).detach()
+        losses.append(-math.sqrt((1 - rate) / rate) * log(ratio) if 0 < rate < 1 else 0 * n)
+    return losses
+
+
+def icepop(new, old, drawn, a, right, rate, settings):
+    losses = []
+    for n, o, d in zip(new, old, drawn, strict=True):
+        k, ratio = math.exp(o - d), exp(n - o)
+        kept = k if settings["low"] <= k <= settings["high"] else 0.0
+        surrogate = min(ratio * a, ratio.clamp(1 - settings["clip"], 1 + settings["clip"]) * a)
+        losses.append(-kept * surrogate)
+    return losses
+
+
+NAIVE_TOKENS: dict[str, Callable] = {"sapo": sapo, "gmpo": gmpo, "nft": nft, "icepop": icepop}
 NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,

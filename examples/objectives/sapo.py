@@ -13,7 +13,7 @@ from real_openrlhf.algorithm.formulas import Constant, TokenLoss
 
 def soft_gate(log_ratio, advantage, mask, group):
     ratio = log_ratio.clamp(-20, 20).exp()
-    tau = torch.where(advantage > 0, group["tau_right"], group["tau_wrong"])
+    tau = torch.full_like(advantage, group["tau_right"]).where(advantage > 0, group["tau_wrong"])
     gate = torch.sigmoid(tau * (ratio - 1))
     return 4 * gate * (1 - gate) * ratio * advantage
 
