@@ -259,17 +259,28 @@ class Naive:
             return torch.zeros(()), {}
         kind = self.objective.score
         scores = {p: naive_score(kind, one["new"], one["old"], one["ref"], one["drawn"]) for p, one in columns.items()}
-        sizes, mixed, losses = {}, 0, []
+        sizes, mixed, losses, values, clip = {}, 0, [], [], self.args.algo.real.sampler_clip
+        gaps = {p: float((one["old"] - one["drawn"]).sum()) for p, one in columns.items()}
+        factors = {p: 1.0 if clip is None else min(math.exp(gap), clip) for p, gap in gaps.items()}
         for group in groups:
             own = list(self.members(group))
             leaves = [scores[p].detach().requires_grad_() for p in own]
-            shared = [[values[p] for p in own] for values in (self.labels, self.rewards, lots)]
+            shared = [[column[p] for p in own] for column in (self.labels, self.rewards, lots)]
             alone, _ = naive_group_loss(self.objective, leaves, *shared)
             slopes = torch.autograd.grad(alone, leaves, allow_unused=True)
             sizes |= {p: 0.0 if s is None else abs(float(s)) for p, s in zip(own, slopes, strict=True)}
             losses.append(naive_group_loss(self.objective, [scores[p] for p in own], *shared)[0])
+            values.append(float(losses[-1]))
+            if clip is not None:  # the same slopes, times a factor each
+                pushed = [factors[p] * s * scores[p] for p, s in zip(own, slopes, strict=True) if s is not None]
+                losses[-1] = sum(pushed, 0 * losses[-1])
             mixed += {1, 0} <= {max(self.labels[p], 0) for p in own if self.labels[p] != -1}
-        numbers = {"real/mixed_groups": mixed / len(groups), "real/loss": float(sum(losses) / len(groups))}
+        numbers = {"real/mixed_groups": mixed / len(groups), "real/loss": sum(values) / len(groups)}
+        numbers["policy_loss"] = numbers["real/loss"]
+        if clip is not None:
+            trained = [p for p in columns if self.trained[p]]
+            numbers["mismatch/factor"] = sum(factors[p] for p in trained) / max(len(trained), 1)
+            numbers["mismatch/factor_clipped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
         numbers["real/ignored"] = sum(self.labels[p] == -1 for p in columns) / len(columns)
         numbers["real/weight_abs_max"] = max(sizes.values())
         for name, chosen in (("pos", [p for p in columns if self.labels[p] == 1]), ("neg", self.wrong(columns))):
@@ -278,7 +289,7 @@ class Naive:
             numbers[f"real/weight_{name}"] = sum(sizes[p] for p in chosen) / max(len(chosen), 1)
         seen = torch.tensor([float(scores[p]) for p in columns if self.trained[p] and self.labels[p] != -1])
         numbers["real/score_std"] = float(seen.double().std(correction=0)) if len(seen) else 0.0
-        self.sizes = {p: sizes[p] for p in columns}
+        self.sizes = {p: sizes[p] * factors[p] for p in columns}
         return sum(losses) / len(groups), numbers
 
     def wrong(self, columns: dict) -> list[int]:

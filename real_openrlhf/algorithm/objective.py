@@ -115,9 +115,7 @@ def make_groups(
     """
     objective = settings.objective
     if objective.of_tokens:
-        raise ValueError(
-            f"{objective.label or settings.name} is a loss of tokens: it has no scores. Train with it here"
-        )
+        raise ValueError(f"{objective.label or settings.name} is a loss of tokens and has no scores: train it here")
     if not objective.levels:
         labels = labels.masked_fill(labels == UNPARSABLE, NEGATIVE)
     if values is None:

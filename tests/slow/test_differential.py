@@ -34,6 +34,7 @@ CHOICES = {
     "uniform": (False, True),
     "graded": (False, True),
     "skip": (False, True),
+    "sampler": (False, True),
     "layout": ({"micro_batch_size": 1}, {"max_tokens": 30}),
     "ranks": (1, 2),
     "prompts": (2, 3),  # 3: the last update has one prompt
@@ -84,6 +85,8 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
     graded = case["graded"]
     if graded and method.get("objective") in OBJECTIVES and method["objective"] != "listwise":
         flags += ("--algo.real.label_threshold", "0.5")
+    if case["sampler"] and method.get("objective") in OBJECTIVES:
+        flags += ("--algo.real.sampler_clip", "1.3")
     how = {name: case[name] for name in ("prompts", "verdicts", "empty", "holes", "uniform", "graded")}
     found = start_ranks(case["ranks"], "zero_jobs")(
         "differential_jobs.compared",

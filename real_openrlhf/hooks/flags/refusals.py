@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import OF_THE_BATCH, SETTINGS, against_sampler, assignments, readers
+from real_openrlhf.algorithm.formulas import OF_THE_BATCH, SETTINGS, TokenLoss, against_sampler, assignments, readers
 from real_openrlhf.algorithm.lookup import file_of, find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.hooks.controller import label_rules, user_logger
@@ -284,6 +284,13 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     except ValueError as error:
         yield f"--algo.real.set {' '.join(real.set)}: {error}"
         return
+    if objective.of_tokens and real.uniform_groups == "keep":
+        yield f"--algo.real.uniform_groups keep is not read by {real.objective}, a loss of tokens. Leave it out"
+    if isinstance(objective, TokenLoss) and args.actor.loss_agg_mode not in ("token-mean", objective.mean):
+        yield (
+            f"--actor.loss_agg_mode {args.actor.loss_agg_mode}: {real.objective} declares the mean {objective.mean}. "
+            "Leave the flag out, or change the file"
+        )
     score, clip = str(own.get("score", objective.score)), real.sampler_clip
     if clip is not None and (objective.of_tokens or against_sampler(score)):
         has = "has `group.gap`" if objective.of_tokens else f"scores by {score}, which is against vLLM already"
