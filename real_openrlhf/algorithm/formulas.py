@@ -82,7 +82,7 @@ class Constant:
 class Objective:
     """A formula, its inputs and settings, and its description for figures and tables."""
 
-    loss: Callable[[Tensor, Groups, Constants], Tensor]  # (scores, groups, settings) -> loss per group
+    loss: Callable[..., Tensor]  # (scores, groups, settings) -> loss per group
     label: str = ""  # its name in figures and tables
     about: str = ""  # a description in one line
     source: str = ""  # the paper or code that it comes from

@@ -144,7 +144,7 @@ class Groups:
 
 def chances(step: int, groups: Tensor, places: Tensor) -> Tensor:
     """(K,) a random number per rollout, hashed from step, group and place in it: the same in any layout."""
-    mixed = (step * 1_000_003 + groups) * 1_000_003 + places
+    mixed = (step * 1_000_003 + groups.long()) * 1_000_003 + places
     for factor in (-7046029254386353131, -4658895280553007687):  # int64 arithmetic wraps
         mixed = (mixed ^ (mixed >> 31)) * factor
     return mixed ^ (mixed >> 31)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from real_openrlhf.algorithm.formulas import TokenLoss
 from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, Moment
 from real_openrlhf.algorithm.metrics import token_gaps
 from real_openrlhf.algorithm.objective import ObjectiveSettings
@@ -44,7 +45,8 @@ class WeightedTokens(Update):
 
     def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
         super().__init__(step, *args, **named)
-        self.settings = settings
+        assert isinstance(settings.objective, TokenLoss)
+        self.settings, self.mean = settings, settings.objective.mean
         values = (step.labels == POSITIVE).double() if step.values is None else step.values
         table = Groups.of(step.labels, step.groups, values, step.lengths, step.moment)
         rate = table.mean(table.positive.double(), table.valid)[table.index]
@@ -72,7 +74,7 @@ class WeightedTokens(Update):
         weights = self.weights(now)
         each = -weights * log_probs
         tokens = mask.sum(-1)
-        if self.settings.objective.mean == "token-mean":
+        if self.mean == "token-mean":
             loss = each.sum() / self.step.action_tokens
         else:
             loss = (each.sum(-1) / tokens.clamp(min=1)).sum() / max(self.step.rollouts_with_tokens, 1)

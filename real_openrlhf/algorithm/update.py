@@ -191,19 +191,19 @@ class StepTable(Update):
         weights = self.weights[now.rows] if len(now.rows) else self.weights.new_zeros(1)
         return RealPolicyLoss()(now.scores, weights.to(self.device) * self.factors(now))
 
-    def factors(self, now: Forward) -> Tensor | float:
+    def factors(self, now: Forward) -> Tensor:
         """(B,) how much likelier the old policy makes each whole answer than its sampler, at most the clip."""
         if (clip := self.coefficients.sampler_clip) is None or now.sampler is None:
-            return 1.0
+            return torch.ones(len(now.mask), dtype=torch.float64, device=self.device)
         return (-token_gaps(now.old, now.sampler, now.mask).double().sum(-1)).clamp(max=math.log(clip)).exp()
 
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         """Those of its rollouts' weights; also measures how far scores have drifted since these were computed."""
         used, weights = torch.stack([self.scores[now.rows], self.weights[now.rows]]).to(self.device)
         self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
-        if isinstance(factors := self.factors(now), Tensor):
-            clipped = factors >= self.coefficients.sampler_clip * (1 - 1e-12)
-            sums = factors.sum(), clipped.sum(), torch.tensor(len(factors))
+        factors = self.factors(now)
+        if (clip := self.coefficients.sampler_clip) is not None:
+            sums = factors.sum(), (factors > clip * (1 - 1e-9)).sum(), torch.tensor(len(factors))
             self.meter.add(**dict(zip(self.shares, sums, strict=True)))
         columns = (now.log_probs, now.old, now.mask)
         return rollout_gradients(self.settings.score, *columns, weights * factors * self.denominator)
