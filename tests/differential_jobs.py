@@ -6,6 +6,7 @@ plan. It takes from the package only which prompts are in an update, and vLLM's 
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -338,7 +339,7 @@ class Naive:
         rate, advantage = sum(label == 1 for label in own) / max(len(own), 1), self.advantages[position]
         if self.labels[position] == -1 or not advantage or not len(one["new"]):
             return 0 * one["new"]
-        loss = NAIVE_TOKENS[self.token_loss.name.rpartition(":")[2]]
+        loss = NAIVE_TOKENS[Path(self.token_loss.name).name.replace(".py:", ":")]
         columns = (one[name] for name in ("new", "old", "drawn"))
         return torch.stack(loss(*columns, advantage, self.labels[position] == 1, rate, self.token_loss))
 

@@ -176,7 +176,23 @@ def icepop(new, old, drawn, a, right, rate, settings):
     return losses
 
 
-NAIVE_TOKENS: dict[str, Callable] = {"sapo": sapo, "gmpo": gmpo, "nft": nft, "icepop": icepop}
+def ratios(new, old, drawn, a, right, rate, settings):
+    """`ratio_none`: GRPO's surrogate -min(r A, clip(r) A), each of whose slopes is divided by its ratio."""
+    losses = []
+    for n, o in zip(new, old, strict=True):
+        ratio = exp(n - o)
+        surrogate = min(ratio * a, ratio.clamp(1 - settings["low"], 1 + settings["high"]) * a)
+        losses.append(-surrogate / ratio.detach())
+    return losses
+
+
+NAIVE_TOKENS: dict[str, Callable] = {
+    "sapo:sapo": sapo,
+    "gmpo:gmpo": gmpo,
+    "nft:nft": nft,
+    "icepop:icepop": icepop,
+    "ratios:ratio_none": ratios,
+}
 NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,

@@ -149,8 +149,7 @@ def token_gradients(
     """
     log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
     if family in TOKEN_WEIGHTS:
-        signs = torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(log_ratio)
-        return token_weights(family, log_ratio, clip, signs)
+        return token_weights(family, log_ratio, clip)
     ratio = log_ratio.exp()
     if family == "gspo":
         mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)

@@ -25,6 +25,7 @@ HINGE = f"{EXAMPLE}:hinge"
 OTHERS = [
     f"{EXAMPLE.with_name(name)}.py:{name}" for name in ("oapl", "vespo", "rence", "sapo", "gmpo", "nft", "icepop")
 ]
+OTHERS += [f"{EXAMPLE.with_name('ratios')}.py:ratio_{kept}" for kept in ("both", "right", "wrong", "none")]
 
 
 def problem(function, **needs) -> str | None:

@@ -21,7 +21,7 @@ METHODS = {
     "cispo": {"loss": "cispo", "flags": (*TOKEN_MEAN, "--actor.eps_clip_low_high", "1.0", "4.0")},
     "reinforce": {"loss": "reinforce", "flags": TOKEN_MEAN},
     **{name: {"objective": name} for name in OBJECTIVES},
-    **{name: {"objective": f"{EXAMPLES / name}.py:{name}"} for name in ("gmpo", "nft", "icepop")},
+    **{name: {"objective": f"{EXAMPLES / name}.py:{name}"} for name in ("nft", "icepop")},
 }
 KL = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
 CHOICES = {

@@ -40,6 +40,6 @@ class WeightedPolicyLoss(PolicyLoss):
         log_ratio = (log_probs - old_log_probs).detach()
         each = weighted_loss(self.policy_loss_type, log_probs, old_log_probs, advantages, clip)
         loss = aggregate_loss(each, action_mask, token_level_loss=self.token_level_loss, **totals)
-        is_clipped = clipped(self.policy_loss_type, log_ratio, clip, advantages)
+        is_clipped = clipped(self.policy_loss_type, log_ratio, clip)
         share = masked_mean(is_clipped.float(), action_mask, dim=None)
         return loss, share, masked_mean(-log_ratio, action_mask, dim=None), None, None
