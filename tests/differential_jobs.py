@@ -305,7 +305,7 @@ class Naive:
                 weights = self.weights_of(position, one)
                 logged.append(-weights * one["new"].detach())
                 each.append(self.token_losses(position, one))
-                cut.append((weights == 0) & bool(self.advantages[position]))
+                cut.append(self.weights_of(position, one, 1 if self.labels[position] == 1 else -1) == 0)
                 continue
             new, advantage = one["new"], self.advantages[position]
             ratio = torch.exp(new - one["old"])
@@ -333,20 +333,22 @@ class Naive:
         numbers = {"policy_loss": float(mean(logged))} if logged else {}  # of constant weights
         return mean(each), {"ppo_clip_ratio": share, **numbers}
 
-    def token_losses(self, position: int, one: dict) -> torch.Tensor:
+    def token_losses(self, position: int, one: dict, advantage: float | None = None) -> torch.Tensor:
         """(tokens,) the loss of a file in examples/objectives/, as its paper has it; 0 without a verdict."""
         own = [self.labels[p] for p in self.members(position // SIZE) if self.labels[p] != -1]
-        rate, advantage = sum(label == 1 for label in own) / max(len(own), 1), self.advantages[position]
-        if self.labels[position] == -1 or not advantage or not len(one["new"]):
+        rate = sum(label == 1 for label in own) / max(len(own), 1)
+        if advantage is None:
+            advantage = self.advantages[position] if self.labels[position] != -1 else 0
+        if not advantage or not len(one["new"]):
             return 0 * one["new"]
         loss = NAIVE_TOKENS[Path(self.token_loss.name).name.replace(".py:", ":")]
         columns = (one[name] for name in ("new", "old", "drawn"))
         return torch.stack(loss(*columns, advantage, self.labels[position] == 1, rate, self.token_loss))
 
-    def weights_of(self, position: int, one: dict) -> torch.Tensor:
+    def weights_of(self, position: int, one: dict, advantage: float | None = None) -> torch.Tensor:
         """(tokens,) minus the gradient of the sum of a rollout's losses in its log-probabilities."""
         new = one["new"].detach().requires_grad_()
-        return -torch.autograd.grad(self.token_losses(position, one | {"new": new}).sum(), new)[0]
+        return -torch.autograd.grad(self.token_losses(position, one | {"new": new}, advantage).sum(), new)[0]
 
     def means(self, columns: dict, terms: dict[str, torch.Tensor]) -> dict[str, float]:
         """Means over trained tokens, and the paper's Table 1."""
@@ -400,7 +402,7 @@ class Naive:
             )
             return (self.sizes[position] * slope * (len(ratio) if kind.startswith("sum_") else 1)).tolist()
         if self.token_loss:
-            return self.weights_of(position, one).abs().tolist()
+            return self.weights_of(position, one, 1 if self.labels[position] == 1 else -1).abs().tolist()
         low, high = self.args.actor.eps_clip_low_high
         if self.case.loss == "cispo":
             return ratio.clamp(1 - low, 1 + high).tolist()

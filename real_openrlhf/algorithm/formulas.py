@@ -153,6 +153,10 @@ class TokenLoss(Objective):
         if self.mean not in MEANS:
             raise ValueError(f"mean is {self.mean!r}: choose {' or '.join(MEANS)}")
 
+    def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
+        """Mask of the tokens that it leaves out or holds back, from its weights at advantages of 1 and -1."""
+        return weights == 0
+
 
 def log_ratios(default: str = "log_ratio_old") -> dict[str, Constant]:
     """The setting `score` of an objective that works with any log-ratio to the old policy or to vLLM."""

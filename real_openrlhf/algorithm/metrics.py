@@ -8,7 +8,6 @@ from torch import Tensor
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, make_groups
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
@@ -145,11 +144,9 @@ def token_gradients(
     """(B, T) |W| of each token of a baseline, whose gradient is the token mean of W_t grad log pi(o_t).
 
     The advantage is taken as 1, as in the paper's Table 1. Clipped tokens have |W| 0: `grpo` clips each token, `gspo`
-    whole rollouts by their mean log-ratio. The losses of `TOKEN_WEIGHTS` use `token_weights`.
+    whole rollouts by their mean log-ratio.
     """
     log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
-    if family in TOKEN_WEIGHTS:
-        return token_weights(family, log_ratio, clip)
     ratio = log_ratio.exp()
     if family == "gspo":
         mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Losses that put a constant weight on each token's log-probability, beside OpenRLHF's own clipped surrogates.
+"""Two losses that put a constant weight on each token's log-probability, beside OpenRLHF's own clipped surrogates.
 
 GRPO's surrogate gives no gradient to a token whose ratio has left the clip range. CISPO (MiniMax-M1, arXiv 2506.13585,
 Eq. 4 and 5) clips the ratio and trains the token with the clipped ratio. `reinforce`, from which CISPO starts, does
@@ -9,25 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from real_openrlhf.algorithm.formulas import Constant, Constants, TokenLoss
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-Clip = tuple[float, float]  # (low, high): how far below and above 1 a ratio may be
 MAX_LOG_RATIO = 20.0  # OpenRLHF's bound for its own ratios: exp stays finite
-TOKEN_WEIGHTS = ("cispo", "reinforce")
 
 
-def token_weights(name: str, log_ratio: Tensor, clip: Clip) -> Tensor:
-    """The constant factor of each token's advantage."""
-    ratio = log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    return ratio.clamp(1 - clip[0], 1 + clip[1]) if name == "cispo" else ratio
+def ratio_of(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
-def weighted_loss(name: str, log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip: Clip) -> Tensor:
-    """The loss of each token, before any mean: its gradient is -weight * advantage * d log pi."""
-    return -token_weights(name, log_probs - old_log_probs, clip) * advantages * log_probs
+def cispo(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
+    return ratio_of(log_ratio).clamp(1 - group["low"], 1 + group["high"]) * advantage
 
 
-def clipped(name: str, log_ratio: Tensor, clip: Clip) -> Tensor:
-    """Mask of the tokens that clipping changes."""
-    return token_weights(name, log_ratio, clip) != token_weights("reinforce", log_ratio, clip)
+def reinforce(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
+    return ratio_of(log_ratio) * advantage
+
+
+class RatioLoss(TokenLoss):
+    def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
+        return weights.abs() != ratio_of(log_ratio)
+
+
+# --actor.policy_loss_type; low and high are --actor.eps_clip_low_high, how far below and above 1 a ratio may be
+_CLIP = {"low": Constant(0.2, "below 1"), "high": Constant(0.2, "above 1")}
+TOKEN_WEIGHTS = {"cispo": RatioLoss(cispo, settings=_CLIP), "reinforce": RatioLoss(reinforce, settings=_CLIP)}

@@ -1,7 +1,7 @@
 """The trainer of every method. An update is one loop over its waves: forward, exchange of scores, loss, backward.
 
-`update` chooses what a method brings: a loss over the table of scores, OpenRLHF's loss of a micro-batch's tokens, or
-the token weights of the user's file.
+`update` chooses what a method brings: a loss over the table of scores, constant weights of tokens, or OpenRLHF's
+loss of a micro-batch's tokens.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,6 @@ from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, Tok
 from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
-from real_openrlhf.hooks.actor.token_losses import loss_of
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
 from real_openrlhf.hooks.messages.settings import objective_settings, reads_old, token_settings
@@ -43,7 +42,6 @@ class PolicyTrainer(EngineStartTrainer):
         super().__init__(*args, **kwargs)
         self.settings, self.tokens = objective_settings(self.args), token_settings(self.args)
         self.reads_old = reads_old(self.args, self.settings)
-        self.actor_loss_fn = loss_of(self.actor_loss_fn)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)

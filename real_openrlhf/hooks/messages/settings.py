@@ -5,11 +5,13 @@ No torch or OpenRLHF at the top: a dry run calls `weightless_note` and must not 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from real_openrlhf.algorithm.formulas import against_sampler, assignments
 from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 
 if TYPE_CHECKING:
     from real_openrlhf.algorithm.formulas import Objective
@@ -25,7 +27,12 @@ def objective_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
 
 
 def token_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
-    """The loss of tokens from the user's file; None for any other method."""
+    """`cispo`, `reinforce`, or the loss of tokens from the user's file; None for any other method."""
+    if args.actor.policy_loss_type in TOKEN_WEIGHTS:
+        from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+        loss = replace(TOKEN_WEIGHTS[args.actor.policy_loss_type], mean=args.actor.loss_agg_mode)
+        return ObjectiveSettings(loss, own=dict(zip(("low", "high"), args.actor.eps_clip_low_high, strict=True)))
     settings = _settings(args)
     return settings if settings is not None and settings.objective.of_tokens else None
 
