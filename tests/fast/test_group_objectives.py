@@ -144,11 +144,13 @@ def test_rewards_and_lengths_travel_with_the_plan():
         actions=lengths,
         values=torch.tensor(rewards),
     )
-    plan = plan_rollouts(rollouts, PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3))
+    settings = PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3, steps=9)
+    plan = plan_rollouts(rollouts, settings, rollout_step=4)
     _, plans = rank_plans(plan, rollouts, 2, [])
     for own in plans:
         seen = [row for s in own.steps for row in zip(s.values.tolist(), s.lengths.tolist(), strict=True)]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
+        assert {s.moment for s in own.steps} == {Moment(5, 9)}  # the fifth step, in a resumed run too
 
 
 def test_torn_groups_are_told(toy_ranks):
