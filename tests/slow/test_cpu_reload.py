@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from every import every
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/models.py"
 MODELS = runpy.run_path(str(PAGE))
 PROGRAM = """
@@ -19,6 +21,7 @@ print("\\n" + json.dumps(models["Trial"]("tied experts", Path(sys.argv[2])).engi
 """
 
 
+@every  # each alone: a tied head in e2e/test_architectures.py, experts in smoke
 def test_a_tied_head_and_experts_reach_the_engine(tmp_path):
     """The engine starts with other weights, and gets two policies one after the other."""
     command = [sys.executable, "-c", PROGRAM, str(PAGE), str(tmp_path)]
