@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from real_openrlhf.algorithm.lookup import absolute, file_of
 from real_openrlhf.base import secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS

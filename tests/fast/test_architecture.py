@@ -18,7 +18,7 @@ ROOMS = {
     "base": (set(), set()),
     "machine": (set(), {TOP, "base"}),
     "patch_tool": (set(), {TOP, "base"}),
-    "algorithm": ({"torch"}, set()),
+    "algorithm": ({"torch"}, {"base"}),
     "hooks": (
         {"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},
         {TOP, "algorithm", "base", "machine"},

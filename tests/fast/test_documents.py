@@ -103,7 +103,7 @@ FOREIGN = set(
 )
 
 
-GONE = {"--epochs", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
+GONE = {"--epochs", "--task", "--jobs", "--algo.real.trpa_beta", "--algo.real.bce_reduction"}  # with 0.2
 
 
 @cache

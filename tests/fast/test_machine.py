@@ -32,7 +32,7 @@ from real_openrlhf.training.launch import place
 from real_openrlhf.training.launch.place import Place, process_table
 from real_openrlhf.training.launch.progress import last_error
 from real_openrlhf.training.tasks import smollm2
-from real_openrlhf.training.tasks.tasks import TASKS, default, recipe_of
+from real_openrlhf.training.tasks.tasks import default
 
 
 @pytest.fixture
@@ -254,9 +254,9 @@ def test_train(environment, name):
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_compare(environment, task):
-    assert leaves_gpus_alone(environment_of(["--recipe", recipe_of(task), "--algo", "real"]))
+@pytest.mark.parametrize("recipe", ["cpu", "cpu-sums", "cpu-smollm2"])
+def test_compare(environment, recipe):
+    assert leaves_gpus_alone(environment_of(["--recipe", recipe, "--algo", "real"]))
 
 
 def test_eval(environment, monkeypatch):

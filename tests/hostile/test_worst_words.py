@@ -53,7 +53,6 @@ WORST = [
     (f"{COMPARE} --campaign nothing.toml", 2, "no such file"),
     (f"{COMPARE} --campaign rows.jsonl", 2, "cannot be read"),
     (f"{COMPARE} --out TYPO --status", 2, "TYPO does not exist"),
-    ("compare --recipe cpu --task reverse", 2, "not allowed with argument"),
     ("eval", 2, "--model or --out is missing"),
     ("eval --model nowhere --out e", 2, "nowhere"),
     ("eval --model model --out e --k 0", 2, "is not above 0"),

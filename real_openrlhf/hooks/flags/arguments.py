@@ -8,13 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
-from real_openrlhf.algorithm.lookup import absolute, find
+from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.secrets import put_back
+from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import problems, run_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
