@@ -14,6 +14,7 @@ from pathlib import Path
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder
 
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
@@ -27,31 +28,6 @@ UTILIZATION = "--vllm.gpu_memory_utilization"
 # second number an engine mostly reads keys and values.
 AT_ONCE = (128, 512)
 
-# OpenRLHF's defaults for flags that this package reads and a recipe may leave out; a test compares its parser.
-OPENRLHF_DEFAULTS = {
-    "--actor.num_nodes": "1",
-    "--actor.num_gpus_per_node": "8",
-    "--rollout.batch_size": "1024",
-    "--rollout.n_samples_per_prompt": "1",
-    "--rollout.micro_batch_size": "1",
-    "--train.batch_size": "128",
-    "--train.micro_batch_size": "1",
-    "--train.max_tokens_per_gpu": "16192",
-    "--train.num_episodes": "1",
-    "--train.max_epochs": "1",
-    "--train.seed": "42",
-    "--train.hung_minutes": "120.0",
-    "--data.max_len": "2048",
-    "--data.input_key": "input",
-    "--ds.zero_stage": "2",
-    "--ds.attn_implementation": "flash_attention_2",
-    "--vllm.tensor_parallel_size": "1",
-    "--vllm.gpu_memory_utilization": "0.95",
-    "--ckpt.save_steps": "-1",
-    "--ckpt.max_num": "3",
-    "--ckpt.path": "./ckpt/checkpoints_ppo_ray",
-    "--ckpt.output_dir": "./ckpt",
-}
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
@@ -116,7 +92,7 @@ class Plan:
 
     def text(self, flag: str) -> str:
         """A flag's words; OpenRLHF's default if the plan lacks the flag; else an empty text."""
-        return self.flags[flag].text if flag in self.flags else OPENRLHF_DEFAULTS.get(flag, "")
+        return self.flags[flag].text if flag in self.flags else openrlhf_parser.defaults().get(flag, "")
 
     def argv(self) -> list[str]:
         return [word for flag in self.flags for word in self.typed(flag)]

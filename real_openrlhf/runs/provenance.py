@@ -1,6 +1,6 @@
 """The origin of a run: code, patches, packages, and hashes of its data.
 
-Standard library only. `code` names the committed tree that ran, so that anybody can get it back: `git show TREE:path`.
+Standard library only. `code` names the commit's tree, so that anybody can get it back: `git show TREE:path`.
 """
 
 import contextlib

@@ -104,7 +104,7 @@ def test_a_reward_server_is_asked_before_the_start(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def problems(url: str) -> list[str]:
-        return reward_check.server_problems(plan(user={"--reward.remote_url": (url,)}))
+        return [*reward_check.server_problems(plan(user={"--reward.remote_url": (url,)}))]
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/score"
@@ -443,9 +443,9 @@ def test_a_compiler_lock_goes_with_its_owner(tmp_path):
 
 
 def test_too_little_room_is_refused_before_anything_starts(tmp_path, monkeypatch):
-    assert preflight.room_problems(tmp_path / "runs") == []
+    assert [*preflight.room_problems(tmp_path / "runs")] == []
     monkeypatch.setattr(preflight, "LEAST_MB", 1 << 40)  # no disk has that
-    assert "Free some space, or another --runs-dir" in preflight.room_problems(tmp_path / "runs")[0]
+    assert "Free some space, or another --runs-dir" in next(preflight.room_problems(tmp_path / "runs"))
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):

@@ -4,23 +4,18 @@ OpenRLHF's parser takes some numbers with which a run would crash or train on no
 """
 
 import argparse
-import ast
-import builtins
 import contextlib
 import difflib
-import functools
-import importlib.util
 import io
 import math
-import runpy
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.plan import DERIVED, USER, Plan
+from real_openrlhf.training.checks.findings import Note
 
 OFF = -1
 OR_OFF = ("--eval.steps", "--ckpt.save_steps")
@@ -78,7 +73,7 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
 
 def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
     """{flag: message} for unknown flags, with the most similar known one, and for values that cannot be right."""
-    parser = openrlhf_parser().build_parser()
+    parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
     problems = {}
     for flag in [*plan.flags, *removed]:
@@ -134,7 +129,7 @@ def combination(plan: Plan) -> str:
     from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
-        args, refusal = _parsed(openrlhf_parser().parse_args, plan.argv())
+        args, refusal = _parsed(openrlhf_parser.functions().parse_args, plan.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -159,7 +154,7 @@ def unread(plan: Plan) -> Iterator[str]:
     for flag, setting in plan.flags.items():
         if loss != "real" and flag.startswith("--algo.real.") and setting.origin == USER and flag not in read:
             what = f"--actor.policy_loss_type {loss}" + ("" if deal == "groups" else " with --train.deal upstream")
-            yield f"{flag} {setting.text} is not read: {what} trains without it"
+            yield Note(f"{flag} {setting.text} is not read: {what} trains without it")
 
 
 def batch_problems(plan: Plan) -> Iterator[str]:
@@ -181,44 +176,3 @@ def length_problems(plan: Plan) -> Iterator[str]:
     for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
         if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest:
             yield f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
-
-
-# OpenRLHF's own parser and checks of flags, without Ray, vLLM and DeepSpeed, which its script imports first
-
-PARSER_FUNCTIONS = ("build_parser", "parse_args")
-# Of all that the script imports, these two functions use:
-PARSER_IMPORTS = ("argparse", "os", "datetime", "real_openrlhf.hooks.flags")
-
-
-@functools.cache
-def openrlhf_parser() -> SimpleNamespace:
-    """`build_parser()` and `parse_args(words)` from the text of OpenRLHF's script, so they are those of a run."""
-    found = importlib.util.find_spec("openrlhf")
-    if found is None or not found.submodule_search_locations:
-        raise UserError("OpenRLHF is not installed here. Run examples/scripts/setup_env.sh.")
-    package = Path(found.submodule_search_locations[0])
-    script = package / "cli" / "train_ppo_ray.py"
-
-    def import_alone(name: str, *context: Any) -> Any:
-        """Run a module of OpenRLHF from its file. A normal import would load its package, and with it torch."""
-        if not name.startswith("openrlhf."):
-            return builtins.__import__(name, *context)
-        return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))
-
-    body = [node for node in ast.parse(script.read_bytes()).body if _is_of_the_parser(node)]
-    names = {"__builtins__": vars(builtins) | {"__import__": import_alone}}
-    exec(compile(ast.Module(body, []), str(script), "exec"), names)
-    if not set(PARSER_FUNCTIONS) <= names.keys():
-        raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
-    return SimpleNamespace(**{name: names[name] for name in PARSER_FUNCTIONS})
-
-
-def _is_of_the_parser(node: ast.stmt) -> bool:
-    match node:
-        case ast.FunctionDef(name=name):
-            return name in PARSER_FUNCTIONS
-        case ast.Import(names=[ast.alias(name=name)]) | ast.ImportFrom(module=str(name)):
-            return name in PARSER_IMPORTS
-        case ast.Try(body=[ast.ImportFrom(module=str(name))]):
-            return name in PARSER_IMPORTS
-    return False

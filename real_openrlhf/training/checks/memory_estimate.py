@@ -5,12 +5,13 @@ fragmentation have a line of their own. Nobody has compared the sums with a GPU 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
 from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.training.checks.findings import Line, Note
 
 GB = 1e9
 TRAINING, GENERATION = "training", "generation"
@@ -263,45 +264,46 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     return memory
 
 
-def report(
+def check(
     shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None, on_cpu: bool = False
-) -> tuple[list[str], list[str]]:
-    """(lines to print, warnings). `measured`: `gpu_gb` was read, not assumed. `host_bytes`: None if unknown."""
+) -> Iterator[str]:
+    """Lines, and notes on what may not fit. `measured`: `gpu_gb` was read. `host_bytes`: None if unknown."""
     training, generation = training_memory(shape, plan, gpu_gb * GB), generation_memory(shape, plan, gpu_gb * GB)
     if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
     count = shape.parameters
-    lines, warnings = [f"model: {count / 1e9:.2f} B parameters" if count > 1e8 else f"model: {count:,} parameters"], []
+    yield Line(f"model: {count / 1e9:.2f} B parameters" if count > 1e8 else f"model: {count:,} parameters")
     phases = {TRAINING: training, **({GENERATION: generation} if plan.colocated else {})}
     for phase, memory in () if on_cpu else tuple(phases.items()):
         total = sum(memory.values()) / GB + RUNTIME_GB[phase]
-        lines += sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
-        lines.append(f"    {RUNTIME_GB[phase]:6.1f}  CUDA, NCCL, fragmentation")
+        yield from sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
+        yield Line(f"    {RUNTIME_GB[phase]:6.1f}  CUDA, NCCL, fragmentation")
         if phase == TRAINING:
             others = {name: size for name, size in moments(shape, plan).items() if name not in memory}
-            lines += sized("    at other moments of a step, in place of the largest:", others)
+            yield from sized("    at other moments of a step, in place of the largest:", others)
         if total > gpu_gb:
             kind = "these GPUs have" if measured else "is assumed for each GPU"
-            warnings.append(
+            yield Note(
                 f"{phase} may need {total:.0f} GB a GPU, {gpu_gb:.0f} GB {kind}: more GPUs, --ds.zero_stage 3, "
                 "--ds.adam_offload, --ref.offload, a smaller --train.max_tokens_per_gpu or "
                 "--vllm.gpu_memory_utilization"
             )
     most = rollouts(plan) * (plan.number("--rollout.max_new_tokens") or plan.number("--data.max_len"))
     updates = max(rollouts(plan) // plan.number("--train.batch_size"), 1) * plan.number("--train.max_epochs")
-    lines.append(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")
+    yield Line(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")
     sizes = disk(shape, plan)
-    lines += sized(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB", sizes)
+    yield from sized(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB", sizes)
     memory = host_memory(shape, plan)
     total = sum(memory.values())
-    lines += sized(f"host memory, a machine: {total / GB:.0f} GB", memory)
+    yield from sized(f"host memory, a machine: {total / GB:.0f} GB", memory)
     if host_bytes is not None and total > host_bytes:
-        warnings.append(
+        yield Note(
             f"the run may need {total / GB:.0f} GB of host memory, this machine has {host_bytes / GB:.0f} GB: leave "
             "out --vllm.enable_sleep or --ds.enable_sleep where the GPUs have room, or take more machines"
         )
-    return lines, warnings
 
 
-def sized(title: str, sizes: Mapping[str, float]) -> list[str]:
-    return [title, *(f"    {size / GB:6.1f}  {name}" for name, size in sizes.items())]
+def sized(title: str, sizes: Mapping[str, float]) -> Iterator[Line]:
+    yield Line(title)
+    for name, size in sizes.items():
+        yield Line(f"    {size / GB:6.1f}  {name}")

@@ -3,10 +3,11 @@
 Standard library only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from real_openrlhf.recipes.plan import DERIVED, Plan, Setting
+from real_openrlhf.training.checks.findings import Line
 from real_openrlhf.training.checks.memory_estimate import GB, RUNTIME_GB, TRAINING, Shape, step_wide, training_memory
 
 SHARE = 0.85  # of a GPU; the rest is for errors of the estimate, which nobody has compared with a GPU yet
@@ -47,10 +48,9 @@ def _with(plan: Plan, flags: Mapping[str, str]) -> Plan:
     return replace(plan, flags=plan.flags | {flag: Setting.of(DERIVED, value) for flag, value in flags.items()})
 
 
-def line(shape: Shape, plan: Plan, gpu_gb: float) -> list[str]:
-    """For a dry run: what --fill would change."""
+def line(shape: Shape, plan: Plan, gpu_gb: float) -> Iterator[str]:
+    """What --fill would change."""
     flags = filling(shape, plan, gpu_gb * GB)
-    if not flags or int(flags[TRAIN_TOKENS]) <= plan.number(TRAIN_TOKENS):
-        return []
-    deep = f", waves {flags[WAVE_DEPTH]} deep" if WAVE_DEPTH in flags else ""
-    return [f"--fill uses {SHARE:.0%} of {gpu_gb:.0f} GB: micro-batches of {int(flags[TRAIN_TOKENS]):,} tokens{deep}"]
+    if flags and (tokens := int(flags[TRAIN_TOKENS])) > plan.number(TRAIN_TOKENS):
+        deep = f", waves {flags[WAVE_DEPTH]} deep" if WAVE_DEPTH in flags else ""
+        yield Line(f"--fill uses {SHARE:.0%} of {gpu_gb:.0f} GB: micro-batches of {tokens:,} tokens{deep}")
