@@ -1,11 +1,14 @@
 """OpenRLHF's own parser and checks of flags, without Ray, vLLM and DeepSpeed, which its script imports first."""
 
+import argparse
 import ast
 import builtins
 import contextlib
 import importlib.util
+import io
 import runpy
-from functools import cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,11 +54,42 @@ def _is_of_the_parser(node: ast.stmt) -> bool:
     return False
 
 
+def parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, str]:
+    """(arguments, "") or, where argparse would print an error and exit, (None, that error)."""
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
+            return parse(words), ""
+    except SystemExit:
+        return None, output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+
+
+@cache
+def _parser() -> argparse.ArgumentParser:
+    return functions().build_parser()
+
+
+@lru_cache(maxsize=64)
+def arguments(words: tuple[str, ...]) -> SimpleNamespace:
+    """`args.train.batch_size` and all others, without OpenRLHF's checks and ours."""
+    args, wrong = parsed(_parser().parse_args, [*words])
+    if wrong:
+        raise UserError(wrong)
+    nested = SimpleNamespace()
+    for name, value in vars(args).items():
+        *groups, last = name.split(".")
+        place = nested
+        for group in groups:
+            place = vars(place).setdefault(group, SimpleNamespace())
+        setattr(place, last, value)
+    return nested
+
+
 @cache
 def defaults() -> dict[str, str]:
     """{flag: its default as typed, of a switch an empty text}; {} if there is no parser, which a check reports."""
     with contextlib.suppress(UserError):
-        actions = functions().build_parser()._option_string_actions.items()
+        actions = _parser()._option_string_actions.items()
         valued = {flag: "" if action.nargs == 0 else action.default for flag, action in actions}
         lists = {flag: value if isinstance(value, list | tuple) else [value] for flag, value in valued.items()}
         return {flag: " ".join(map(str, words)) for flag, words in lists.items() if words != [None]}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
@@ -93,6 +94,11 @@ class Plan:
     def text(self, flag: str) -> str:
         """A flag's words; OpenRLHF's default if the plan lacks the flag; else an empty text."""
         return self.flags[flag].text if flag in self.flags else openrlhf_parser.defaults().get(flag, "")
+
+    @property
+    def args(self) -> SimpleNamespace:
+        """The run's arguments as OpenRLHF nests them, before its checks; a UserError if a flag is wrong."""
+        return openrlhf_parser.arguments(tuple(self.argv()))
 
     def argv(self) -> list[str]:
         return [word for flag in self.flags for word in self.typed(flag)]

@@ -182,10 +182,10 @@ class PromptLengths:
     """Whether each prompt leaves room for its answer. OpenRLHF would cut off the beginning of a longer prompt."""
 
     def __init__(self, plan: Plan) -> None:
-        total, answer = plan.number("--data.max_len"), plan.text("--rollout.max_new_tokens")
+        total, answer = plan.args.data.max_len, plan.args.rollout.max_new_tokens
         self.longest = total - (int(answer or 0) or 1)  # an answer without a limit has one token at least
         self.why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
-        self.model = Path(plan.text("--actor.model_name_or_path")).expanduser()
+        self.model = Path(plan.args.actor.model_name_or_path).expanduser()
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -219,7 +219,7 @@ class Rows:
     def __init__(self, plan: Plan) -> None:
         flags = ("--data.input_key", "--data.label_key")
         self.columns = {flag: plan.text(flag) for flag in flags if plan.text(flag)}  # of those that the run reads
-        self.chat = "--data.apply_chat_template" in plan.flags
+        self.chat = plan.args.data.apply_chat_template
         self.lengths = PromptLengths(plan)
         self.count = self.unlabelled = 0
         self.prompts: set[int] = set()
@@ -313,8 +313,7 @@ def _no_number(name: str) -> None:
 
 def step_problems(plan: Plan, rows: int) -> Iterator[str]:
     """The passes over the data must be enough for all steps."""
-    flags = ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
-    steps, prompts, passes = map(plan.number, flags)
+    steps, prompts, passes = plan.args.train.max_steps, plan.args.rollout.batch_size, plan.args.train.num_episodes
     rows = used_rows(plan, rows)
     if rows < prompts:
         yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."

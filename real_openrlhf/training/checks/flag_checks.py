@@ -4,12 +4,9 @@ OpenRLHF's parser takes some numbers with which a run would crash or train on no
 """
 
 import argparse
-import contextlib
 import difflib
-import io
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
@@ -84,7 +81,7 @@ def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, 
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
-            _, error = _parsed(parser.parse_args, plan.typed(flag))
+            _, error = openrlhf_parser.parsed(parser.parse_args, plan.typed(flag))
             if error:
                 reason = error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
                 problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
@@ -105,16 +102,6 @@ def out_of_range(plan: Plan, flag: str) -> str | None:
     return None
 
 
-def _parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, str]:
-    """(arguments, "") or, where argparse would print an error and exit, (None, that error)."""
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            return parse(words), ""
-    except SystemExit:
-        return None, output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-
-
 def _takes(action: argparse.Action) -> str:
     if action.nargs == 0:
         return "It is a switch: give it no value."
@@ -129,7 +116,7 @@ def combination(plan: Plan) -> str:
     from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
-        args, refusal = _parsed(openrlhf_parser.functions().parse_args, plan.argv())
+        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, plan.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -149,7 +136,7 @@ OF_ALL = ("labels", "label_threshold", "truncated", "mismatch_limit", "kl_old_co
 
 def unread(plan: Plan) -> Iterator[str]:
     """Notes on flags of yours that the method does not read."""
-    loss, deal = plan.text("--actor.policy_loss_type"), plan.text("--train.deal")
+    loss, deal = plan.args.actor.policy_loss_type, plan.args.train.deal
     read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
     for flag, setting in plan.flags.items():
         if loss != "real" and flag.startswith("--algo.real.") and setting.origin == USER and flag not in read:
@@ -159,10 +146,10 @@ def unread(plan: Plan) -> Iterator[str]:
 
 def batch_problems(plan: Plan) -> Iterator[str]:
     """A rollout must divide into equal updates: OpenRLHF would drop the remainder."""
-    prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
-    batch, rollout = plan.number("--train.batch_size"), prompts * group
+    prompts, group = plan.args.rollout.batch_size, plan.args.rollout.n_samples_per_prompt
+    batch, rollout = plan.args.train.batch_size, prompts * group
     fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
-    torn = batch % group and plan.text("--actor.policy_loss_type") == "real"  # REAL's own checks report that
+    torn = batch % group and plan.args.actor.policy_loss_type == "real"  # REAL's own checks report that
     if fitting and batch not in fitting and not torn:
         yield (
             f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
@@ -172,7 +159,7 @@ def batch_problems(plan: Plan) -> Iterator[str]:
 
 def length_problems(plan: Plan) -> Iterator[str]:
     """A micro-batch by tokens must hold the longest sample."""
-    longest = plan.number("--data.max_len")
+    longest = plan.args.data.max_len
     for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
-        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest:
+        if plan.args.train.dynamic_batch_enable and flag in plan.flags and plan.number(flag) < longest:
             yield f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."

@@ -60,8 +60,8 @@ def _hub_config(model: str) -> dict:
     except RepositoryNotFoundError:
         raise UserError(f"model {model} is not on the hub. Check the name, or give a folder.") from None
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
-        silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
-        raise Unreachable(f"{silence}. Check the network, or give a folder with --model.") from None
+        said = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
+        raise Unreachable(said) from None
     return _json(Path(config))
 
 
@@ -80,12 +80,12 @@ def unfit_problems(plan: Plan, config: dict) -> list[str]:
     """Reasons why packing, shared prompts, the attention or the logit-free head do not go with this model."""
     from real_openrlhf.hooks.model import unfit_models
 
-    packing = ("--ds.packing_samples", "--train.dynamic_batch_enable")  # OpenRLHF packs with either
+    ds, train = plan.args.ds, plan.args.train
     way = unfit_models.Way(
-        attention=plan.text("--ds.attn_implementation"),
-        packs=any(flag in plan.flags for flag in packing) or plan.number("--ds.ring_attn_size") > 1,
-        shares_prompts="--ds.share_prompts" in plan.flags,
-        logit_free="--ds.logit_free" in plan.flags,
+        attention=ds.attn_implementation,
+        packs=ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1,  # OpenRLHF packs with either
+        shares_prompts=ds.share_prompts,
+        logit_free=ds.logit_free,
     )
     try:
         read, model_class = unfit_models.as_transformers_reads(config)
@@ -96,7 +96,7 @@ def unfit_problems(plan: Plan, config: dict) -> list[str]:
 
 def folder_problems(plan: Plan, config: dict, elsewhere: bool) -> Iterator[str]:
     """Check a model in a folder: whole weights that fit configuration, tokenizer and flags."""
-    folder = Path(plan.text("--actor.model_name_or_path")).expanduser()
+    folder = Path(plan.args.actor.model_name_or_path).expanduser()
     if not folder.is_dir():
         return
     if "auto_map" in config:
@@ -172,7 +172,7 @@ def _tokenizer(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
     if not settings.get("pad_token") and not settings.get("eos_token"):
         yield "its tokenizer has no pad_token and no eos_token to pad with. Name one in tokenizer_config.json."
     templates = (folder / "chat_template.jinja").exists() or (folder / "chat_template.json").exists()
-    if "--data.apply_chat_template" in plan.flags and not (settings.get("chat_template") or templates):
+    if plan.args.data.apply_chat_template and not (settings.get("chat_template") or templates):
         yield (
             "it has no chat template, which --data.apply_chat_template needs. Add chat_template to "
             "tokenizer_config.json, or give --no-data.apply_chat_template and prompts that are text."
@@ -194,7 +194,7 @@ def _vocabulary(tokenizer: dict, words: Any) -> Iterator[str]:
 
 
 def _context(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
-    limit, longest = config.get("max_position_embeddings"), plan.number("--data.max_len")
+    limit, longest = config.get("max_position_embeddings"), plan.args.data.max_len
     if isinstance(limit, int) and not config.get("rope_scaling") and longest > limit:
         yield (
             f"it was made for {limit} tokens (max_position_embeddings), and --data.max_len is {longest}. Give "

@@ -14,16 +14,16 @@ FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a re
 
 
 def reward_problems(plan: Plan) -> Iterator[str]:
-    for url in plan.text("--reward.remote_url").split(","):
+    for url in (plan.args.reward.remote_url or "").split(","):
         if url.endswith(".py") and (wrong := reward_file_problem(Path(url))):
             yield f"--reward.remote_url {url} {wrong}"
 
 
 def server_problems(plan: Plan) -> Iterator[str]:
     """Reward servers that take no connection: each answer would have no verdict, and the run would go on."""
-    for url in plan.text("--reward.remote_url").split(","):
+    for url in (plan.args.reward.remote_url or "").split(","):
         parts = urlsplit(url)
-        if not url or url.endswith(".py") or "--train.agent_func_path" in plan.flags:
+        if not url or url.endswith(".py") or plan.args.train.agent_func_path:
             continue
         if parts.scheme not in ("http", "https") or not parts.hostname:
             yield "--reward.remote_url: one is neither a Python file (.py) nor an address with http://. Give one."

@@ -11,6 +11,7 @@ from real_openrlhf.base.lines import short_path
 from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.machine.doctor import within_container
 from real_openrlhf.patching import assert_applied
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.plan import USER, changed_flags
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
@@ -36,6 +37,8 @@ FILLED = ("--ckpt.path", "--ckpt.output_dir")
 def found(request: Request, place: Place) -> Findings:
     findings = Findings()
     right = request.without(_flags(request, findings))
+    if not openrlhf_parser.defaults():
+        return findings  # without OpenRLHF there are no arguments to check
     plan, args, local = right.plan(), right.args, place.address is None
     for check in (flag_checks.batch_problems, flag_checks.length_problems, reward_check.reward_problems):
         findings.add(check(plan))
@@ -133,7 +136,10 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     try:
         config = None if made else model_check.read_config(model)
     except model_check.Unreachable as error:
-        findings.add(error.problems, of_machine=True)
+        unknown = Note(f"{error}: its existence was not checked")
+        findings.add(
+            [unknown if findings.elsewhere else f"{error}. Check the network, or give a folder with --model."]
+        )
     except UserError as error:
         findings.add(error.problems)
     if config is not None:

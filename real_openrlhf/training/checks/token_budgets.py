@@ -22,10 +22,10 @@ TRAIN_TOKENS, ROLLOUT_TOKENS, WAVE_DEPTH = (
 
 def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) -> dict[str, str]:
     """{flag: value} of budgets in multiples of the longest sample; empty if none fits, or budgets are not read."""
-    longest, ranks = plan.number("--data.max_len"), plan.layout[0] * plan.layout[1]
-    if "--train.dynamic_batch_enable" not in plan.flags or not longest:
+    longest, ranks = plan.args.data.max_len, plan.layout[0] * plan.layout[1]
+    if not plan.args.train.dynamic_batch_enable or not longest:
         return {}
-    waves = plan.text("--actor.policy_loss_type") == "real" and plan.text("--algo.real.scoring") != "separate"
+    waves = plan.args.actor.policy_loss_type == "real" and plan.args.algo.real.scoring != "separate"
     depth = {WAVE_DEPTH: DEPTH} if waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
 
     def fits(train: int, rollout: int) -> bool:
@@ -34,7 +34,7 @@ def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) ->
         return sum(memory.values()) + RUNTIME_GB[TRAINING] * GB <= share * gpu_bytes
 
     widest = max(shape.intermediate, shape.hidden)
-    most = min(-(-plan.number("--train.batch_size") // ranks), (LARGEST - 1) // (longest * widest))
+    most = min(-(-plan.args.train.batch_size // ranks), (LARGEST - 1) // (longest * widest))
     train = next((count for count in range(most, 0, -1) if fits(count, 1)), 0)
     rollout = next((count for count in range(2 * train, 0, -1) if fits(train, count)), 0)
     return {**_tokens(train * longest, rollout * longest), **depth} if train else {}
