@@ -4,7 +4,6 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 """
 
 import argparse
-import fcntl
 import os
 import shutil
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from real_openrlhf.base import locks
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import (
     PassThrough,
@@ -381,7 +381,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.read_runs import read_runs
 
     with open(runs.out / ".report.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        locks.wait_for(lock)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return
