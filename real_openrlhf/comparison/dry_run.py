@@ -1,7 +1,6 @@
 """The dry run of a comparison: list its runs, check those that are left, and estimate their cost."""
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -142,7 +141,7 @@ def drawing(shape: Shape, answers: float, longest: int, engines: int, most: int)
 
 def training_seconds(shape: Shape, plan: Plan) -> float:
     """Seconds of the whole run: generation, log-probabilities, updates, validation."""
-    gpus, longest = math.prod(plan.layout), plan.args.rollout.max_new_tokens
+    gpus, longest = plan.ranks, plan.args.rollout.max_new_tokens or plan.args.data.max_len
     engines = plan.args.vllm.num_engines or 1
     tokens = rollouts(plan) * LENGTH * longest
     again = plan.args.actor.gradient_checkpointing_enable
@@ -162,5 +161,5 @@ def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) ->
     names = args.benchmarks.split(",")
     sizes = [benchmark.rows for name, benchmark in BENCHMARKS.items() if name in names or "all" in names]
     answers = sum(min(size, args.limit or size) for size in sizes) * args.k
-    engines = max(math.prod(plan.layout) // args.tensor_parallel, 1)
+    engines = max(plan.ranks // args.tensor_parallel, 1)
     return drawing(shape, answers, args.max_new_tokens or LONGEST, engines, EVALUATED_AT_ONCE) if answers else 0.0

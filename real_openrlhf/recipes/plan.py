@@ -113,9 +113,13 @@ class Plan:
         return int(self.text(flag) or 0)
 
     @property
-    def layout(self) -> tuple[int, int]:
-        """(nodes, GPUs a node) of the policy."""
-        return self.number("--actor.num_nodes"), self.number("--actor.num_gpus_per_node")
+    def nodes(self) -> int:
+        return self.number("--actor.num_nodes")
+
+    @property
+    def ranks(self) -> int:
+        """The policy's, one on each of its GPUs."""
+        return self.nodes * self.number("--actor.num_gpus_per_node")
 
     @property
     def needs_reference(self) -> bool:
@@ -142,9 +146,8 @@ class Plan:
     @property
     def gpus(self) -> int:
         """The GPUs that Ray must offer for all roles together."""
-        policy = math.prod(self.layout)
         beside = {"--train.colocate_all", "--train.colocate_actor_ref"} & self.flags.keys() or not self.needs_reference
-        return policy + self.engine_gpus + (0 if beside else policy)
+        return self.ranks + self.engine_gpus + (0 if beside else self.ranks)
 
 
 def compose(
@@ -210,10 +213,9 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
     """Flags that follow from the layout, the number of steps and the size of the data."""
     flags = _own_settings(plan)
     try:
-        nodes, gpus = plan.layout
-        flags["--ref.num_nodes"] = derived(str(nodes), "as the policy")
-        flags["--ref.num_gpus_per_node"] = derived(str(gpus), "as the policy")
-        engines = nodes * gpus // plan.number("--vllm.tensor_parallel_size")
+        flags["--ref.num_nodes"] = derived(str(plan.nodes), "as the policy")
+        flags["--ref.num_gpus_per_node"] = derived(str(plan.ranks // plan.nodes), "as the policy")
+        engines = plan.ranks // plan.number("--vllm.tensor_parallel_size")
         flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
         steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
         engines = plan.number("--vllm.num_engines") or engines

@@ -185,7 +185,7 @@ class PromptLengths:
         total, answer = plan.args.data.max_len, plan.args.rollout.max_new_tokens
         self.longest = total - (int(answer or 0) or 1)  # an answer without a limit has one token at least
         self.why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
-        self.model = Path(plan.args.actor.model_name_or_path).expanduser()
+        self.model = Path(plan.args.actor.model_name_or_path or "").expanduser()
 
     @cached_property
     def tokenizer(self) -> Any:

@@ -119,7 +119,7 @@ def states(shape: Shape, plan: Plan) -> dict[str, float]:
     return resident_bytes(
         shape.parameters + shape.adapter_parameters(plan.args.ds.lora.rank),
         trained_parameters(shape, plan),
-        gpus=math.prod(plan.layout),
+        gpus=plan.ranks,
         zero_stage=plan.args.ds.zero_stage,
         head=shape.head,
         gradient_bytes=gradient_bytes(plan),
@@ -142,7 +142,7 @@ def moments(shape: Shape, plan: Plan) -> dict[str, float]:
     working = (layer if again else 0) + 2 * h + 2 * 2 * i  # gradients of the output, and of two of the MLP's
     trains_head = 0 if plan.args.ds.lora.rank else 2 * shape.head
     head = "the head" if plan.args.ds.logit_free else "the logits"
-    offloaded, gpus = plan.args.ds.adam_offload, math.prod(plan.layout)
+    offloaded, gpus = plan.args.ds.adam_offload, plan.ranks
     return {
         f"{ACTIVATIONS}: {head}": (tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head),
         f"{ACTIVATIONS}: one layer": tokens(plan, TRAIN) * (kept + working),
@@ -239,7 +239,7 @@ def pinned(size: float) -> int:
 
 def policy_bytes(shape: Shape, plan: Plan) -> float:
     """A sleeping rank's fp32 weights and two moments, and its gradients."""
-    held = trained_parameters(shape, plan) / math.prod(plan.layout)
+    held = trained_parameters(shape, plan) / plan.ranks
     largest = SUB_GROUP if plan.args.ds.zero_stage >= 3 else held
     groups = [min(largest, held - largest * index) for index in range(math.ceil(held / largest))]
     return 3 * sum(pinned(4 * group) for group in groups) + pinned(gradient_bytes(plan) * held)
@@ -247,7 +247,7 @@ def policy_bytes(shape: Shape, plan: Plan) -> float:
 
 def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes of host memory on each machine, while everything that can sleep sleeps."""
-    nodes, gpus = plan.layout[0], math.prod(plan.layout)
+    nodes, gpus = plan.nodes, plan.ranks
     engines, tensor_parallel = plan.args.vllm.num_engines or 0, plan.args.vllm.tensor_parallel_size
     memory = {"processes, a guess": (gpus + engines * tensor_parallel) * PROCESS_GB * GB / nodes}
     if plan.args.vllm.enable_sleep:

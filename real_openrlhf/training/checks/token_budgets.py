@@ -22,7 +22,7 @@ TRAIN_TOKENS, ROLLOUT_TOKENS, WAVE_DEPTH = (
 
 def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) -> dict[str, str]:
     """{flag: value} of budgets in multiples of the longest sample; empty if none fits, or budgets are not read."""
-    longest, ranks = plan.args.data.max_len, plan.layout[0] * plan.layout[1]
+    longest, ranks = plan.args.data.max_len, plan.ranks
     if not plan.args.train.dynamic_batch_enable or not longest:
         return {}
     waves = plan.args.actor.policy_loss_type == "real" and plan.args.algo.real.scoring != "separate"
