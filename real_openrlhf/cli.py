@@ -75,6 +75,8 @@ def _main(argv: list[str], chosen: str) -> int:
         command = commands.add_parser(name, help=summary, description=summary)
         if implementation and name == chosen:
             implementation.configure(command)
+    if not argv:
+        parser.exit(2, f"{parser.format_help()}\nreal-openrlhf: error: the name of a command is missing\n")
     args = parser.parse_args(argv)
     try:
         os.getcwd()

@@ -1,6 +1,8 @@
 """Find an objective by name: a key of `OBJECTIVES`, or FILE.py:NAME. Standard library only until a file is loaded."""
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
+import inspect
+
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss
 from real_openrlhf.base.user_files import file_of, load
 
 
@@ -20,4 +22,6 @@ def find(name: str | Objective) -> Objective:
     if not callable(found):
         raise ValueError(f"{path} defines no {own!r}. Give the name of a function (scores, groups, settings) in it")
     first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
-    return Objective(found, label=own, about=first, source=str(path))
+    # a token loss has (log_ratio, advantage, mask, group)
+    kind = TokenLoss if len(inspect.signature(found).parameters) == 4 else Objective
+    return kind(found, label=own, about=first, source=str(path))

@@ -182,7 +182,7 @@ def step_wide(plan: Plan) -> bool:
 def kept_graphs(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
     """Bytes of a wave's graphs beside those of one micro-batch, at most (hooks/actor/kept_graphs.py)."""
     depth = "auto" if step_wide(plan) else plan.args.algo.real.wave_depth
-    if plan.args.actor.policy_loss_type != "real" or plan.args.algo.real.scoring == "separate":
+    if not plan.in_waves:
         return 0.0
     sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
     again, logit_free = plan.args.actor.gradient_checkpointing_enable, plan.args.ds.logit_free

@@ -19,6 +19,10 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 class Unreachable(UserError):
     """The hub does not answer, and the model is not in its cache."""
 
+    def __init__(self, said: str) -> None:
+        super().__init__(f"{said}. Check the network, or give a folder with --model.")
+        self.said = said
+
 
 def read_config(model: str) -> dict:
     """The model's config.json. Raises for a path that does not exist, and for a hub id that the hub does not have."""

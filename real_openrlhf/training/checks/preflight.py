@@ -47,7 +47,7 @@ def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None,
         )
 
 
-def kernels(plan: Plan) -> Iterator[str]:
+def kernels(plan: Plan, on_cpu: bool) -> Iterator[str]:
     """Attention and optimizer, and whether a compiler must build them first."""
     name = plan.text(ATTENTION)
     about = {
@@ -60,7 +60,7 @@ def kernels(plan: Plan) -> Iterator[str]:
     elif OFFLOAD in plan.flags:
         optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
     else:
-        optimizer = "PyTorch's AdamW, fused on GPUs"
+        optimizer = "PyTorch's AdamW" + ", fused" * (not on_cpu)
     yield Line(f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}")
     yield Line(f"optimizer: {optimizer}")
 

@@ -49,7 +49,7 @@ def found(request: Request, place: Place) -> Findings:
     findings.add(() if place.on_cpu or not local else preflight.allocator_notes())
     findings.add(preflight.secret_problems(plan, request.secrets, place.address, place.job_address))
     findings.add(_working_dir(args.working_dir, place))
-    findings.add(preflight.kernels(plan))
+    findings.add(preflight.kernels(plan, place.on_cpu))
     unusable = [*preflight.folder_problems(args.runs_dir)]
     findings.add(unusable)
     if local and not unusable:
@@ -136,10 +136,8 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     try:
         config = None if made else model_check.read_config(model)
     except model_check.Unreachable as error:
-        unknown = Note(f"{error}: its existence was not checked")
-        findings.add(
-            [unknown if findings.elsewhere else f"{error}. Check the network, or give a folder with --model."]
-        )
+        unknown = Note(f"{error.said}: its existence was not checked")
+        findings.add([unknown] if findings.elsewhere else error.problems)
     except UserError as error:
         findings.add(error.problems)
     if config is not None:

@@ -25,8 +25,7 @@ def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) ->
     longest, ranks = plan.args.data.max_len, plan.ranks
     if not plan.args.train.dynamic_batch_enable or not longest:
         return {}
-    waves = plan.args.actor.policy_loss_type == "real" and plan.args.algo.real.scoring != "separate"
-    depth = {WAVE_DEPTH: DEPTH} if waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
+    depth = {WAVE_DEPTH: DEPTH} if plan.in_waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
 
     def fits(train: int, rollout: int) -> bool:
         flags = {**depth, **_tokens(train * longest, rollout * longest)}
