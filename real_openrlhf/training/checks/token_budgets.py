@@ -14,10 +14,8 @@ SHARE = 0.85  # of a GPU; the rest is for errors of the estimate, which nobody h
 # Of a wave: with 55,296 tokens on eight ranks it costs no micro-batch, with 73,728 on one 2.6 % (packing.py)
 DEPTH = "2"
 LARGEST = 2**31  # numbers of a tensor, from which on kernels take slower ways
-TRAIN_TOKENS, ROLLOUT_TOKENS, WAVE_DEPTH = (
-    *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"),
-    "--algo.real.wave_depth",
-)
+TRAIN_TOKENS, ROLLOUT_TOKENS = "--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"
+WAVE_DEPTH = "--algo.real.wave_depth"
 
 
 def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) -> dict[str, str]:
