@@ -39,10 +39,8 @@ def algorithms(_: str) -> str:
 
 
 def objectives(_: str) -> str:
-    rows = (
-        (f"`{name}`", one.loss.__doc__, f"`{one.score}`", reads(name), one.source) for name, one in OBJECTIVES.items()
-    )
-    return table(("`--algo.real.objective`", "loss of a group", "score", "reads", "from"), rows)
+    rows = ((f"`{name}`", one.loss.__doc__, f"`{one.score}`", reads(name)) for name, one in OBJECTIVES.items())
+    return table(("`--algo.real.objective`", "loss of a group", "score", "reads"), rows)
 
 
 def reads(name: str) -> str:
@@ -50,7 +48,7 @@ def reads(name: str) -> str:
     objective = OBJECTIVES[name]
     own = {**SETTINGS, "tau": objective.tau}
     values = {setting: own[setting] for setting in objective.reads}
-    values |= {setting: one.default for setting, one in objective.settings.items()}
+    values |= {setting: one.default for setting, one in objective.settings.items() if setting != "score"}
     return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
 
 
