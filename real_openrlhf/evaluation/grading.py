@@ -18,7 +18,7 @@ from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Cell, Table, words
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.rewards.gym_tasks import require as require_gym
-from real_openrlhf.rewards.verifier.extract import Think
+from real_openrlhf.verifier.extract import Think
 
 VERIFIERS = get_args(Grader)
 AGENT = "agent"  # the grader of trajectories: an agent scored them

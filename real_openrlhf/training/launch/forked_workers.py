@@ -81,9 +81,11 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
 
 
 def runtime_env(given: dict | None) -> dict:
-    """`ray.init` calls this for its workers' environment."""
-    python = {"py_executable": shlex.quote(os.environ[PYTHON])} if PYTHON in os.environ else {}
-    return {**(given or {}), **python}
+    """`ray.init` calls this for its workers' environment. Ray writes their Python into a line of bash as it is, where
+    a space in its path would end it."""
+    python = os.environ.get(PYTHON, sys.executable)
+    ours = {"py_executable": shlex.quote(python)} if PYTHON in os.environ or shlex.quote(python) != python else {}
+    return {**(given or {}), **ours}
 
 
 def serve(listener: socket.socket) -> None:
