@@ -106,8 +106,6 @@ def table(name: str, stem: str) -> str:
     scripts = HERE / name.partition("-")[0]
     if (scripts / f"{stem}.py").is_file():
         return table_forms.to_markdown(runpy.run_path(str(scripts / f"{stem}.py"))["table"](runs, HERE / name))
-    if (scripts / "tables.py").is_file() and (make := runpy.run_path(str(scripts / "tables.py")).get(stem)):
-        return table_forms.to_markdown(make(runs))
     (comparison,) = compare(runs, across)
     made = getattr(tables, stem)(comparison)
     return table_forms.to_markdown(made) if made else ""

@@ -69,6 +69,38 @@ def test_the_ends_that_the_page_lists_of_single_runs():
     assert f"{said} and GRPO at {grpo:.2f}" in " ".join(page.split())
 
 
+def ends(campaign: str, run: str) -> dict[str, float]:
+    """The last pass@1 of each run of this name, by seed."""
+    found = {name: curve[-1] for name, curve in curves(campaign).items() if re.fullmatch(rf"{run}-s\d+", name)}
+    assert found, run
+    return {name.rpartition("-s")[2]: end for name, end in found.items()}
+
+
+def said(values: list[float]) -> str:
+    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values) / math.sqrt(len(values)):.3f}"
+
+
+def test_the_ends_and_differences_that_are_typed_recomputed():
+    page = " ".join((RESULTS / "archive" / "README.md").read_text().split())
+    mixed = {"dapo": "DAPO", "real_no_anchor": "REAL without anchor", "grpo": "GRPO", "real": "REAL"}
+    mixed |= {"real_constant": "constant weights", "real_bce": "BCE", "gspo": "GSPO"}
+    for algo, label in mixed.items():
+        assert f"{label} {said([*ends('archive', f'mixed/{algo}').values()])}" in page
+    hard = [said([*ends("archive", f"hard/{name}").values()]) for name in ("real", "real-uniform_groups-keep", "grpo")]
+    assert f"REAL ends at {hard[0]}, with `keep` at {hard[1]}," in page and f"GRPO at {hard[2]}; three seeds" in page
+    demo = [said([*ends("smollm2-demo", name).values()]) for name in ("real-lr-3e-5", "gspo-lr-6e-5", "grpo-lr-6e-5")]
+    assert "REAL ends at {}, GSPO at {}, GRPO at {}.".format(*demo) in page
+    real = ends("smollm2", "real-lr-3e-05")
+    for label, folder, run in (
+        ("random labels", "smollm2", "real-lr-3e-05-labels-.*"),
+        ("right answers only", "smollm2-controls", "real-lr-3e-5-labels-.*"),
+        ("constant weights", "smollm2-controls", "real_constant-lr-3e-5"),
+        ("GRPO", "smollm2", "grpo-lr-3e-05"),
+        ("listwise targets", "smollm2-controls", "listwise-lr-3e-5"),
+    ):
+        assert f"| {label} | {said([end - real[seed] for seed, end in ends(folder, run).items()])} |" in page
+
+
 def check(*words: str, cwd=ROOT) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd)
 
