@@ -225,14 +225,6 @@ def test_the_users_environment_wins_and_a_private_ray_gets_logical_gpus(monkeypa
     assert place("10.0.0.1:6379").environment(plan()).get("RAY_ADDRESS") == os.environ.get("RAY_ADDRESS")
 
 
-@pytest.mark.parametrize("where", [place(gpus=8), place("10.0.0.1:6379")], ids=["private Ray", "cluster"])
-def test_ray_is_told_a_python_in_a_folder_with_a_space_so_that_bash_reads_it(monkeypatch, where):
-    monkeypatch.delenv(forked_workers.PYTHON, raising=False)
-    monkeypatch.setattr(sys, "executable", "/a b/bin/python")
-    assert where.environment(plan()).items() >= forked_workers.HOOK.items()
-    assert forked_workers.runtime_env({"env_vars": {}}) == {"env_vars": {}, "py_executable": "'/a b/bin/python'"}
-
-
 # ------------------------------------------------------------------------------------------- a run's life
 
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import platform
-import shlex
 import socket
 import subprocess
 import sys
@@ -66,7 +65,6 @@ COMPUTED = {
     "REAL_ENGINE_ENDS_WITH_PARENT": "an engine ends with a killed actor",
     "REAL_ENGINE_REASON": "an engine that fails prints why",
     "OMP_NUM_THREADS": "processes share the cores",
-    "RAY_RUNTIME_ENV_HOOK": "the path of this Python has a character that bash reads",
     "REAL_FORKED_WORKERS": "processes are forks of one that has imported the stack",
     "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
     "HF_HUB_OFFLINE": "the model is in a folder",
@@ -148,8 +146,6 @@ class Place:
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
             if preflight.OFFLOAD in plan.flags:
                 ours[THREADS] = str(offload_threads(plan)[0])
-        if shlex.quote(sys.executable) != sys.executable:
-            ours |= forked_workers.HOOK
         environment = {**home.elsewhere(cache_folder()), **ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
