@@ -71,19 +71,18 @@ def memory(_: str) -> str:
     rows = []
     for recipe in (one for one in RECIPES.values() if one.model in KNOWN_CONFIGS):
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
-        for name in ("real", "grpo"):
-            plan = compose(recipe, ALGORITHMS[name], {}, launcher={})
-            gpu = recipe.gpu_gb * GB
-            peaks = (training_memory(shape, plan, gpu), generation_memory(shape, plan, gpu))
-            train, generate = (
-                f"{sum(peak.values()) / GB + runtime:.0f} GB"
-                for peak, runtime in zip(peaks, RUNTIME_GB.values(), strict=True)
-            )
-            sizes = train, f"{kept_graphs(shape, plan, gpu) / GB:.0f} GB", generate
-            on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
-            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes, on_disk))
+        plan = compose(recipe, ALGORITHMS["real"], {}, launcher={})
+        gpu = recipe.gpu_gb * GB
+        peaks = (training_memory(shape, plan, gpu), generation_memory(shape, plan, gpu))
+        train, generate = (
+            f"{sum(peak.values()) / GB + runtime:.0f} GB"
+            for peak, runtime in zip(peaks, RUNTIME_GB.values(), strict=True)
+        )
+        sizes = train, f"{kept_graphs(shape, plan, gpu) / GB:.0f} GB", generate
+        on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
+        rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes, on_disk))
     columns = "training, a GPU", "of it further graphs, at most", "generation, a GPU", "disk"
-    return table(("recipe", "`--algo`", "GPUs", *columns), rows)
+    return table(("recipe, `--algo real`", "GPUs", *columns), rows)
 
 
 MADE: dict[str, Callable[[str], str]] = {
