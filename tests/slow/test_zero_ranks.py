@@ -87,7 +87,7 @@ MIXES = [  # of four groups: their kinds and sizes
 
 @pytest.mark.parametrize(
     "method, zero_stage, count",
-    cells(RANKS, [("real", 3, 4), ("ppo", 2, 2), ("listwise", 2, 4), ("real", 2, 1)]),
+    cells(RANKS, [("real", 3, 4), ("ppo", 2, 2)]),
 )
 def test_losses_and_weights_are_those_of_all_rollouts_without_what_has_no_gradient(
     start_ranks, random_model, method, zero_stage, count
