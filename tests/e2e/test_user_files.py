@@ -107,6 +107,6 @@ def test_turns_are_one_rollout_and_an_environment_that_raises_is_named(train, tm
         assert line["total_length"] == pytest.approx(PROMPT + line["response_length"] + hints)
         assert line["mismatch/mean"] < 0.05  # vLLM's log-probabilities stand at the policy's own tokens
     assert sum(line["real/mixed_groups"] for line in steps) > 0
-    ending = f"AgentError: the agent {mine}, line {len(mine.read_text().splitlines()) - 2}: OSError: the table is gone"
+    ending = f"AgentError: the agent {mine}: line {len(mine.read_text().splitlines()) - 2}, OSError: the table is gone"
     assert f"{ending}, after turn 0 of prompt" in run.output
     assert str(mine) in json.loads((run.folder / "run.json").read_text())["objective"]

@@ -276,16 +276,28 @@ def test_the_same_samples_are_graded_again(sampled, evaluate, tmp_path):
     assert (tmp_path / "out" / "samples.jsonl").read_bytes() == before
 
 
-def test_a_reward_file_grades_as_in_training(sampled, evaluate, tmp_path):
-    reward = tmp_path / "reward.py"
-    reward.write_text(
-        "def reward_func(queries, prompts, labels):\n"
-        "    right = queries[0] == prompts[0] + '</think>\\\\boxed{' + str(prompts[0].count('a')) + '}'\n"
-        "    return {'rewards': float(right), 'scores': float(right), 'extra_logs': {}}\n"
-    )
-    assert evaluate("--grader", reward) == 0
+REWARD = """def reward_func(queries, prompts, labels):
+    right = float(queries[0] == prompts[0] + '</think>\\\\boxed{' + str(prompts[0].count('a')) + '}')
+    return RESULT
+"""
+
+
+@pytest.mark.parametrize("result", ["{'rewards': 0, 'scores': [right]}", "{'rewards': right}"])
+def test_a_reward_file_grades_as_in_training(sampled, evaluate, tmp_path, result):
+    (tmp_path / "reward.py").write_text(REWARD.replace("RESULT", result))
+    assert evaluate("--grader", tmp_path / "reward.py") == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["benchmarks"]["mine"]["pass@1"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [("right", "Fault: it returned a"), ("1 / 0", "line 3, ZeroDivisionError: division by zero")],
+)
+def test_a_reward_file_that_fails_is_named(sampled, evaluate, tmp_path, capsys, result, said):
+    (tmp_path / "reward.py").write_text(REWARD.replace("RESULT", result))
+    assert evaluate("--grader", tmp_path / "reward.py") == 2
+    assert f"{tmp_path}/reward.py failed on mine-0: {said}" in capsys.readouterr().err
 
 
 def test_fewer_problems_and_samples_of_what_is_there(sampled, evaluate, tmp_path):

@@ -56,7 +56,6 @@ WORST = [
     (f"{COMPARE} --campaign nothing.toml", 2, "no such file"),
     (f"{COMPARE} --campaign rows.jsonl", 2, "cannot be read"),
     (f"{COMPARE} --out TYPO --status", 2, "TYPO does not exist"),
-    ("compare --recipe cpu --task reverse", 2, "not allowed with argument"),
     ("eval", 2, "--model or --out is missing"),
     ("eval --model ./nowhere --out e", 2, "model nowhere does not exist. Give an existing folder, or a hub id"),
     ("eval --model run --out e", 2, "model run is a folder without config.json"),
