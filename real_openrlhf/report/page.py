@@ -136,7 +136,7 @@ def heading(comparisons: Sequence[Comparison]) -> str:
     labels = list(dict.fromkeys(setting.label for comparison in comparisons for setting in comparison.settings))
     if len(labels) > MOST_NAMED:
         return f"{len(labels)} settings compared"
-    return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+    return " and ".join(filter(None, (", ".join(labels[:-1]), *labels[-1:])))
 
 
 def _runs(comparisons: Sequence[Comparison]) -> Table:
