@@ -89,8 +89,9 @@ def _save(part: Picture | Table, out: Path) -> Table | dict[str, str]:
         return folded(part)
     picture = drawing.save_as(part, out / "figures" / f"{part.name}.png", with_pdf=True)
     write_text(out / "figures" / f"{part.name}.csv", [part.to_csv()])
-    png = base64.b64encode(picture.read_bytes()).decode()
-    return {"title": part.title, "caption": part.caption, "png": png}
+    png = picture.read_bytes()
+    width = int.from_bytes(png[16:20], "big") * 2 // 3  # of its header; three dots to two pixels
+    return {"title": part.title, "caption": part.caption, "png": base64.b64encode(png).decode(), "width": str(width)}
 
 
 def section(comparison: Comparison, parts: Sequence[Table | dict[str, str]]) -> dict[str, Any]:
