@@ -10,7 +10,8 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from real_openrlhf.verifier import compare, guard
-from real_openrlhf.verifier.arithmetic import Undecided
+from real_openrlhf.verifier.arithmetic import NeedsDigits
+from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.tex import clean
 from real_openrlhf.verifier.verdict import FAILED, RIGHT, WRONG, verify
 
@@ -136,7 +137,7 @@ def exactly(gold: str, answer: str) -> bool | None:
         return None
     try:
         return compare.same(gold, answer)
-    except (Undecided, compare.Unreadable):
+    except (NeedsDigits, NoVerdict):
         return None
 
 
