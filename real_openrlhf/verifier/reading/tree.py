@@ -123,8 +123,8 @@ def labelled(answer: Answer, name: Tokens = (), condition: tuple[str, ...] = (),
     """The answer with more labels, outside those that it has."""
     if isinstance(answer.value, Either):
         return Answer(Either(tuple(labelled(one, name, condition, letter) for one in answer.value.forms)))
-    names, conditions = (*name, *answer.name), (*condition, *answer.condition)
-    return replace(answer, name=names, condition=conditions, letter=letter or answer.letter)
+    letter = letter or ("" if name else answer.letter)  # behind a name, a letter is a symbol
+    return replace(answer, name=(*name, *answer.name), condition=(*condition, *answer.condition), letter=letter)
 
 
 def quantity(answer: Answer) -> Expr | None:
