@@ -126,11 +126,12 @@ class _Comparison:
         """Whether the values are equal, in their units and bases; other labels are left out."""
         if gold.letter and answer.letter and (_is_letter(gold) or _is_letter(answer)):
             return True
-        based = gold.base or answer.base
-        gold, answer = Answer(gold.value, unit=gold.unit), Answer(answer.value, unit=answer.unit)
         one, other = gold.value, answer.value
-        if based:  # digits as they are written
-            return not (gold.unit or answer.unit) and form_of(gold) == form_of(answer)
+        if gold.base or answer.base:  # digits as they are written
+            return not (gold.unit or answer.unit) and form_of(Answer(one)) == form_of(Answer(other))
+        if isinstance(one, Expr) and isinstance(other, Expr):
+            return self._quantities(one, gold.unit, other, answer.unit)
+        gold, answer = Answer(one, unit=gold.unit), Answer(other, unit=answer.unit)
         if isinstance(one, Ratio) or isinstance(other, Ratio):
             return self._ratio(gold, answer)
         if isinstance(one, Row) and isinstance(other, Row):
@@ -150,8 +151,6 @@ class _Comparison:
             return last is not None and not letters_of(last) and self.equal(gold, other.sides[1])
         if isinstance(one, Expr) and isinstance(other, Group) and other.alternatives:
             return all(self.equal(gold, item) for item in other.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
-        if isinstance(one, Expr) and isinstance(other, Expr):
-            return self._quantities(one, gold.unit, other, answer.unit)
         if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
             return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
         for text, beside in ((one, other), (other, one)):
@@ -327,5 +326,5 @@ def _as_equation(side: Answer) -> Expr | None:
 
 
 def _term(side: Answer) -> Expr | None:
-    plain = side.plain or side == Answer(side.value, letter=side.letter) and _is_letter(side)
-    return side.value if plain and isinstance(side.value, Expr) and side.unit is None else None
+    bare = side.bare or side == Answer(side.value, letter=side.letter) and _is_letter(side)
+    return side.value if bare and isinstance(side.value, Expr) and side.unit is None else None

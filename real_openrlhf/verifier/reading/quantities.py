@@ -20,9 +20,9 @@ from real_openrlhf.verifier.reading.tree import (
     Ratio,
     Symbol,
     Text,
+    as_text,
     letters_of,
     quantity,
-    unread,
 )
 from real_openrlhf.verifier.reading.units import BARE, SCALES, Unit, known, unit
 
@@ -151,7 +151,7 @@ def read_quantity(parts: Tokens) -> Answer:
     try:
         return percented(expression(parts))
     except NoExpression:
-        return unread(parts)
+        return as_text(parts)
 
 
 def percented(found: Expr) -> Answer:

@@ -20,10 +20,10 @@ from real_openrlhf.verifier.reading.tree import (
     Row,
     Symbol,
     Text,
+    as_text,
     labelled,
     letters_of,
     quantity,
-    unread,
 )
 
 Read = Callable[[Tokens], Answer]  # a function that reads a part of an answer
@@ -60,7 +60,7 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
         return None
     if len(signs) == 1:
         return Answer(Relation(signs[0], (answer(pieces[0]), answer(pieces[1]))))
-    return unread(parts)
+    return as_text(parts)
 
 
 def _equation(pieces: list[Tokens], answer: Read) -> Answer:
@@ -110,7 +110,7 @@ def _inequality(pieces: list[Tokens], signs: list[str], answer: Read) -> Answer:
 def as_group(items: list[Answer], alternatives: bool = False, braced: bool = False) -> Answer:
     flat: list[Answer] = []
     for item in items:
-        for one in item.value.items if isinstance(item.value, Group) and item.plain else (item,):
+        for one in item.value.items if isinstance(item.value, Group) and item.bare else (item,):
             # A repeated solution counts once; repeated plain numbers all count, because they may be multiple roots.
             if one not in flat or quantity(one) is not None:
                 flat.append(one)
@@ -181,7 +181,7 @@ def _union(intervals: list[Answer]) -> Answer:
 
 def _interval(side: Answer) -> Row | None:
     row = side.value
-    return row if isinstance(row, Row) and side.plain and row.brackets[0] in "([" and len(row.items) == 2 else None
+    return row if isinstance(row, Row) and side.bare and row.brackets[0] in "([" and len(row.items) == 2 else None
 
 
 def _rows(side: Answer) -> list[Row]:

@@ -114,7 +114,7 @@ class Answer:
     unit: Unit | None = None
 
     @property
-    def plain(self) -> bool:
+    def bare(self) -> bool:
         """Whether a value stands alone, but for a unit."""
         return not (self.name or self.bounds or self.condition or self.letter or self.base)
 
@@ -129,16 +129,16 @@ def labelled(answer: Answer, name: Tokens = (), condition: tuple[str, ...] = (),
 
 def quantity(answer: Answer) -> Expr | None:
     """The expression of an answer that is one, with or without a unit."""
-    return answer.value if isinstance(answer.value, Expr) and answer.plain else None
+    return answer.value if isinstance(answer.value, Expr) and answer.bare else None
 
 
 def core(answer: Answer) -> Answer:
     """An answer without its name, condition or letter of a choice."""
-    bare = answer.value == Symbol(answer.letter)
-    return replace(answer, name=(), condition=(), letter=answer.letter if bare else "")
+    alone = answer.value == Symbol(answer.letter)
+    return replace(answer, name=(), condition=(), letter=answer.letter if alone else "")
 
 
-def unread(parts: Tokens) -> Answer:
+def as_text(parts: Tokens) -> Answer:
     """Tokens that look like mathematics and cannot be read."""
     return Answer(Text(untokenize(parts), False))
 

@@ -38,9 +38,9 @@ from real_openrlhf.verifier.reading.tree import (
     Row,
     Symbol,
     Text,
+    as_text,
     labelled,
     quantity,
-    unread,
 )
 from real_openrlhf.verifier.reading.units import unit
 
@@ -213,9 +213,9 @@ def _set(parts: Tokens) -> Answer | None:
         if len(pieces) == 2 and (sign != "-" or texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"])):
             whole, apart = map(answer_of, pieces)
             rest = complement(replace(apart, name=()))
-            return (rest and intersection([whole, rest])) or unread(parts)
+            return (rest and intersection([whole, rest])) or as_text(parts)
     if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
-        return unread(parts)
+        return as_text(parts)
     if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
         return None
     inside = parts[1:-1]
@@ -251,7 +251,7 @@ def _bracketed(parts: Tokens) -> Answer | None:
     if len(pieces) == 1:
         return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
     if not all(pieces):
-        return unread(parts)
+        return as_text(parts)
     return as_interval(opening, last, tuple(answer_of(piece) for piece in pieces))
 
 
@@ -285,4 +285,4 @@ def _ratio(parts: Tokens) -> Answer | None:
     try:
         return Answer(Ratio(tuple(expression(trimmed(piece)) for piece in pieces)))
     except NoExpression:
-        return unread(parts)
+        return as_text(parts)
