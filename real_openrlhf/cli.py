@@ -74,6 +74,8 @@ def _main(argv: list[str], chosen: str) -> int:
         if name == chosen:
             implementation = importlib.import_module(f"real_openrlhf.{module}")
             implementation.configure(command)
+    if not argv:
+        parser.exit(2, f"{parser.format_help()}\nreal-openrlhf: error: the name of a command is missing\n")
     args = parser.parse_args(argv)
     try:
         os.getcwd()

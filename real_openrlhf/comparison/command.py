@@ -6,6 +6,7 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 import argparse
 import fcntl
 import os
+import re
 import shutil
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import (
     PassThrough,
@@ -31,6 +33,7 @@ from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
+    QUEUE,
     SIGNALS,
     WAITING,
     Entry,
@@ -39,7 +42,7 @@ from real_openrlhf.comparison.run_list import (
     state,
     status_lines,
 )
-from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
+from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
 from real_openrlhf.evaluation import early_checks
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
@@ -47,7 +50,7 @@ from real_openrlhf.report import campaign
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
 
@@ -110,6 +113,8 @@ class WithCampaign(PassThrough):
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
+        # OpenRLHF's flags have a dot or an underscore
+        self.refuse_unknown((word for word in typed if not re.search(r"[._ ]|^--no-", word)), OPTIONS)
         only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
@@ -122,7 +127,6 @@ class WithCampaign(PassThrough):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = WithCampaign
-    parser.allow_abbrev = False
     parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [OpenRLHF flags]"
     parser.add_argument(
         "--campaign",
@@ -207,7 +211,7 @@ def run(args: argparse.Namespace) -> int:
     unmade = args.skill is not None and not _skilled(args).folder().exists()
     checked = run_list(args, skilled=False) if unmade else runs
     notes = [*_notes(args, runs)]
-    refuse_foreign_results(runs.out / "report", args.publish)
+    refuse_foreign_results(runs, args.publish)
     if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
         refuse_now(args.publish, runs.folder)
     if args.dry_run and unmade:
@@ -273,10 +277,11 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
         yield "--compact is not read without --publish"
 
 
-def refuse_foreign_results(report: Path, published: Path | None) -> None:
+def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
     from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
 
-    refuse_foreign(report)
+    refuse_foreign(runs.out / "report")
+    ownership.refuse_foreign("--out", [runs.out / SESSION_LOG], (runs.out / QUEUE).is_dir())
     if published:
         campaign.refuse_foreign(published)
 
@@ -360,7 +365,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 time.sleep(LOOK_SECONDS)
                 continue
             entry = free[0]
-            with attempts.taken(runs.out / "queue", entry.name, now[entry].attempt + 1) as ended:
+            with attempts.taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
                 left = f", about {duration(sum(seconds) / len(seconds) * len(free))} left" if seconds else ""

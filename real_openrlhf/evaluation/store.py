@@ -37,7 +37,10 @@ def refuse_foreign(out: Path) -> None:
     ours = False
     with contextlib.suppress(OSError, ValueError, TypeError):
         ours = {"settings", "prompts"} <= parsed(read_bytes(out / MANIFEST)).keys()
-    ownership.refuse_foreign("--out", (out / name for name in (SAMPLES, MANIFEST, *RESULTS)), ours)
+    files = [out / name for name in (SAMPLES, MANIFEST, *RESULTS)]
+    if files[0].is_file() and not files[0].stat().st_size:
+        del files[0]  # an evaluation that was killed before its manifest made it, and it has nothing to lose
+    ownership.refuse_foreign("--out", files, ours)
 
 
 class SampleStore:

@@ -41,8 +41,10 @@ def refuse_name(folder: Path, name: str | None) -> None:
         )
     if len(name) > LONGEST_NAME:
         raise UserError(f"--run-name has {len(name)} letters: use {LONGEST_NAME} at most.")
-    if os.path.lexists(folder / name):
+    if (folder / name / "run.json").exists():
         raise UserError(f"{folder / name} exists already. Continue it with --resume, or choose another --run-name.")
+    if os.path.lexists(folder / name):
+        raise UserError(f"{folder / name} exists, and is not a run. Move it away, or choose another --run-name.")
 
 
 def create(folder: Path, stem: str, name: str | None) -> Path:

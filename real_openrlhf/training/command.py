@@ -16,7 +16,7 @@ from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.lines import wrapped
-from real_openrlhf.base.parsing import name_list, path_of, share, whole
+from real_openrlhf.base.parsing import Parser, name_list, path_of, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import Plan, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -35,7 +35,6 @@ SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.__class__ = config_file.WithConfig
-    parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
     lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
@@ -98,7 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command line, for callers in Python."""
-    parser = argparse.ArgumentParser(prog="real-openrlhf train")
+    parser = Parser(prog="real-openrlhf train")
     configure(parser)
     return parser.parse_args(words)
 

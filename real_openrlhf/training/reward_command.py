@@ -27,6 +27,7 @@ RIGHT = 0.5  # a score above it is a right answer
 EXAMPLES = [
     {"prompt": f"What is {n} + {n * n}? Put the answer in a box.", "label": str(n + n * n)} for n in range(2, 26)
 ]
+COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # flags of a run, and their defaults
 FORMS = (r"\boxed{%s}", "The answer is %s.", "%s")
 JUNK = {
     "empty": "",
@@ -47,13 +48,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SET",
         help="JSONL with `prompt` and `label`, such as --data of the run (default: sums of whole numbers)",
     )
+    for flag, column in COLUMNS.items():
+        parser.add_argument(flag, default=column, metavar="NAME", help="a column of --data (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     rows = [*islice(read_local(args.data).rows, ROWS)] if args.data else EXAMPLES
-    if not rows or not all("prompt" in row and "label" in row for row in rows):
-        raise UserError(f"{args.data}: rows need `prompt` and `label`. `real-openrlhf data` writes such files.")
-    trial = Trial(args.file, [(_text(row["prompt"]), str(row["label"])) for row in rows])
+    prompt, label = (getattr(args, flag.removeprefix("--")) if args.data else COLUMNS[flag] for flag in COLUMNS)
+    if not rows or not all(prompt in row and label in row for row in rows):
+        raise UserError(
+            f"{args.data}: rows need `{prompt}` and `{label}`. Name other columns with {' and '.join(COLUMNS)}, or "
+            "make the file with `real-openrlhf data`."
+        )
+    trial = Trial(args.file, [(_text(row[prompt]), str(row[label])) for row in rows])
     with exits_told():
         problems = trial.problems()
     if problems:
@@ -152,7 +159,8 @@ class Trial:
         ]
         fooled = sum(score > RIGHT for score in self.scores(other, "another label"))
         unread = f"it does not read the label: {fooled} of {len(other)} answers are right for another question too"
-        self.say("it reads the label", unread if fooled > len(other) / 2 else None)
+        if right >= 0.8 * count or fooled > len(other) / 2:  # else all answers are wrong, whatever the label is
+            self.say("it reads the label", unread if fooled > len(other) / 2 else None)
 
     def repeated(self) -> None:
         asked = self.answered(self.form)

@@ -40,9 +40,8 @@ SHORTHANDS = {
     "nodes": "--actor.num_nodes",
 }
 Maker = Callable[[], object]
-OPTIONS = [
-    f"--{name}" for name in (*SHORTHANDS, "recipe", "algo", "dry-run", "resume", "run-name", "runs-dir", "fill")
-]
+TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir fill data-dir working-dir config".split()
+OPTIONS = [f"--{name}" for name in (*SHORTHANDS, *TRAINS_OWN)]
 
 
 @dataclass(frozen=True)

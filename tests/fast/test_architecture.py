@@ -25,8 +25,11 @@ ROOMS = {
     ),
     "runs": (set(), {TOP, "base"}),
     "recipes": (set(), {"algorithm", "base", "runs"}),
-    "answers": (set(), {"base"}),
-    "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "answers", "base", "data", "recipes", "runs"}),
+    "answers": (set(), {"base", "runs"}),
+    "report": (
+        {"PIL", "jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
+        {TOP, "answers", "base", "data", "recipes", "runs"},
+    ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
     "comparison": ({"tqdm"}, {"base", "data", "evaluation", "recipes", "report", "runs", "training"}),
     "verifier": (set(), set()),

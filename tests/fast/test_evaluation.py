@@ -311,8 +311,8 @@ def test_another_model_does_not_continue(sampled, evaluate, model, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "/no/such-model"], "no such model: /no/such-model"),
-        (["--model", "/"], "is not a model: it has no config.json"),
+        (["--model", "/no/such-model"], "model /no/such-model does not exist. Give an existing folder"),
+        (["--model", "/"], "model / is a folder without config.json"),
         (["--benchmarks", "aime24,aime26"], "unknown benchmark aime26"),
         (["--benchmarks", ","], "no benchmark in ','"),
         (["--benchmarks", "/no/such.jsonl"], "no file or folder /no/such.jsonl"),

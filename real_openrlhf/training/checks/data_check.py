@@ -70,6 +70,12 @@ def _folder(path: Path, flag: str, findings: Findings, checked: bool) -> None:
         findings.notes.append(f"{flag} {path} is a folder: its rows were not checked")
 
 
+OTHER_FILE = (
+    "This file is the recipe's: give --eval.dataset FILE with the columns of your --data, or --no-eval.dataset for a "
+    "run without validation."
+)
+
+
 class Faults:
     """The faults of one file: the first of each kind, and the number of others of its kind."""
 
@@ -90,7 +96,7 @@ class Faults:
 
 
 def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
-    rows, faults = Rows(plan), Faults(f"{flag} {path}")
+    rows, faults = Rows(plan, plan.flags[flag].origin), Faults(f"{flag} {path}")
     try:
         for where, row in _rows_of(path, faults, {*rows.columns.values()}):
             for fault in rows.faults(where, row):
@@ -217,7 +223,8 @@ class PromptLengths:
 class Rows:
     """Facts about a file's rows so far."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, origin: str) -> None:
+        self.origin = origin
         flags = ("--data.input_key", "--data.label_key")
         self.columns = {flag: plan.text(flag) for flag in flags if plan.text(flag)}  # of those that the run reads
         self.chat = "--data.apply_chat_template" in plan.flags
@@ -234,6 +241,8 @@ class Rows:
                 usual = PROBLEM_COLUMNS if flag == "--data.input_key" else GOLD_COLUMNS
                 near = [name for name in usual if name in row and name not in self.columns.values()]
                 hint = f"Is it {flag} {near[0]}?" if near else f"Name the right one with {flag}."
+                if self.origin != USER:  # the columns are those of the user's own --data
+                    hint = OTHER_FILE
                 yield f"has no column {column!r}, it has {', '.join(row) or 'none'}. {hint}"
                 if flag == "--data.input_key" and near:
                     yield from self._of_prompt(row[near[0]], near[0])

@@ -61,7 +61,7 @@ def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None,
     return []
 
 
-def kernels(plan: Plan) -> list[str]:
+def kernels(plan: Plan, on_cpu: bool) -> list[str]:
     """Lines for a dry run: attention and optimizer, and whether a compiler must build them first."""
     name = plan.text(ATTENTION)
     about = {
@@ -74,7 +74,7 @@ def kernels(plan: Plan) -> list[str]:
     elif OFFLOAD in plan.flags:
         optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
     else:
-        optimizer = "PyTorch's AdamW, fused on GPUs"
+        optimizer = "PyTorch's AdamW" + ", fused" * (not on_cpu)
     return [
         f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}",
         f"optimizer: {optimizer}",

@@ -51,7 +51,7 @@ def found(request: Request, place: Place) -> Findings:
         findings.problems.append(
             f"--working-dir {args.working_dir} is no folder. Make it: `real-openrlhf patch export`."
         )
-    findings.lines += preflight.kernels(plan)
+    findings.lines += preflight.kernels(plan, place.on_cpu)
     unusable = preflight.folder_problems(args.runs_dir)
     findings.problems += unusable
     if local and not unusable:
