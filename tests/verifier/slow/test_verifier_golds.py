@@ -72,22 +72,6 @@ def test_shuffled_golds_give_no_false_positive(name):
     assert len(pairs) > 2 * len(rows) and not false and len(positives) <= 0.01 * len(pairs)
 
 
-def test_dapo_golds():
-    """All integers: the truth about a shuffled pair is plain integer arithmetic."""
-    rows = labels("train/dapo-math-17k.parquet")
-    assert len(rows) == 17_398
-    assert [gold for gold in rows if score(gold, gold) != 1.0] == []
-    shuffled = random.Random(7).sample(rows, len(rows))
-    wrong = [
-        (gold, answer)
-        for gold, answer in zip(rows, shuffled, strict=True)
-        if score(answer, gold) != float(int(gold) == int(answer))
-    ]
-    assert wrong == []
-    spelled = [gold for gold in rows if score(f"x = \\frac{{{2 * int(gold)}}}{{2}}.", gold) != 1.0]
-    assert spelled == []
-
-
 def test_a_policy_that_copies_the_question_gets_nothing():
     """It boxes the last formula of the problem. docs/evidence/verifier.md has the numbers of more sets."""
     spec = importlib.util.spec_from_file_location("copying_policy", ROOT / "benchmarks/copying_policy.py")
