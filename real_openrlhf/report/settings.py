@@ -37,7 +37,7 @@ class Setting:
 
     algo: str
     deviation: tuple[str, ...]  # flags that differ from the method's, in words
-    distinction: tuple[str, ...]  # other flags in which the method's settings here differ
+    distinction: tuple[str, ...]  # flags that differ between this method's settings, beside these
     runs: tuple[Run, ...]
 
     @property
@@ -123,7 +123,7 @@ def _task(run: Run) -> tuple:
 
 def _evaluated_on(runs: Sequence[Run]) -> str:
     """The evaluation sets of the first run that has any; a recipe for CPU trains many tasks."""
-    found = (sorted(match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))) for run in runs)
+    found = (sorted(match[1] for key in run.logged["eval"] if (match := PASS1.fullmatch(key))) for run in runs)
     return ", ".join(next(filter(None, found), []))
 
 

@@ -1,4 +1,4 @@
-"""The large grid of tests/fast/test_exactness.py, weighted losses in any cut, and the maths without the stack."""
+"""Weighted losses in any cut, and the maths without the stack."""
 
 import math
 import os
@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import toy_trainer as lab
-from every import EVERY
-from hypothesis import HealthCheck, given, settings
+from every import every
 
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.schedule import Limit
@@ -19,32 +17,6 @@ from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollo
 from real_openrlhf.algorithm.token_loss import WeightedTokens
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.algorithm.update import Coefficients, Forward
-
-EXAMPLES = {1: 200, 2: 100, 4: 40} if EVERY else {1: 50, 2: 30, 4: 15}  # of small groups
-
-
-@pytest.mark.parametrize("count", EXAMPLES)
-@pytest.mark.parametrize(
-    "cases, share",
-    [(lab.cases(), 1.0), (lab.cases(max_group_size=64, max_groups=4, max_length=12), 0.2)],
-    ids=["small groups", "groups up to 64"],
-)
-def test_any_layout_trains_the_papers_loss(start_ranks, cases, share, count):
-    ranks = start_ranks(count, "toy_trainer")
-
-    @settings(
-        max_examples=int(share * EXAMPLES[count]),
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        database=None,
-    )
-    @given(case=cases)
-    def every(case):
-        lab.assert_exact(case, ranks("train", case))
-
-    every()
-
 
 # CISPO and REINFORCE in any cut, as loops say.
 
@@ -143,6 +115,7 @@ def maths(tmp_path, python3: str, *options: str) -> subprocess.CompletedProcess:
     return subprocess.run(words, env=environment, capture_output=True, text=True)
 
 
+@every
 def test_the_maths_is_tested_with_torch_pytest_and_hypothesis_alone(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(ONLY_WHAT_THE_MATHS_NEEDS)
     python3 = f'PYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"'
