@@ -57,9 +57,9 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
             f"model {model} needs a login. Run `hf auth login` with an account that may read it."
         ) from None
     except RepositoryNotFoundError:
-        raise UserError(f"model {model} is not on the hub. Check the name, or give a folder.") from None
+        raise UserError(f"model {model} is no folder here, and not on the hub. Check the name.") from None
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
-        silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
+        silence = f"{model} is no folder here, not in the cache, and the hub cannot be asked ({last_line(error)})"
         if must_reach:
             raise UserError(f"{silence}. Check the network, or give a folder with --model.") from None
         findings.notes.append(f"{silence}: its existence was not checked")

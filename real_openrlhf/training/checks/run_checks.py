@@ -98,8 +98,9 @@ def data(request: Request, findings: Findings) -> None:
     """Check the files that exist. A run makes the missing ones, then checks again."""
     plan, missing = request.plan(), set(map(str, request.missing()))
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
-        if flag in plan.flags and plan.text(flag) not in missing:
-            data_check.data_findings(plan, flag, findings)
+        if flag in plan.flags:
+            check = data_check.made_findings if plan.text(flag) in missing else data_check.data_findings
+            check(plan, flag, findings)
     own = request.args.data is not None and request.args.data not in TRAINING_ROWS
     if own and run_inputs.VALIDATION in plan.flags and plan.flags[run_inputs.VALIDATION].origin != USER:
         findings.notes.append(
