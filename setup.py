@@ -22,7 +22,7 @@ setup(
     package_dir={"real_openrlhf.patches": "patches"},
     package_data={
         "real_openrlhf": [
-            *("py.typed", "report/page.css", "report/published.json", "training/tasks/made/*"),
+            *("py.typed", "report/page.*", "report/published.json", "training/tasks/made/*"),
             "comparison/campaigns/*",
         ],
         "real_openrlhf.patches": ["README.md", "openrlhf-*/*"],
@@ -36,7 +36,7 @@ setup(
         "grade": VERIFIER,
         # pip compiles a package that reasoning-gym asks for, which setup_env.sh leaves out
         "gym": ["reasoning-gym==0.1.25", "python-dateutil", *VERIFIER],
-        "report": ["matplotlib", "mpmath", "pillow", "pyarrow", "tensorboard"],
+        "report": ["jinja2", "matplotlib", "mpmath", "pandas", "pillow", "pyarrow", "tensorboard"],
         "dev": ["hypothesis", "mypy", "pre-commit", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={

@@ -12,7 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
-from real_openrlhf.algorithm.metrics import GROUP_METRICS, MISMATCH_METRICS, PLAN_METRICS, UPDATE_METRICS
+from real_openrlhf.algorithm.metrics import (
+    FACTOR_METRICS,
+    GROUP_METRICS,
+    MISMATCH_METRICS,
+    PLAN_METRICS,
+    UPDATE_METRICS,
+)
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
@@ -88,7 +94,7 @@ MADE: dict[str, Callable[[str], str]] = {
     "group_metrics": partial(metrics, GROUP_METRICS),
     "plan_metrics": partial(metrics, PLAN_METRICS),
     "update_metrics": partial(metrics, UPDATE_METRICS),
-    "mismatch_metrics": partial(metrics, MISMATCH_METRICS),
+    "mismatch_metrics": partial(metrics, MISMATCH_METRICS | FACTOR_METRICS),
     "memory": memory,
 }
 

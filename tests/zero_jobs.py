@@ -14,7 +14,7 @@ import torch.distributed as dist
 from deepspeed.runtime.zero import stage_1_and_2
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
-from naive import naive_losses, naive_score
+from naive import lots_of, naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -295,7 +295,7 @@ def real_steps(**case) -> list[dict]:
         positions = plan.steps[len(records)].dealt
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
-        lots = dict(zip(positions, plan.steps[len(records)].lots.tolist(), strict=True))
+        lots = lots_of(plan.moment.step, positions, groups_of(case))
         loss, gradients = naive(values, {p: every[p] for p in positions}, list(trained), lots)
         norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
         got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.curves import VALIDATION, series, validation_sets
+from real_openrlhf.report.curves import over_training as mean_over_training
 from real_openrlhf.report.read_runs import Run, read_runs
 
 RATE = "--actor.adam.lr"
@@ -44,8 +45,7 @@ def best_rates(
         flags = flags_of(run.meta)
         counts = any_updates or flags.get(BATCH, UPDATES[0]) in UPDATES
         if run.seed in range(1, tuning + 1) and run.counted and curve is not None and counts:
-            values = curve.values[curve.steps > 0] if over_training else curve.values[-1:]
-            scores[words][flags[RATE]].append(float(values.mean()))
+            scores[words][flags[RATE]].append(mean_over_training(curve) if over_training else curve.iloc[-1])
     return {
         words: max(sorted(rates), key=lambda rate: sum(rates[rate]) / len(rates[rate]))
         for words, rates in scores.items()

@@ -27,7 +27,7 @@ from real_openrlhf.report.methods import METHODS, Look, method
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Setting, compare
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.table_forms import NONE, Cell, Table, words
+from real_openrlhf.report.table_forms import NONE, Table
 
 # Records without a tree: the code that ran cannot be had again. `map` used DeepSpeed's Adam.
 OLDER = ("archive", "map", "stale", "tune-hard", "tune-sums", "tune-rates", "tune-hard-rates", "tune-sums-rates")
@@ -83,12 +83,12 @@ def _matched(name: str, pairs: Sequence[tuple[Run, Run]]) -> Matched:
 
 def _curve(run: Run):
     curve = series(run, VALIDATION, validation_sets([run]))
-    return curve if curve is not None and curve.steps[-1] > 0 and len(validation_sets([run])) == 1 else None
+    return curve if curve is not None and curve.index[-1] > 0 and len(validation_sets([run])) == 1 else None
 
 
 def _died(run: Run) -> bool:
     curve = _curve(run)
-    return bool(curve.values[-1] < COLLAPSED * curve.values.max())
+    return bool(curve.iloc[-1] < COLLAPSED * curve.max())
 
 
 def by_z() -> Table:
@@ -97,12 +97,17 @@ def by_z() -> Table:
     rows = []
     for title, (low, high) in BINS.items():
         here = [cell for cell in known if low < cell.z <= high or (low == 0 == cell.z)]
-        gain = estimate(cell.gain for cell in here)
-        died = (str(sum(getattr(cell, name) for cell in here)) for name in ("died_constant", "died_real"))
-        counts = str(len(here)), str(sum(cell.seeds for cell in here))
-        rows.append([words(title), *map(words, counts), Cell(number=gain), *map(words, died)])
-    columns = ["z", "Cells", "Pairs of runs", "REAL less constant weights", "Only constant died", "Only REAL died"]
-    return Table("by_z", "REAL less its frozen weights", columns, [("", rows)], [])
+        rows.append(
+            {
+                "z": title,
+                "Cells": str(len(here)),
+                "Pairs of runs": str(sum(cell.seeds for cell in here)),
+                "REAL less constant weights": estimate(cell.gain for cell in here),
+                "Only constant died": str(sum(cell.died_constant for cell in here)),
+                "Only REAL died": str(sum(cell.died_real for cell in here)),
+            }
+        )
+    return Table("by_z", "REAL less its frozen weights", rows)
 
 
 # Places: title, campaign, a word that its runs' names have, updates a step
@@ -143,7 +148,7 @@ def places() -> tuple[Place, ...]:
         corrected = dict(
             zip(gaps, zip(gaps.values(), holm([gap.p for gap in gaps.values()]), strict=True), strict=True)
         )
-        z = estimate(map(spread_over_tau, real.counted))
+        z = estimate(map(spread_over_tau, real.counted), digits=2)
         found.append(Place(title, real, estimate(measured[real].values()), z, corrected))
     return tuple(found)
 
@@ -152,13 +157,12 @@ def everywhere() -> Table:
     """A row a place: REAL, and three methods less REAL with the verdict."""
     rows = []
     for place in places():
-        row = [words(place.title), Cell(number=place.z, digits=2), Cell(number=place.estimate)]
+        row = {"Place": place.title, "z": place.z, "REAL": place.estimate}
         for algo in IN_TABLE:
             known = [pair for setting, pair in place.gaps.items() if setting.algo == algo and not setting.deviation]
-            row.append(words(_said(*known[0], len(place.gaps)) if known else NONE))
-        rows.append([*row, words(place.estimate.n if place.estimate else 0)])
-    columns = ["Place", "z", "REAL", *(f"{METHODS[algo].label} less REAL" for algo in IN_TABLE), "Seeds"]
-    return Table("everywhere", "By the mean over training", columns, [("", rows)], [])
+            row[f"{METHODS[algo].label} less REAL"] = _said(*known[0], len(place.gaps)) if known else NONE
+        rows.append({**row, "Seeds": str(place.estimate.n if place.estimate else 0)})
+    return Table("everywhere", "By the mean over training", rows)
 
 
 def _said(gap: Difference, p: float, rows: int) -> str:

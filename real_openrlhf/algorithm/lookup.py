@@ -4,13 +4,14 @@ Standard library only until a file is loaded.
 """
 
 import hashlib
+import inspect
 import sys
 import traceback
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss
 
 
 def find(name: str | Objective) -> Objective:
@@ -29,7 +30,9 @@ def find(name: str | Objective) -> Objective:
     if not callable(found):
         raise ValueError(f"{path} defines no {own!r}. Give the name of a function (scores, groups, settings) in it")
     first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
-    return Objective(found, label=own, about=first, source=str(path))
+    # a token loss has (log_ratio, advantage, mask, group)
+    kind = TokenLoss if len(inspect.signature(found).parameters) == 4 else Objective
+    return kind(found, label=own, about=first, source=str(path))
 
 
 def file_of(name: str) -> Path | None:

@@ -1,9 +1,8 @@
-"""Read rollouts.jsonl and write the report's section on it: groups of a step with weights, and held-out answers.
+"""Read rollouts.jsonl: groups of a step with weights, and held-out answers, for a terminal and for the report's page.
 
 The file may come from others, so its text is escaped wherever it is shown.
 """
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -65,6 +64,8 @@ def steps(groups: Iterable[Group], phase: str) -> list[int]:
 def moments(groups: Sequence[Group]) -> list[int]:
     """The evaluations at the start, in the middle and at the end."""
     known = steps(groups, "eval")
+    if not known:
+        return []
     return sorted({known[0], min(known, key=lambda step: abs(2 * step - known[0] - known[-1])), known[-1]})
 
 
@@ -94,7 +95,7 @@ def _rollout(row: dict) -> Rollout:
     return Rollout(str(row["answer"]), VERDICTS.get(row["label"], "ignored"), numbers)
 
 
-# The report's page: held-out questions side by side, and groups with the weight of each answer
+# What the report's page shows
 
 ABOUT = (
     "Every evaluation keeps its first answer to the same few held-out questions, which a hash of their text chose. "
@@ -105,63 +106,14 @@ ABOUT = (
 )
 
 
-def section(runs: Iterable[tuple[str, Path]]) -> str:
-    """The section as HTML: the first run of each setting that kept answers; empty if no run did."""
-    found: dict[str, tuple[str, list[Group]]] = {}
-    for setting, folder in runs:
-        if setting not in found and (groups := read(folder)):
-            found[setting] = folder.name, groups
-    parts = [
-        f"<details{'' if number else ' open'}><summary>{_text(setting)}, run {_text(name)}</summary>"
-        f"<div class=answers>{_held_out(groups)}{_trained(groups)}</div></details>"
-        for number, (setting, (name, groups)) in enumerate(found.items())
-    ]
-    return f"<h3>Answers</h3><p class=soft>{_text(ABOUT)}</p>{''.join(parts)}" if parts else ""
-
-
-def _held_out(groups: list[Group]) -> str:
-    if not steps(groups, "eval"):
-        return ""
+def held_out(groups: Sequence[Group]) -> list[tuple[tuple[str, str], list[Group | None]]]:
+    """Each held-out question and its expected answer -> what was answered at each of the `moments`."""
     answered = {(group.prompt, group.gold, group.step): group for group in groups if group.phase == "eval"}
-    rows = []
-    for prompt, gold in dict.fromkeys((prompt, gold) for prompt, gold, _ in answered):
-        of_steps = (answered.get((prompt, gold, step)) for step in moments(groups))
-        cells = (_answer(group) if group else "<td></td>" for group in of_steps)
-        rows.append(f"<td>{_text(prompt)}\n\nexpected: {_text(gold)}</td>{''.join(cells)}")
-    return _table(["Held-out question", *(f"Step {step}" for step in moments(groups))], rows)
+    asked = dict.fromkeys((prompt, gold) for prompt, gold, _ in answered)
+    return [(pair, [answered.get((*pair, step)) for step in moments(groups)]) for pair in asked]
 
 
-def _answer(group: Group) -> str:
-    first = group.rollouts[0]
-    verdict = f"<span class={first.verdict}>{first.verdict}</span>, {group.right} of {group.of} right"
-    return f"<td>{verdict}\n{_text(first.answer)}</td>"
-
-
-def _trained(groups: list[Group]) -> str:
+def first_and_last_mixed(groups: Sequence[Group]) -> list[Group]:
+    """Training groups with right and wrong answers, of the first and of the last step that kept one."""
     mixed = {group.step: group for group in groups if group.phase == "train" and 0 < group.right < group.of}
-    return "".join(_weights(mixed[step]) for step in sorted({min(mixed), max(mixed)})) if mixed else ""
-
-
-def _weights(group: Group) -> str:
-    rows = []
-    for rollout in group.rollouts:
-        width = 5 * abs(rollout.weight) / group.largest
-        bar = f"<span class='bar{' down' * (rollout.weight < 0)}' style='width:{width:.2f}rem'></span>"
-        cells = (*map(rollout.shown, ("reward", "score")), f"{rollout.shown('weight')} {bar}")
-        numbers = "".join(f"<td class=n>{cell}</td>" for cell in cells)
-        verdict = f"<td class='n {rollout.verdict}'>{rollout.verdict}</td>"
-        rows.append(f"{verdict}{numbers}<td>{_text(rollout.answer)}</td>")
-    columns = ["Verdict", "Reward", "Score", "Weight", "Answer"]
-    asked = f"<p>{group.title}\n{_text(group.prompt)}\nexpected: {_text(group.gold)}</p>"
-    return asked + _table(columns, rows)
-
-
-def _table(columns: list[str], rows: list[str]) -> str:
-    head = "".join(f"<th>{column}</th>" for column in columns)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class=scroll tabindex=0 role=region aria-label="{columns[0]}">{table}</div>'
-
-
-def _text(words: str) -> str:
-    return html.escape(short(words))
+    return [mixed[step] for step in sorted({min(mixed), max(mixed)})] if mixed else []

@@ -15,10 +15,10 @@ from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
-from real_openrlhf.report.table_forms import Cell, Table, words
+from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.rewards.gym_tasks import require as require_gym
-from real_openrlhf.rewards.verifier.extract import Think
+from real_openrlhf.verifier.extract import Think
 
 VERIFIERS = get_args(Grader)
 AGENT = "agent"  # the grader of trajectories: an agent scored them
@@ -122,7 +122,6 @@ def table(results: dict) -> Table:
     """A row as in the paper's table, with the settings that comparable numbers must share."""
     settings, sets = results["settings"], [*results["benchmarks"].values()]
     columns = [*sets, {"title": "Avg.", **results["average"]}] if len(sets) > 1 else sets
-    numbers = [Cell(number=Estimate(one["pass@1"], one["standard_error"], 1)) for one in columns]
     counts = ", ".join(f"{one['title']} {one['problems']}" for one in sets)
     ungraded = sum(one["ungraded"] for one in sets)
     notes = [
@@ -130,8 +129,8 @@ def table(results: dict) -> Table:
         f"{protocol(settings)}, seed = {settings['seed']}.",
     ]
     notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
-    row = [words(results["name"]), *numbers]
-    return Table("benchmarks", "Benchmarks", ["Model", *(one["title"] for one in columns)], [("", [row])], notes)
+    numbers = {one["title"]: Estimate(one["pass@1"], one["standard_error"], 1) for one in columns}
+    return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
 
 
 def _mean(values: np.ndarray) -> float | None:

@@ -148,6 +148,12 @@ class Plan:
         return None
 
     @property
+    def in_waves(self) -> bool:
+        """Whether graphs are kept while ranks exchange scores."""
+        scores = self.objective is not None and not self.objective.of_tokens
+        return scores and self.text("--algo.real.scoring") != "separate"
+
+    @property
     def colocated(self) -> bool:
         """Whether vLLM's engines are on the policy's GPUs; with --train.async_enable they have other GPUs."""
         return "--train.colocate_all" in self.flags and "--train.async_enable" not in self.flags

@@ -11,10 +11,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base import ownership
 from real_openrlhf.base.files import parsed, read_bytes, write_json, write_text
+
+if TYPE_CHECKING:
+    import pandas
 
 ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
 FORMAT = 1
@@ -74,14 +77,15 @@ def records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     return found, sources
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    """All logged lines, each with its run; None for a metric that the line lacks."""
+def lines(folder: Path) -> "pandas.DataFrame":
+    """All logged lines, each with its run; nan for a metric that the line lacks."""
+    import pandas
     import pyarrow
-    import pyarrow.parquet
 
     try:
-        return pyarrow.parquet.read_table(io.BytesIO(read_bytes(folder / METRICS))).to_pylist()
-    except (pyarrow.ArrowException, ValueError, OSError) as error:
+        found = pandas.read_parquet(io.BytesIO(read_bytes(folder / METRICS)))
+        return found.dropna(subset=[*PLACE]).astype({"step": "int64"})
+    except (pyarrow.ArrowException, KeyError, ValueError, OSError) as error:
         raise ValueError(f"{METRICS} is broken: {error}") from error
 
 

@@ -1,16 +1,19 @@
-"""The paper's metrics by name, and each setting's curve of one metric."""
+"""The paper's metrics by name, and each setting's curve of one metric: a pandas series of values by step."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.read_runs import PASS1, Run
 from real_openrlhf.report.settings import Setting
-from real_openrlhf.report.statistics import Band, Estimate, Series, band, estimate, final, windowed
+from real_openrlhf.report.statistics import Estimate, estimate
+
+MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
+TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
 
 @dataclass(frozen=True)
@@ -45,40 +48,62 @@ OF_ONE_RUN = (REWARD, VALIDATION, ENTROPY, LOSS)
 
 def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
     """The evaluation sets that all runs with an evaluation share; only means over these sets are comparable."""
-    matches = ([PASS1.fullmatch(key) for key in run.logged.get("eval", {})] for run in runs)
+    matches = ([PASS1.fullmatch(key) for key in run.logged["eval"]] for run in runs)
     sets_of_runs = [sets for found in matches if (sets := {match[1] for match in found if match})]
     return tuple(sorted(set.intersection(*sets_of_runs))) if sets_of_runs else ()
 
 
-def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> Series | None:
+def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> pd.Series | None:
     """One run's curve of a metric; validation is the unweighted mean over the evaluation sets.
 
     A run that `--train.hopeless end` stopped keeps its last value until its planned end.
     """
-    logged = run.logged.get(metric.phase, {})
-    found: Series | None
-    if metric is VALIDATION:
-        parts = [logged[key] for name in sets if (key := f"eval_{name}_pass1") in logged]
-        found = band(parts) if len(parts) == len(sets) else None
-    else:
-        found = next((logged[key] for key in metric.keys if key in logged), None)
+    logged = run.logged[metric.phase]
+    keys = [f"eval_{name}_pass1" for name in sets] if metric is VALIDATION else metric.keys
+    found = [key for key in keys if key in logged]
+    if not found or (metric is VALIDATION and len(found) < len(sets)):
+        return None
+    curve = logged[found].dropna().mean(axis=1) if metric is VALIDATION else logged[found[0]].dropna()
     planned = run.planned_steps
-    if found is None or not planned or planned <= run.last_step:
-        return found
+    if curve.empty or not planned or planned <= run.last_step:
+        return None if curve.empty else curve
     every = flags_of(run.meta).get("--eval.steps") if metric.phase == "eval" else 1
-    return carried(found, every if type(every) is int and every > 0 else planned, planned)
+    return carried(curve, every if type(every) is int and every > 0 else planned, planned)
 
 
-def carried(curve: Series, every: int, last: int) -> Series:
+def carried(curve: pd.Series, every: int, last: int) -> pd.Series:
     """The curve at each multiple of `every` and at `last`, each time with the newest value known by then."""
-    steps = np.unique([*curve.steps[curve.steps == 0], *range(every, last + 1, every), last])
-    steps = steps[steps >= curve.steps[0]]
-    return Series(steps, curve.values[np.searchsorted(curve.steps, steps, side="right") - 1])
+    steps = np.unique([*curve.index[curve.index == 0], *range(every, last + 1, every), last])
+    return curve.reindex(steps[steps >= curve.index[0]], method="ffill")
 
 
-def all_series(runs: Sequence[Run], metric: Metric, sets: Sequence[str] = ()) -> list[Series]:
+def all_series(runs: Sequence[Run], metric: Metric, sets: Sequence[str] = ()) -> list[pd.Series]:
     """The curves of the runs that logged the metric."""
     return [curve for run in runs if (curve := series(run, metric, sets)) is not None]
+
+
+def band(runs: Sequence[pd.Series]) -> pd.DataFrame | None:
+    """`mean` and standard error `se` over runs, at the steps where every run has a value; None if there is none."""
+    table = pd.concat(runs, axis=1, join="inner") if runs else pd.DataFrame()
+    return None if table.empty else pd.DataFrame({"mean": table.mean(axis=1), "se": table.sem(axis=1)})
+
+
+def window_length(runs: Sequence[Run]) -> int:
+    """How many steps are averaged into one point of a curve of these runs."""
+    return max(1, math.ceil(max(run.last_step for run in runs) / MAX_POINTS))
+
+
+def windowed(curve: pd.Series, length: int) -> pd.Series:
+    """Means over windows of `length` steps counted from step 1, each placed at its last step; whole windows only.
+
+    A run that logs only every few steps has fewer values in a whole window, and not the same number in each.
+    """
+    if length == 1 or curve.empty:
+        return curve
+    windows = curve.groupby((curve.index - 1) // length * length + length)
+    every = float(np.median(np.diff(curve.index))) if len(curve) > 1 else 1.0
+    ended = windows.mean().index < curve.index[-1] + every
+    return windows.mean()[ended & (windows.size() >= max(1, math.floor(length / every)))]
 
 
 @dataclass(frozen=True)
@@ -86,9 +111,9 @@ class Curve:
     """A setting's curve: the mean over its finished runs, these runs, and those that broke off."""
 
     setting: Setting
-    band: Band | None
-    runs: tuple[Series, ...]
-    singles: tuple[Series, ...]
+    band: pd.DataFrame | None
+    runs: list[pd.Series]
+    singles: list[pd.Series]
 
     @property
     def absent(self) -> bool:
@@ -98,57 +123,51 @@ class Curve:
 def curve(setting: Setting, metric: Metric, sets: Sequence[str] = (), window: int = 1) -> Curve:
     """Training metrics are averaged over windows of steps, the same for all settings of a figure.
 
-    Runs that did not log the metric are left out of the setting's mean; `Band.n` counts the others.
+    Runs that did not log the metric are left out of the setting's mean; `runs` has the others.
     """
     window = window if metric.phase == "train" else 1
     counted, broken_off = (
         [windowed(values, window) for values in all_series(runs, metric, sets)]
         for runs in (setting.counted, setting.broken_off)
     )
-    return Curve(setting, band(counted), tuple(counted), tuple(broken_off))
+    return Curve(setting, band(counted), counted, broken_off)
 
 
-@dataclass(frozen=True)
-class Final:
-    """A setting's number at the end of training, over its finished runs."""
-
-    step: int
-    estimate: Estimate
-
-
-def at_end(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> Final | None:
-    """The metric at the last step that all finished runs logged, so that all have trained for as many steps."""
-    curves = all_series(setting.counted, metric, sets)
-    shared = band(curves)
-    if shared is None:
-        return None
-    last = int(shared.steps[-1])
-    found = estimate(final(values, last, tail=metric.phase == "train") for values in curves)
-    return Final(last, found) if found else None
+def near(curve: pd.Series, metric: Metric, last: int) -> float | None:
+    """The value at step `last` (an evaluation), or the mean over the last tenth of the steps up to it (training)."""
+    span = max(1, math.ceil(TAIL * last)) if metric.phase == "train" else 1
+    found = curve.loc[last - span + 1 : last]
+    return None if found.empty else float(found.mean())
 
 
-def near_end(setting: Setting, metric: Metric, step: int) -> Estimate | None:
-    """Over the last tenth of the steps up to this one, of the finished runs that logged the metric there."""
-    return estimate(final(values, step, tail=True) for values in all_series(setting.counted, metric))
+def near_end(setting: Setting, metric: Metric, step: int, sets: Sequence[str] = ()) -> Estimate | None:
+    """Over the finished runs that logged the metric there."""
+    return estimate(near(values, metric, step) for values in all_series(setting.counted, metric, sets))
 
 
-def over_training(curve: Series) -> float:
+def last_shared(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> int | None:
+    """The last step at which all finished runs that logged the metric did, so that all have trained for as many."""
+    shared = band(all_series(setting.counted, metric, sets))
+    return None if shared is None else int(shared.index[-1])
+
+
+def over_training(curve: pd.Series) -> float:
     """The mean of the evaluations after step 0; if there are none, the evaluation at step 0."""
-    later = curve.values[curve.steps > 0]
-    return float((later if len(later) else curve.values).mean())
+    later = curve[curve.index > 0]
+    return float((later if len(later) else curve).mean())
 
 
-def steps_to(curves: Sequence[Series], threshold: float) -> float:
+def steps_to(curves: Sequence[pd.Series], threshold: float) -> float:
     """The step of the first evaluation at or above the threshold, or infinity; median over runs."""
-    there = (curve.steps[curve.values >= threshold].tolist() for curve in curves)
-    return statistics.median([steps[0] if steps else math.inf for steps in there])
+    there = (curve.index[curve >= threshold] for curve in curves)
+    return float(np.median([steps.min() if len(steps) else math.inf for steps in there])) if curves else math.nan
 
 
 def spread_over_tau(run: Run) -> float | None:
     """z: the scores' standard deviation / tau, mean over a run's steps. tau is weight_bound / weight_abs_max."""
-    logged = run.logged.get("train", {})
-    names = ("real/score_std", "real/weight_bound", "real/weight_abs_max")
-    if not all(name in logged for name in names):
+    logged = run.logged["train"]
+    names = ["real/score_std", "real/weight_bound", "real/weight_abs_max"]
+    if not {*names} <= {*logged}:
         return None
-    spread, bounds, weights = (logged[name].values for name in names)
+    spread, bounds, weights = (logged[name] for name in names)
     return float(spread.mean() * weights.max() / bounds.max()) if bounds.max() else None

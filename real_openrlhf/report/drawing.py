@@ -1,10 +1,8 @@
-"""Draw a picture: whole (PNG, PDF), or panel by panel for the HTML page; and the strokes that panels share.
+"""Draw a picture as PNG and PDF, and the strokes that panels share.
 
 The functions call matplotlib's canvases directly, because `Figure.savefig` draws every figure twice.
 """
 
-import io
-import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,10 +11,10 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -24,10 +22,9 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from real_openrlhf.report.methods import Look
-from real_openrlhf.report.statistics import Series, gaps
 
 PANEL = (3.3, 2.5)  # inches
-INK = "#0a0b0c"  # everything that is not data; the page replaces it by its own text colour
+INK = "#0a0b0c"  # everything that is not data
 STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by one
     "font.size": 9,
     "font.family": "sans-serif",
@@ -40,9 +37,7 @@ STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by o
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
     "legend.frameon": False,
-    "svg.fonttype": "none",
     "text.parse_math": False,  # names of runs are no formulas
-    "svg.hashsalt": "real",
     "pdf.fonttype": 42,
     **dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), INK
@@ -76,6 +71,10 @@ class Picture:
     columns: int
     rows: list[tuple] = field(default_factory=list)  # the drawn numbers: curve, metric, x, runs, mean, SE
     axis: str = "step"
+
+    def to_csv(self) -> str:
+        columns = ["curve", "metric", self.axis, "runs", "mean", "se"]
+        return pd.DataFrame(self.rows, columns=columns).to_csv(index=False, na_rep="nan", lineterminator="\n")
 
 
 def save_as(picture: Picture, path: Path, with_pdf: bool = False) -> Path:
@@ -116,39 +115,6 @@ def _whole(picture: Picture) -> Figure:
     return figure
 
 
-def panel_svg(panel: Panel, salt: str) -> str:
-    """One panel as an SVG element for an HTML page, in the colours of the text around it."""
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):  # ids must not collide inside one page
-        figure = Figure(figsize=PANEL, layout="constrained")
-        axes = figure.add_subplot()
-        axes.set_title(textwrap.fill(panel.title, 40))
-        panel.draw(axes)
-        return _svg(figure)
-
-
-def swatch_svg(look: Look, salt: str) -> str:
-    """The line and marker of a legend entry."""
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):
-        figure = Figure(figsize=(0.42, 0.16))
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.plot([0, 1, 2], [0, 0, 0], markevery=[1], **strokes(look))
-        axes.set_axis_off()
-        return _svg(figure)
-
-
-def _svg(figure: Figure) -> str:
-    text = io.StringIO()
-    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
-        patch.set_facecolor("none")
-    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
-    element = text.getvalue()
-    element = element[element.index("<svg") :].replace(INK, "currentColor")
-    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
-    for side in ("width", "height"):  # the page sets the size
-        element = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", element, count=1)
-    return element
-
-
 # The strokes
 
 
@@ -161,31 +127,31 @@ def over_steps(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
 
 
-def _broken(curve: Series, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+def _broken(curve: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """The points, with nan wherever steps are missing, so that no line crosses the gap."""
-    places = gaps(curve.steps) + 1
-    columns = (curve.steps, curve.values, *columns)
-    return tuple(np.insert(np.asarray(column, dtype=float), places, np.nan) for column in columns)
+    jumps = np.diff(curve.index)
+    places = np.flatnonzero(jumps > 1.5 * np.median(jumps)) + 1 if len(curve) > 2 else []
+    return tuple(np.insert(np.asarray(column, dtype=float), places, np.nan) for column in (curve.index, curve))
 
 
-def line(axes: Axes, curve: Series, look: Look, place: int = 0) -> None:
+def line(axes: Axes, curve: pd.Series, look: Look, place: int = 0) -> None:
     x, y = _broken(curve)
     every = max(1, len(x) // MARKERS)
     axes.plot(x, y, markevery=(place % every, every), **strokes(look))
 
 
-def thin_line(axes: Axes, curve: Series, look: Look, width: float = 0.6) -> None:
+def thin_line(axes: Axes, curve: pd.Series, look: Look, width: float = 0.6) -> None:
     axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
 
 
-def faint_line(axes: Axes, curve: Series, look: Look) -> None:
+def faint_line(axes: Axes, curve: pd.Series, look: Look) -> None:
     """One run behind the mean of its setting."""
     axes.plot(*_broken(curve), color=look.colour, linewidth=0.5, alpha=0.35, zorder=1)
 
 
-def fill(axes: Axes, middle: Series, spread: np.ndarray, colour: str) -> None:
-    x, y, e = _broken(middle, spread)
-    axes.fill_between(x, y - e, y + e, color=colour, alpha=0.18, linewidth=0)
+def fill(axes: Axes, middle: pd.Series, spread: pd.Series, colour: str) -> None:
+    x, low = _broken(middle - spread)
+    axes.fill_between(x, low, _broken(middle + spread)[1], color=colour, alpha=0.18, linewidth=0)
 
 
 def say(axes: Axes, words: str) -> None:

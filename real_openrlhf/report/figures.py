@@ -5,18 +5,27 @@ from functools import partial
 from itertools import cycle, groupby
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.report import drawing
-from real_openrlhf.report.curves import DYNAMICS, OF_ONE_RUN, Curve, curve, series, validation_sets
+from real_openrlhf.report.curves import (
+    DYNAMICS,
+    OF_ONE_RUN,
+    Curve,
+    band,
+    curve,
+    series,
+    validation_sets,
+    window_length,
+    windowed,
+)
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
 from real_openrlhf.report.read_runs import UnreadableRun, read_run
 from real_openrlhf.report.settings import Comparison, Setting
-from real_openrlhf.report.statistics import Band, Series, band, window_length, windowed
 
 # Settings of one method share its colour; these set the second, third ... apart: how much lighter, line style, marker.
 VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))
@@ -66,16 +75,16 @@ def _curves(
     name: str, title: str, comparison: Comparison, settings: Sequence[Setting], expected: Sequence[str]
 ) -> Picture:
     sets = validation_sets(comparison.runs)
-    window = window_length(max(run.last_step for run in comparison.runs))
+    window = window_length(comparison.runs)
     look = looks(comparison)
     panels, rows, notes = [], [], []
     for metric in DYNAMICS:
         curves = [curve(setting, metric, sets, window) for setting in settings]
         for item in curves:
             if item.band is not None:
-                rows += _rows(item.setting.label, metric.name, item.band)
-                if item.band.n < len(item.setting.counted):
-                    notes.append(f"{metric.title}: {item.band.n} runs of {item.setting.label} logged it.")
+                rows += _rows(item.setting.label, metric.name, item.band, len(item.runs))
+                if len(item.runs) < len(item.setting.counted):
+                    notes.append(f"{metric.title}: {len(item.runs)} runs of {item.setting.label} logged it.")
         silent = [item.setting.label for item in curves if item.absent]
         if silent and len(silent) < len(curves):
             notes.append(f"{metric.title}: not logged by {', '.join(silent)}.")
@@ -98,23 +107,23 @@ def _curves(
     return Picture(name, title, " ".join([caption, *notes]), panels, legend, columns=4, rows=rows)
 
 
-def _rows(label: str, metric: str, mean: Band) -> list[tuple]:
+def _rows(label: str, metric: str, mean: pd.DataFrame, runs: int) -> list[tuple]:
     """The drawn numbers, as rows of the figure's CSV."""
-    return [(label, metric, int(s), mean.n, m, e) for s, m, e in zip(mean.steps, mean.values, mean.se, strict=True)]
+    return [(label, metric, step, runs, *pair) for step, *pair in mean.itertuples()]
 
 
 def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look]) -> None:
     for place, item in enumerate(curves):
         style = look[item.setting]
         if item.band is not None:
-            drawing.line(axes, item.band, style, place)
-            if item.band.n > 1:
-                drawing.fill(axes, item.band, item.band.se, style.colour)
+            drawing.line(axes, item.band["mean"], style, place)
+            if len(item.runs) > 1:
+                drawing.fill(axes, item.band["mean"], item.band["se"], style.colour)
                 for run in item.runs:
                     drawing.faint_line(axes, run, style)
         for single in item.singles:
             drawing.thin_line(axes, single, style, width=0.8)
-            axes.plot(single.steps[-1:], single.values[-1:], color=style.colour, marker="x", markersize=6)
+            axes.plot(single.index[-1:], single.iloc[-1:], color=style.colour, marker="x", markersize=6)
     drawing.over_steps(axes)
     if all(item.absent for item in curves):
         drawing.say(axes, "no run logged this")
@@ -125,18 +134,19 @@ def _draw_curves(axes: Axes, curves: Sequence[Curve], look: dict[Setting, Look])
 
 def distributions(comparison: Comparison) -> Picture | None:
     """How far scores move and how far weights differ from constant ones, for every setting that logs them."""
-    window = window_length(max(run.last_step for run in comparison.runs))
+    window = window_length(comparison.runs)
     look = looks(comparison)
     panels, rows = [], []
     for setting in comparison.settings:
-        logs = [run.logged.get("train", {}) for run in setting.counted or setting.runs]
+        logs = [run.logged["train"] for run in setting.counted or setting.runs]
         if not all("real/score_pos" in log for log in logs):
             continue
-        means: dict[str, Series] = {}
+        means: dict[str, pd.Series] = {}
         for key in sorted({key for log in logs for key in log if key.startswith("real/")}):
-            if mean := band([windowed(log[key], window) for log in logs if key in log]):
-                means[key.removeprefix("real/")] = mean
-                rows += _rows(setting.label, key, mean)
+            known = [windowed(log[key].dropna(), window) for log in logs if key in log]
+            if (mean := band(known)) is not None:
+                means[key.removeprefix("real/")] = mean["mean"]
+                rows += _rows(setting.label, key, mean, len(known))
         if setting.algo not in REAL_FAMILY:
             means.pop("weight_bound", None)  # the others have none
         for title, draw in {"score": _draw_scores, "weight |W|": _draw_weights, "weight spread": _draw_spread}.items():
@@ -163,14 +173,14 @@ LARGEST = Look(INK, "-", "")
 BOUND = Look(INK, ":", "")
 
 
-def _draw_scores(axes: Axes, means: dict[str, Series], look: Look) -> None:
+def _draw_scores(axes: Axes, means: dict[str, pd.Series], look: Look) -> None:
     for side, style in (("pos", look), ("neg", NEGATIVES)):
-        if not (middle := means.get(f"score_{side}")):
+        if (middle := means.get(f"score_{side}")) is None:
             continue
         drawing.line(axes, middle, style)
         spread = means.get(f"score_{side}_std")
-        if spread is not None and np.array_equal(spread.steps, middle.steps):
-            drawing.fill(axes, middle, spread.values, style.colour)
+        if spread is not None and spread.index.equals(middle.index):
+            drawing.fill(axes, middle, spread, style.colour)
         for extreme in ("min", "max"):
             if (edge := means.get(f"score_{side}_{extreme}")) is not None:
                 drawing.thin_line(axes, edge, style)
@@ -178,21 +188,21 @@ def _draw_scores(axes: Axes, means: dict[str, Series], look: Look) -> None:
     drawing.over_steps(axes)
 
 
-def _draw_weights(axes: Axes, means: dict[str, Series], look: Look) -> None:
+def _draw_weights(axes: Axes, means: dict[str, pd.Series], look: Look) -> None:
     for side, style in (("pos", look), ("neg", NEGATIVES)):
         if (middle := means.get(f"weight_{side}")) is not None:
             drawing.line(axes, middle, style)
     largest, share = means.get("weight_abs_max"), means.get("weight_bound")
     if largest is not None:
         drawing.thin_line(axes, largest, LARGEST)
-        if share is not None and share.values[-1] > 0:  # weight_bound is tau times the largest weight
-            top = largest.values[-1] / share.values[-1]
+        if share is not None and share.iloc[-1] > 0:  # weight_bound is tau times the largest weight
+            top = largest.iloc[-1] / share.iloc[-1]
             axes.axhline(top, color=BOUND.colour, linestyle=BOUND.line, linewidth=1)
     axes.set_ylim(bottom=0)
     drawing.over_steps(axes)
 
 
-def _draw_spread(axes: Axes, means: dict[str, Series], look: Look) -> None:
+def _draw_spread(axes: Axes, means: dict[str, pd.Series], look: Look) -> None:
     _draw_one(axes, means.get("weight_cv"), look)
     if "weight_cv" in means:
         axes.set_ylim(0, max(0.01, axes.get_ylim()[1]))  # rounding errors of a constant are no spread
@@ -213,7 +223,7 @@ def training_curves(folder: Path, path: Path) -> Path:
     return drawing.save_as(Picture(run.name, title, "", panels, [Entry(title, look)], columns=2), path)
 
 
-def _draw_one(axes: Axes, values: Series | None, look: Look) -> None:
+def _draw_one(axes: Axes, values: pd.Series | None, look: Look) -> None:
     drawing.over_steps(axes)
     if values is None:
         drawing.say(axes, "not logged")

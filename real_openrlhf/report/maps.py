@@ -5,7 +5,9 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
@@ -13,120 +15,116 @@ from matplotlib.patches import Rectangle
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.curves import VALIDATION, series, validation_sets
-from real_openrlhf.report.differences.table import table
+from real_openrlhf.report.differences.table import Values, table
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import Look
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
-from real_openrlhf.report.table_forms import Cell, Table, words
-from real_openrlhf.report.tables import SE_NOTE
+from real_openrlhf.report.table_forms import BLOCK, SE_NOTE, Row, Table
 
 COLLAPSED = 0.5  # a run that ended below this share of its own best
 MISSING = "not set"
-# More columns of the table of cells, if runs logged the key: title -> (key, function that reduces a run's values).
-COLUMNS: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
-    "Clipped updates": ("update/clipped_share", lambda values: sum(values) / len(values)),
-    "Entropy, last step": ("entropy_loss", lambda values: values[-1]),
-    "Largest ratio": ("update/ratio_max", max),
-    "Score deviation, largest": ("real/score_std", max),
-    "Spread of weights, largest": ("real/weight_cv", max),
+# More columns of the table of cells, if runs logged the key: title -> (key, what is made of a run's values).
+COLUMNS: dict[str, tuple[str, Callable[[pd.Series], float]]] = {
+    "Clipped updates": ("update/clipped_share", pd.Series.mean),
+    "Entropy, last step": ("entropy_loss", lambda values: values.iloc[-1]),
+    "Largest ratio": ("update/ratio_max", pd.Series.max),
+    "Score deviation, largest": ("real/score_std", pd.Series.max),
+    "Spread of weights, largest": ("real/weight_cv", pd.Series.max),
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one run went, by the validation that it logged."""
-
-    run: Run
-    final: float
-    best: float
 
 
 @dataclass(frozen=True)
 class MapCell:
     """The finished runs with one value of each flag, and the number of other runs."""
 
-    outcomes: tuple[Outcome, ...]
+    runs: pd.DataFrame  # a row a run: `final` and `best` validation, and COLUMNS
     unfinished: int
 
-    @property
-    def final(self) -> Estimate | None:
-        return estimate(one.final for one in self.outcomes)
+    def mean(self, column: str) -> Estimate | None:
+        return estimate(self.runs[column].dropna()) if column in self.runs else None
 
     @property
-    def collapsed(self) -> int:
-        return sum(one.final < COLLAPSED * one.best for one in self.outcomes)
+    def collapsed(self) -> str:
+        """How many of the runs."""
+        return f"{(self.runs['final'] < COLLAPSED * self.runs['best']).sum()} of {len(self.runs)}"
 
     @property
     def words(self) -> str:
         """The mean, and how many of the runs collapsed if any did."""
-        if not self.final:
-            return "failed"
-        marks = f"\n✕ {self.collapsed} of {len(self.outcomes)}" if self.collapsed else ""
-        return f"{self.final.mean:.2f}{marks}"
+        final = self.mean("final")
+        marks = "" if self.collapsed.startswith("0 ") else f"\n✕ {self.collapsed}"
+        return f"{final.mean:.2f}{marks}" if final else "failed"
 
 
-Place = tuple[str, ...]  # a value of each flag of the map
-Grid = dict[Place, MapCell]
+@dataclass(frozen=True)
+class Map:
+    """The cells of every setting, by their values of the two flags."""
+
+    cells: dict[tuple[Setting, str, str], MapCell]
+    x: list[str]  # the values of the first flag, in order
+    y: list[str]
+    names: list[str]  # of the flags
+
+    def of(self, setting: Setting) -> dict[tuple[str, str], MapCell]:
+        return {(x, y): self.cells[setting, x, y] for x in self.x for y in self.y if (setting, x, y) in self.cells}
 
 
-def _grid(setting: Setting, across: Sequence[str], sets: Sequence[str]) -> Grid:
-    cells: dict[Place, list[Outcome | None]] = defaultdict(list)
-    for run in setting.runs:
-        flags = flags_of(run.meta)
-        values = (flags.get(flag, MISSING) for flag in across)
-        cell = cells[tuple(f"{value:g}" if isinstance(value, float) else str(value) for value in values)]
-        curve = series(run, VALIDATION, sets) if run.counted else None
-        ends = (float(curve.values[-1]), float(curve.values.max())) if curve else ()
-        cell.append(Outcome(run, *ends) if ends else None)
-    return {
-        place: MapCell(tuple(one for one in found if one is not None), found.count(None))
-        for place, found in cells.items()
-    }
-
-
-def _in_order(values: set[str]) -> list[str]:
-    """Numbers by size, then words."""
-
-    def key(text: str) -> tuple[bool, float, str]:
-        try:
-            return False, float(text), text
-        except ValueError:
-            return True, 0.0, text
-
-    return sorted(values, key=key)
-
-
-def _laid_out(comparison: Comparison, across: Sequence[str]) -> tuple[dict[Setting, Grid], list[list[str]], list[str]]:
-    """All grids, the values of each flag in them, the flags' names; `UserError` if a flag does not vary."""
+def lay_out(comparison: Comparison, across: Sequence[str]) -> Map:
+    """`UserError` if a flag does not vary."""
     sets = validation_sets(comparison.runs)
-    found = {setting: _grid(setting, across, sets) for setting in comparison.settings}
-    places = {place for grid in found.values() for place in grid}
-    every = [_in_order(set(values)) for values in zip(*places, strict=True)]
-    for flag, values in zip(across, every, strict=True):
-        if len(values) < 2:
+    found: dict[tuple[Setting, str, str], list[dict | None]] = defaultdict(list)
+    for setting in comparison.settings:
+        for run in setting.runs:
+            flags = [flags_of(run.meta).get(flag, MISSING) for flag in across]
+            x, y = (f"{value:g}" if isinstance(value, float) else str(value) for value in flags)
+            curve = series(run, VALIDATION, sets) if run.counted else None
+            found[setting, x, y].append(None if curve is None else _outcome(run, curve))
+    values = [sorted({place[side] for place in found}, key=_order) for side in (1, 2)]
+    for flag, known in zip(across, values, strict=True):
+        if len(known) < 2:
             raise UserError(
-                f"--map {flag.removeprefix('--')}: {flag} is {''.join(values) or 'missing'} in all runs. Name a flag "
+                f"--map {flag.removeprefix('--')}: {flag} is {''.join(known) or 'missing'} in all runs. Name a flag "
                 "that varies."
             )
-    return found, every, [flag.removeprefix("--") for flag in across]
+    columns = ["run", "final", "best", *COLUMNS]
+    cells = {
+        place: MapCell(pd.DataFrame([one for one in runs if one], columns=columns), runs.count(None))
+        for place, runs in found.items()
+    }
+    return Map(cells, *values, [flag.removeprefix("--") for flag in across])
+
+
+def _outcome(run: Run, curve: pd.Series) -> dict[str, Any]:
+    logged = run.logged["train"]
+    more = {title: pick(logged[key].dropna()) for title, (key, pick) in COLUMNS.items() if key in logged}
+    return {"run": run, "final": curve.iloc[-1], "best": curve.max(), **more}
+
+
+def _order(text: str) -> tuple[bool, float, str]:
+    """Numbers by size, then words."""
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text
 
 
 def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     """A panel a setting: the first flag from left to right, the second upwards."""
-    found, (columns, lines), names = _laid_out(comparison, across)
-    every = [cell.final.mean for grid in found.values() for cell in grid.values() if cell.final]
-    top = max(every, default=0.0) or 1.0
+    found = lay_out(comparison, across)
+    finals = {place: final for place, cell in found.cells.items() if (final := cell.mean("final"))}
+    top = max((final.mean for final in finals.values()), default=0.0) or 1.0
     panels = [
-        Panel(setting.label, functools.partial(_draw, grid=grid, columns=columns, lines=lines, names=names, top=top))
-        for setting, grid in found.items()
+        Panel(setting.label, functools.partial(_draw, found=found, setting=setting, top=top))
+        for setting in comparison.settings
     ]
+    names = found.names
     rows = [
-        (setting.label, f"{names[1]} {line}", column, len(cell.outcomes), cell.final.mean, cell.final.se)
-        for setting, grid in found.items()
-        for (column, line), cell in _by_place(grid, columns, lines)
-        if cell.final
+        (setting.label, f"{names[1]} {y}", x, final.n, final.mean, final.se)
+        for setting in comparison.settings
+        for x, y in found.of(setting)
+        if (final := finals.get((setting, x, y)))
     ]
     caption = (
         f"Validation pass@1 at the end of training, mean over runs; all panels have one scale, 0 to {top:.2f}, darker "
@@ -137,69 +135,61 @@ def heat_maps(comparison: Comparison, across: Sequence[str]) -> Picture:
     return Picture("map", "Where methods work and where they break", caption, panels, legend, 3, rows, names[0])
 
 
-def _by_place(grid: Grid, columns: list[str], lines: list[str]) -> list[tuple[Place, MapCell]]:
-    return [((x, y), grid[x, y]) for x in columns for y in lines if (x, y) in grid]
-
-
-def _draw(axes: Axes, grid: Grid, columns: list[str], lines: list[str], names: list[str], top: float) -> None:
+def _draw(axes: Axes, found: Map, setting: Setting, top: float) -> None:
     shades = colormaps["Blues"]
-    size = 9 if len(columns) < 5 else 7
-    for (column, line), cell in _by_place(grid, columns, lines):
-        x, y = columns.index(column), lines.index(line)
-        share = cell.final.mean / top if cell.final else 0.0
+    size = 9 if len(found.x) < 5 else 7
+    for (column, line), cell in found.of(setting).items():
+        x, y = found.x.index(column), found.y.index(line)
+        final = cell.mean("final")
+        share = final.mean / top if final else 0.0
         # from a tint to a dark blue, so that black or white text stays readable
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shades(0.04 + 0.8 * share), edgecolor="white"))
         ink = "white" if share > 0.6 else "#0a0a0a"
         axes.text(x, y, cell.words, ha="center", va="center", fontsize=size, color=ink)
-        if cell.collapsed:
+        if "✕" in cell.words:
             axes.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor=ink, linewidth=1.2))
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(lines)), lines)
-    axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(-0.5, len(lines) - 0.5)
-    axes.set_xlabel(names[0])
-    axes.set_ylabel(names[1])
+    axes.set_xticks(range(len(found.x)), found.x)
+    axes.set_yticks(range(len(found.y)), found.y)
+    axes.set_xlim(-0.5, len(found.x) - 0.5)
+    axes.set_ylim(-0.5, len(found.y) - 0.5)
+    axes.set_xlabel(found.names[0])
+    axes.set_ylabel(found.names[1])
     axes.grid(visible=False)
 
 
 def cells(comparison: Comparison, across: Sequence[str]) -> Table:
     """The numbers of the maps, and other metrics of the runs of each cell."""
-    found, (columns, lines), names = _laid_out(comparison, across)
-    logged = {run_key for setting in comparison.settings for run in setting.runs for run_key in run.logged["train"]}
-    extra = {title: pick for title, pick in COLUMNS.items() if pick[0] in logged}
-    blocks = []
-    for setting, grid in found.items():
-        rows = []
-        for (column, line), cell in _by_place(grid, columns, lines):
-            runs = f"{len(cell.outcomes)}" + (f", {cell.unfinished} failed or unfinished" if cell.unfinished else "")
-            numbers = [Cell(number=cell.final), Cell(number=estimate(one.best for one in cell.outcomes))]
-            numbers += [Cell(number=_mean(cell, *pick)) for pick in extra.values()]
-            share = f"{cell.collapsed} of {len(cell.outcomes)}"
-            rows.append([words(column), words(line), *numbers, words(share), words(runs)])
-        blocks.append((setting.label, rows))
-    heads = [*names, "Final pass@1", "Best pass@1", *extra, "Collapsed", "Runs"]
+    found = lay_out(comparison, across)
+    logged = {key for run in comparison.runs for key in run.logged["train"]}
+    rows: list[Row] = [
+        {
+            BLOCK: setting.label,
+            **dict(zip(found.names, place, strict=True)),
+            "Final pass@1": cell.mean("final"),
+            "Best pass@1": cell.mean("best"),
+            **{title: cell.mean(title) for title, (key, _) in COLUMNS.items() if key in logged},
+            "Collapsed": cell.collapsed,
+            "Runs": f"{len(cell.runs)}" + (f", {cell.unfinished} failed or unfinished" if cell.unfinished else ""),
+        }
+        for setting in comparison.settings
+        for place, cell in found.of(setting).items()
+    ]
     notes = [
         SE_NOTE,
         "Collapsed: ended below half of the run's own best validation. Means over runs: of a run's largest value "
         "where a column says so, of its steps' mean for clipped updates.",
     ]
-    return Table("map", "The cells of the map", heads, blocks, notes)
-
-
-def _mean(cell: MapCell, key: str, pick: Callable[[Sequence[float]], float]) -> Estimate | None:
-    logged = (one.run.logged.get("train", {}).get(key) for one in cell.outcomes)
-    return estimate(pick(series.values.tolist()) if series else None for series in logged)
+    return Table("map", "The cells of the map", rows, notes)
 
 
 def differences(comparison: Comparison, across: Sequence[str]) -> Table | None:
     """Every method less the first one, in each cell with enough runs, at the end of training."""
-    found, values, names = _laid_out(comparison, across)
-    blocks = {
-        ", ".join(map(" ".join, zip(names, place, strict=True))): {
-            setting: {one.run: one.final for one in grid[place].outcomes}
-            for setting, grid in found.items()
-            if place in grid
+    found = lay_out(comparison, across)
+    blocks: dict[str, Values] = {}
+    for place in itertools.product(found.x, found.y):
+        block = ", ".join(map(" ".join, zip(found.names, place, strict=True)))
+        cells = {setting: cell for (setting, *there), cell in found.cells.items() if (*there,) == place}
+        blocks[block] = {
+            one: dict(zip(cell.runs["run"], cell.runs["final"], strict=True)) for one, cell in cells.items()
         }
-        for place in itertools.product(*values)
-    }
     return table("cell-differences", "Differences in the cells of the map, at the end", blocks)

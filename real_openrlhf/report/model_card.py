@@ -81,15 +81,15 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _validation(run: Run, path: str) -> list[str]:
     """pass@1 of the first and the last evaluation; with standard errors if the file of problems still exists."""
-    file, logged = Path(path), run.logged.get("eval", {})
+    file, logged = Path(path), run.logged["eval"]
     counted = file.suffix == ".jsonl" and file.is_file()
     count = sum(1 for line in file.read_bytes().splitlines() if line.strip()) if counted else 0
 
     def said(share: float) -> str:
         return f"{share:.3f}" + (f" ± {math.sqrt(share * (1 - share) / count):.3f}" if count else "")
 
-    found = [(match[1], series) for name, series in logged.items() if (match := PASS1.fullmatch(name))]
-    rows = [(name, said(float(one.values[0])), said(float(one.values[-1]))) for name, one in found]
+    found = [(match[1], logged[name].dropna()) for name in logged if (match := PASS1.fullmatch(name))]
+    rows = [(name, said(one.iloc[0]), said(one.iloc[-1])) for name, one in found]
     if not rows:
         return ["This run made no evaluation."]
     note = f"Held-out pass@1, {count} problems; ± is at most one standard error over problems." if count else ""

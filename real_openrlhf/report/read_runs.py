@@ -1,29 +1,32 @@
 """Read run folders, campaigns and TensorBoard logs as `Run`; a folder that cannot be read is listed with a reason."""
 
-import math
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report import campaign
 from real_openrlhf.report.methods import METHODS
-from real_openrlhf.report.statistics import Series
 from real_openrlhf.runs.run_folder import as_it_is
+
+if TYPE_CHECKING:
+    import pandas
 
 LAST_STEP, LARGEST, MOST_STEPS = 10**12, 1e100, 10**6
 LABEL, LONGEST, DEEPEST, MOST = 120, 400, 6, 2000  # letters of a label and of a word, levels and entries of an object
 EXACT = 1 << 53
 PASS1 = re.compile(r"eval_(.+)_pass1")  # the keys of evaluations
 EVENTS = "events.out.tfevents.*"
+PHASES = ("train", "eval")
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
 RECORD_FRAME = 16  # bytes around each record of an event file: its length and two checksums
-Points = dict[str, dict[str, dict[int, float]]]  # phase -> key -> step -> value
-Logged = dict[str, dict[str, Series]]  # phase -> key -> series
+COLUMNS = ["run", "phase", "step", "metric", "value"]
+Logged = tuple[str, str, int, str, float]  # of these columns
 
 
 class UnreadableRun(UserError):
@@ -32,7 +35,7 @@ class UnreadableRun(UserError):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training run and its logged numbers, by phase and key."""
+    """One training run and the numbers that it logged."""
 
     path: Path
     name: str
@@ -40,12 +43,18 @@ class Run:
     seed: int | None
     status: str  # finished | running | failed, of a plain log: unknown | cut off
     meta: dict[str, Any]  # run.json, or nothing for a plain log
-    logged: Logged
+    rows: "pandas.DataFrame"  # COLUMNS: a row a number, finite, and each step once
     evaluation: dict[str, Any] | None  # eval/results.json
+
+    @functools.cached_property
+    def logged(self) -> dict[str, "pandas.DataFrame"]:
+        """phase -> a row a step in order, a column a metric; nan where a step did not log it."""
+        of_phases = {phase: self.rows[self.rows["phase"] == phase] for phase in PHASES}
+        return {phase: rows.pivot(index="step", columns="metric", values="value") for phase, rows in of_phases.items()}
 
     @property
     def last_step(self) -> int:
-        return max(int(series.steps[-1]) for keys in self.logged.values() for series in keys.values())
+        return int(self.rows["step"].max())
 
     @property
     def planned_steps(self) -> int | None:
@@ -100,13 +109,15 @@ def read_run(folder: str | Path) -> Run:
             raise UnreadableRun(f"{status}{reason}, and no step is logged")
         unfinished = meta.get("status") in ("running", "failed")
         logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
-        return _run(folder, meta, logged, _read_json(folder, "eval/results.json"), cut)
+        return _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"), cut)
     except (OSError, UnicodeDecodeError) as problem:
         raise UnreadableRun(f"cannot be read: {problem}") from problem
 
 
-def _run(path: Path, meta: dict[str, Any], logged: Logged, evaluation: Any = None, cut: bool = False) -> Run:
-    if not any(len(series) for keys in logged.values() for series in keys.values()):
+def _run(
+    path: Path, meta: dict[str, Any], rows: "pandas.DataFrame | None", evaluation: Any = None, cut: bool = False
+) -> Run:
+    if rows is None or rows.empty:
         raise UnreadableRun("nothing was logged")
     name = word(meta.get("name") or path.resolve().name)
     return Run(
@@ -116,9 +127,17 @@ def _run(path: Path, meta: dict[str, Any], logged: Logged, evaluation: Any = Non
         seed=meta["seed"] if isinstance(meta.get("seed"), int) else guess_seed(name),
         status="cut off" if cut else word(meta.get("status") or "unknown"),
         meta=meta,
-        logged=logged,
+        rows=rows,
         evaluation=evaluation if isinstance(evaluation, dict) else None,
     )
+
+
+def table_of(logged: Iterable[Logged]) -> "pandas.DataFrame":
+    """The table of a run's numbers. If a resumed run logs a step again, the later row counts."""
+    import pandas
+
+    rows = pandas.DataFrame(logged, columns=COLUMNS).drop_duplicates(COLUMNS[:-1], keep="last")
+    return rows[rows["value"].abs() < LARGEST]  # beyond it a number fits no axis
 
 
 def _read_campaign(folder: Path) -> list[Run]:
@@ -131,15 +150,15 @@ def _read_campaign(folder: Path) -> list[Run]:
         raise UnreadableRun("a campaign needs the package pyarrow: pip install pyarrow") from problem
     except (OSError, ValueError) as problem:
         raise UnreadableRun(f"the campaign cannot be read: {first_line(problem)}") from problem
-    points: dict[str, Points] = {run: {} for run in records}
-    for line in lines:
-        if line.get("run") in points:
-            _add(points[line["run"]], line)
+    metrics = lines.set_index([*campaign.PLACE]).select_dtypes("number").rename(columns=word)
+    every = metrics.melt(var_name="metric", ignore_index=False).dropna().reset_index()
+    ours = every["phase"].isin(PHASES) & every["step"].between(0, LAST_STEP)
+    logged = dict(iter(table_of(every[ours]).groupby("run")))
     runs = {run.removeprefix(part): run for run in records if run.startswith(part)}
     if not runs:
         raise UnreadableRun(f"the campaign {folder} has no runs {part}...")
     return [
-        _run(folder / Path(name).name, tame({**records[run], "name": name}), _series(points[run]))
+        _run(folder / Path(name).name, tame({**records[run], "name": name}), logged.get(run))
         for name, run in runs.items()
     ]
 
@@ -201,8 +220,8 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     return as_it_is(folder, meta)
 
 
-def _read_metrics(path: Path, unfinished: bool) -> Logged:
-    points: Points = {}
+def _read_metrics(path: Path, unfinished: bool) -> list[Logged]:
+    logged: list[Logged] = []
     text = read_bytes(path)
     if not text.strip():
         raise UnreadableRun("metrics.jsonl is empty")
@@ -217,27 +236,23 @@ def _read_metrics(path: Path, unfinished: bool) -> Logged:
             last = f"half-written: line {number} is cut off; remove that line to report the rest"
             fault = last if number == len(lines) else f"broken: line {number} is not JSON"
             raise UnreadableRun(f"metrics.jsonl is {fault}") from problem
-        if not _add(points, row):
+        if not isinstance(row, dict) or row.get("phase") not in PHASES or not _is_step(row.get("step")):
             raise UnreadableRun(f"metrics.jsonl is not from here: line {number} has no phase (train or eval) and step")
-    return _series(points)
+        logged += _numbers(row)
+    return logged
 
 
-def _add(points: Points, row: Any) -> bool:
-    """Add a logged row; False if it is not ours. If a resumed run logs a step again, the later row counts."""
-    if not isinstance(row, dict) or row.get("phase") not in ("train", "eval"):
-        return False
-    phase, step = row["phase"], row.get("step")
-    if type(step) is not int or not 0 <= step <= LAST_STEP:
-        return False
+def _is_step(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LAST_STEP
+
+
+def _numbers(row: dict[str, Any]) -> Iterable[Logged]:
     for key, value in row.items():
         if key not in NOT_LOGGED and type(value) in (int, float):
-            # a number too large for an axis becomes infinite
-            number = float(value) if abs(value) < LARGEST else math.inf
-            points.setdefault(phase, {}).setdefault(word(key), {})[step] = number
-    return True
+            yield "", row["phase"], row["step"], word(key), float(value) if abs(value) < LARGEST else LARGEST
 
 
-def _read_events(folder: Path) -> tuple[Logged, bool]:
+def _read_events(folder: Path) -> tuple[list[Logged], bool]:
     """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own logger writes them; and whether the log is cut off.
 
     TensorBoard writes in blocks, so the log of a running or killed training often ends inside a record.
@@ -251,7 +266,7 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
         from tensorboard.compat.proto.event_pb2 import Event
     except ImportError as problem:
         raise UnreadableRun("its TensorBoard log needs the package tensorboard: pip install tensorboard") from problem
-    points: Points = {}
+    logged: list[Logged] = []
     cut = False
     for file in files:
         size = len(read_bytes(file))
@@ -264,16 +279,11 @@ def _read_events(folder: Path) -> tuple[Logged, bool]:
         for event in events:
             for value in event.summary.value:
                 phase, _, key = value.tag.partition("/")
-                if value.HasField("simple_value"):
-                    _add(points, {key: value.simple_value, "phase": phase, "step": event.step})
-    if not points:
+                if value.HasField("simple_value") and phase in PHASES and _is_step(event.step):
+                    logged += _numbers({"phase": phase, "step": event.step, key: value.simple_value})
+    if not logged:
         raise UnreadableRun("its TensorBoard log has no scalar tagged train/... or eval/...: not an OpenRLHF log")
-    return _series(points), cut
-
-
-def _series(points: Points) -> Logged:
-    logged = {phase: {key: Series.of(steps) for key, steps in keys.items()} for phase, keys in points.items()}
-    return {phase: {key: series for key, series in keys.items() if len(series)} for phase, keys in logged.items()}
+    return logged, cut
 
 
 def _read_json(folder: Path, name: str) -> Any:

@@ -123,7 +123,7 @@ def _task(run: Run) -> tuple:
 
 def _evaluated_on(runs: Sequence[Run]) -> str:
     """The evaluation sets of the first run that has any; a recipe for CPU trains many tasks."""
-    found = (sorted(match[1] for key in run.logged.get("eval", {}) if (match := PASS1.fullmatch(key))) for run in runs)
+    found = (sorted(match[1] for key in run.logged["eval"] if (match := PASS1.fullmatch(key))) for run in runs)
     return ", ".join(next(filter(None, found), []))
 
 

@@ -26,12 +26,19 @@ ROOMS = {
     "runs": (set(), {TOP, "base"}),
     "recipes": (set(), {"algorithm", "base", "runs"}),
     "answers": (set(), {"base", "runs"}),
-    "report": ({"PIL", "matplotlib", "mpmath", "numpy"}, {TOP, "answers", "base", "data", "recipes", "runs"}),
+    "report": (
+        {"PIL", "jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
+        {TOP, "answers", "base", "data", "recipes", "runs"},
+    ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
     "comparison": ({"tqdm"}, {"base", "data", "evaluation", "recipes", "report", "runs", "training"}),
-    "rewards": ({"latex2sympy2_extended", "math_verify", "sympy"}, {"base"}),
-    "data": ({"tqdm"}, {TOP, "base", "rewards"}),
-    "evaluation": ({"numpy", "tqdm"}, {"base", "data", "hooks", "machine", "report", "rewards", "runs", "training"}),
+    "verifier": (set(), set()),
+    "rewards": (set(), {"base", "verifier"}),
+    "data": ({"tqdm"}, {TOP, "base", "rewards", "verifier"}),
+    "evaluation": (
+        {"numpy", "tqdm"},
+        {"base", "data", "hooks", "machine", "report", "rewards", "runs", "training", "verifier"},
+    ),
 }
 # Run where nothing is installed yet, before a process has chosen its device, or in thousands of processes.
 STANDARD_LIBRARY_ONLY = (

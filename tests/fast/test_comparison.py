@@ -359,14 +359,14 @@ def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_mac
         assert sources[f"{run.name}/run.json"] == hashlib.sha256((run / "run.json").read_bytes()).hexdigest()
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert logged_in(tmp_path / "shared", run.name) == lines
-    assert "loss" in campaign.lines(tmp_path / "shared")[0]
+    assert "loss" in campaign.lines(tmp_path / "shared")
 
 
 def logged_in(folder, name: str) -> list[dict]:
     """A run's lines in a campaign, as its metrics.jsonl had them."""
     return [
-        {key: value for key, value in line.items() if key != "run" and value is not None}
-        for line in campaign.lines(folder)
+        {key: value for key, value in line.items() if key != "run" and value == value}
+        for line in campaign.lines(folder).to_dict("records")
         if line["run"] == name
     ]
 

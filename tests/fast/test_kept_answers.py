@@ -1,6 +1,7 @@
 """What a run leaves for readers: rollouts.jsonl, its page and terminal, and `model/README.md`."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,11 @@ from real_openrlhf.base.files import ROLLOUTS
 from real_openrlhf.cli import main
 from real_openrlhf.hooks.controller import run_log as run_log_module
 from real_openrlhf.hooks.controller.kept_groups import LETTERS, GroupKeeper, choose, keep_answers
+from real_openrlhf.report import page
 from real_openrlhf.report.model_card import write_card
+from real_openrlhf.report.read_runs import read_runs
+from real_openrlhf.report.settings import compare
+from real_openrlhf.report.table_forms import Table
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\x07\r\u202e\ud800' onload='x\nline 2 \x9b31m</td>"
 
@@ -254,7 +259,15 @@ def test_what_is_no_line_of_the_file_is_passed_over(run):
 
 
 def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
-    text = kept.section([("REAL <b>", run), ("REAL <b>", run), ("other", run.parent)])
+    """Of the first run of a setting; GRPO's runs kept none."""
+    for algo, seed in (("real", 1), ("real", 2), ("grpo", 1)):
+        folder = write_run(run.parent / "runs", algo, seed)
+        if algo == "real":
+            shutil.copyfile(run / ROLLOUTS, folder / ROLLOUTS)
+    comparisons = compare(read_runs([run.parent / "runs"])[0])
+    section = page.section(comparisons[0], [])
+    assert [name for name, _ in section["answers"]] == ["REAL, run cpu-real-s1"]
+    text = page.render(comparisons, [section], Table("benchmarks", "", [{"Method": "<b>"}]), [])
     parser = untrusted.Page()
     parser.feed(text)
     assert parser.wrong == [] and not OBEYED.search(text) and "<script" not in text and "<b>" not in text
@@ -262,7 +275,6 @@ def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
     for here in ("<th>Step 0</th><th>Step 3</th><th>Step 7</th>", "+0.5000", "Step 1: 2 of 3", "Step 7: 2 of 3"):
         assert here in text
     assert "Step 2: " not in text
-    assert kept.section([("other", run.parent)]) == ""
 
 
 # `model/README.md` of a run: what a model hub shows, and nothing of the machine.

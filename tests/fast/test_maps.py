@@ -71,7 +71,7 @@ def test_the_table_has_what_the_runs_logged(runs):
         *("actor.adam.lr", "train.batch_size", "Final pass@1", "Best pass@1", "Clipped updates", "Entropy, last step"),
         *("Spread of weights, largest", "Collapsed", "Runs"),
     ]
-    rows = {(heading, *map(str, row[:2])): [*map(str, row[2:])] for heading, rows in table.blocks for row in rows}
+    rows = {(block, *row[:2]): [*map(str, row[2:])] for block, rows in table.blocks().items() for row in rows}
     assert rows["REAL", "0.001", "64"] == [
         *("0.200 ± 0.100", "0.400 ± 0.000", "0.375 ± 0.125", "0.250 ± 0.000", "0.100 ± 0.000", "1 of 2", "2"),
     ]
@@ -133,8 +133,8 @@ def test_the_record_says_which_runs_are_one_block(tmp_path):
     for machine, shift, seeds in (("a", 0.0, 3), ("b", 0.3, 6)):
         write(tmp_path, "real", {s: 0.4 + shift + s / 100 for s in range(1, 4)}, machine={"cpu": machine})
         write(tmp_path, "grpo", {s: 0.5 + shift + s % 3 / 100 for s in range(1, seeds + 1)}, machine={"cpu": machine})
-    rows = {str(row[0]): [str(cell) for cell in row] for row in table(tmp_path).blocks[0][1]}
-    assert rows["GRPO"][1].startswith("0.090 ± ") and rows["GRPO"][-1] == "9"
+    grpo = next(row for row in table(tmp_path).rows if row["Setting"] == "GRPO")
+    assert str(grpo["Less REAL"]).startswith("0.090 ± ") and grpo["Runs"] == "9"
 
 
 def test_holms_correction():
@@ -161,12 +161,11 @@ def test_verdicts_are_higher_level_and_open_and_the_main_endpoint_comes_first(tm
     write(tmp_path, "dapo", {1: 0.80, 2: 0.80, 3: 0.81, 4: 0.80})
     write(tmp_path, "gspo", {1: 0.9, 2: 0.5, 3: 0.95, 4: 0.7})
     found = table(tmp_path)
-    assert [block for block, _ in found.blocks] == ["Mean over training", "At the end"]
-    rows = {str(row[0]): [str(cell) for cell in row[1:]] for row in found.blocks[0][1]}
-    assert {name: row[4] for name, row in rows.items()} == {"GRPO": "higher", "DAPO": "level", "GSPO": "open"}
-    assert rows["GRPO"][0] == "0.100 ± 0.006" and rows["GRPO"][5] == "4"
-    assert float(rows["GSPO"][3]) > 0.3  # what could have been seen
-    assert found.columns[1] == "Less REAL"
+    assert [*found.blocks()] == ["Mean over training", "At the end"]
+    rows = {row["Setting"]: row for row in found.rows if row["Block"] == "Mean over training"}
+    assert {name: row["It is"] for name, row in rows.items()} == {"GRPO": "higher", "DAPO": "level", "GSPO": "open"}
+    assert str(rows["GRPO"]["Less REAL"]) == "0.100 ± 0.006" and rows["GRPO"]["Runs"] == "4"
+    assert float(rows["GSPO"]["Detectable"]) > 0.3  # what could have been seen
     said = sentence(compare(read_runs([tmp_path])[0])[0])
     assert "Above REAL: GRPO by +0.100." in said and "Level with REAL: DAPO" in said
     assert re.search(r"Cannot be told apart from REAL: GSPO\. A difference of 0\.\d\d would have shown\.$", said)
@@ -188,15 +187,13 @@ def test_in_a_map_each_cell_with_enough_runs_is_compared_and_all_rows_are_correc
     for algo in ("real", "grpo"):
         map_run(tmp_path, algo, 1e-3, 16, 1, [0.1, 0.2])  # a single seed
     found = in_cells(comparison(tmp_path), ACROSS)
-    assert [(cell, [str(row[1]) for row in rows]) for cell, rows in found.blocks] == [
-        ("actor.adam.lr 0.0001, train.batch_size 64", ["0.100 ± 0.008"]),
-        ("actor.adam.lr 0.001, train.batch_size 64", ["-0.100 ± 0.008"]),
+    assert [(row["Block"], str(row["Less REAL"])) for row in found.rows] == [
+        ("actor.adam.lr 0.0001, train.batch_size 64", "0.100 ± 0.008"),
+        ("actor.adam.lr 0.001, train.batch_size 64", "-0.100 ± 0.008"),
     ]
     p = two_sided(0.1 / 0.008165, 4)
-    assert [str(row[3]) for _, rows in found.blocks for row in rows] == [
-        "< 0.001" if 2 * p < 1e-3 else f"{2 * p:.3f}"
-    ] * 2
-    assert [str(row[5]) for _, rows in found.blocks for row in rows] == ["higher", "lower"]
+    assert [row["p (Holm)"] for row in found.rows] == ["< 0.001" if 2 * p < 1e-3 else f"{2 * p:.3f}"] * 2
+    assert [row["It is"] for row in found.rows] == ["higher", "lower"]
 
 
 # Runs that were stopped early
@@ -216,8 +213,8 @@ def test_a_stopped_run_keeps_its_last_value_until_the_planned_end(tmp_path):
     (found,) = compare(read_runs([tmp_path])[0])
     (setting,) = found.settings
     assert setting.seeds == "2 runs, 1 stopped early"
-    assert curve(setting, VALIDATION, ["x"]).band.values.tolist() == pytest.approx([0.1, 0.4, 0.3, 0.4])
-    row = dict(zip(results(found).columns, map(str, results(found).blocks[0][1][0]), strict=True))
+    assert curve(setting, VALIDATION, ["x"]).band["mean"].tolist() == pytest.approx([0.1, 0.4, 0.3, 0.4])
+    row = {column: str(cell) for column, cell in results(found).rows[0].items()}
     assert row["Validation pass@1"] == "0.400 ± 0.400" and row["Step"] == "30"
     assert row["Mean over training"] == "0.367 ± 0.233"  # of 0.4, 0.6, 0.8, and of 0.4, 0, 0
 
@@ -228,4 +225,4 @@ def test_a_run_that_ended_for_another_reason_is_carried_nowhere(tmp_path):
     record["flags"]["--train.hopeless"] = "fail"
     (tmp_path / "cpu-grpo-s1" / "run.json").write_text(json.dumps(record))
     (found,) = compare(read_runs([tmp_path])[0])
-    assert str(results(found).blocks[0][1][0][-3]) == "12" and found.settings[0].seeds == "1 run"
+    assert results(found).rows[0]["Step"] == "12" and found.settings[0].seeds == "1 run"

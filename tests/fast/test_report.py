@@ -13,20 +13,21 @@ from pathlib import Path
 
 import invented_runs as invented
 import numpy as np
+import pandas as pd
 import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command as compare_command
-from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.data.benchmarks import BENCHMARKS, Benchmark, HubDataset
 from real_openrlhf.recipes.plan import recorded_flags
 from real_openrlhf.report import campaign, figures, page, table_forms, tables
 from real_openrlhf.report.benchmarks import paired, scores
-from real_openrlhf.report.curves import REWARD, VALIDATION, curve, validation_sets
+from real_openrlhf.report.curves import REWARD, VALIDATION, band, curve, validation_sets, windowed
 from real_openrlhf.report.differences.table import differences
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import guess_algo, guess_seed, read_run, read_runs
 from real_openrlhf.report.settings import compare
-from real_openrlhf.report.statistics import Estimate, Series, band, clear_winner, windowed
+from real_openrlhf.report.statistics import Estimate, clear_winner
 
 
 def comparison(*folders: Path):
@@ -99,15 +100,18 @@ def test_table_1_is_the_mean_over_steps_weighted_by_share(ten):
     assert table["Negatives: mean |W|", "GRPO, paper"] == "1.3553"
 
 
+def ramp(*steps: int) -> pd.Series:
+    """A curve whose value is its step."""
+    return pd.Series([float(step) for step in steps], index=steps)
+
+
 def test_long_curves_are_means_over_whole_windows():
-    short = windowed(Series.of({step: float(step) for step in range(1, 251)}), 3)
-    assert short.steps.tolist() == list(range(3, 250, 3))
-    assert short.values.tolist() == [step - 1 for step in range(3, 250, 3)]
-    sparse = windowed(Series.of({step: float(step) for step in range(5, 251, 5)}), 10)  # logged every 5 steps
-    assert sparse.steps.tolist() == list(range(10, 251, 10))
-    assert sparse.values.tolist() == [step - 2.5 for step in range(10, 251, 10)]
-    uneven = windowed(Series.of({step: float(step) for step in range(2, 15, 2)}), 3)  # one value, two, one, two
-    assert uneven.steps.tolist() == [3, 6, 9, 12, 15] and uneven.values.tolist() == [2, 5, 8, 11, 14]
+    short = windowed(ramp(*range(1, 251)), 3)
+    assert short.to_dict() == {step: step - 1 for step in range(3, 250, 3)}
+    sparse = windowed(ramp(*range(5, 251, 5)), 10)  # logged every 5 steps
+    assert sparse.to_dict() == {step: step - 2.5 for step in range(10, 251, 10)}
+    uneven = windowed(ramp(*range(2, 15, 2)), 3)  # one value, two, one, two
+    assert uneven.to_dict() == {3: 2, 6: 5, 9: 8, 12: 11, 15: 14}
 
 
 def test_runs_of_two_machines_are_told_apart(tmp_path):
@@ -121,16 +125,16 @@ def test_runs_of_two_machines_are_told_apart(tmp_path):
     )  # it was resumed
     (warning,) = tables.results(comparison(tmp_path)).warnings
     assert "of 2 machines (A (avx2); B (avx2))" in warning
-    rows = differences(comparison(tmp_path)).blocks[0][1]
-    assert [str(row[-1]) for row in rows] == ["4"]  # REAL's fifth run is of no block that GRPO has
+    rows = differences(comparison(tmp_path)).rows
+    assert rows[0]["Runs"] == "4"  # REAL's fifth run is of no block that GRPO has
 
 
 def test_a_mean_rests_on_steps_that_every_run_has():
-    one, two = Series.of({1: 1.0, 2: 2.0, 3: 3.0}), Series.of({1: 3.0, 3: math.nan, 2: 4.0, 4: 9.0})
+    one, two = ramp(1, 2, 3), pd.Series({1: 3.0, 2: 4.0, 4: 9.0})
     mean = band([one, two])
-    assert (mean.steps.tolist(), mean.values.tolist()) == ([1, 2], [2.0, 3.0])
-    assert mean.se.tolist() == pytest.approx([1.0, 1.0])
-    assert band([one, Series.of({7: 1.0})]) is None
+    assert mean["mean"].to_dict() == {1: 2.0, 2: 3.0}
+    assert mean["se"].tolist() == pytest.approx([1.0, 1.0])
+    assert band([one, ramp(7)]) is None
 
 
 def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
@@ -141,7 +145,7 @@ def test_validation_is_the_mean_over_the_sets_that_all_runs_have(tmp_path):
     task = comparison(tmp_path)
     sets = validation_sets(task.runs)
     assert sets == ("a", "b")
-    assert curve(task.settings[0], VALIDATION, sets).band.values.tolist() == pytest.approx([0.15])
+    assert curve(task.settings[0], VALIDATION, sets).band["mean"].tolist() == pytest.approx([0.15])
 
 
 def test_final_numbers_are_taken_where_all_runs_have_one(tmp_path):
@@ -181,11 +185,8 @@ def test_a_fast_learner_is_told_from_a_slow_one_that_ends_as_high_and_unlike_cli
     assert [one[:66] for one in table.warnings] == [
         "Unfair clipping: the clipped shares of two settings differ by 0.80"
     ]
-    said = table_forms.to_html(table)
-    assert (
-        said.startswith("<p class=warn><strong>Warning.</strong> Unfair")
-        and "<code>--actor.max_norm 100</code>" in said
-    )
+    said = page_of(tmp_path, tmp_path / "out")
+    assert "<p class=warn><strong>Warning.</strong> Unfair" in said and "<code>--actor.max_norm 100</code>" in said
 
 
 def test_a_resumed_run_counts_each_step_once(tmp_path):
@@ -193,7 +194,7 @@ def test_a_resumed_run_counts_each_step_once(tmp_path):
     with open(folder / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"phase": "train", "step": 20, "rollout/reward_mean": 0.125}) + "\n")
     reward = read_run(folder).logged["train"]["rollout/reward_mean"]
-    assert len(reward) == 20 and reward.values[-1] == 0.125
+    assert len(reward) == 20 and reward[20] == 0.125
 
 
 def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path):
@@ -263,17 +264,17 @@ def write_evaluated(root: Path, **settings: dict) -> Path:
 
 def test_bold_follows_that_rule_and_never_a_published_number(tmp_path):
     table = scores.benchmarks([comparison(write_evaluated(tmp_path))])
-    markdown, page = table_forms.to_markdown(table), table_forms.to_html(table)
+    markdown, page = table_forms.to_markdown(table), page_of(tmp_path, tmp_path / "out")
     assert re.findall(r"\*\*([^*]+)\*\*", markdown)[1:] == ["0.620 ± 0.006"]  # the first is the title
-    assert re.findall(r"<td class=best>([^<]*)", page) == ["0.620 ± 0.006"]
+    assert re.findall(r'<td class="best">([^<]*)', page[page.index("<h2 id=benchmarks") :]) == ["0.620 ± 0.006"]
     # DisCO's row that the paper leaves out, the paper's best, and one of its ablations
     assert all(number in markdown for number in ("0.533", "0.632", "0.514"))
 
 
 def test_scores_of_different_protocols_do_not_compete(tmp_path):
     table = scores.benchmarks([comparison(write_evaluated(tmp_path, grpo={"max_new_tokens": 32768}))])
-    assert not any(cell.bold for _, block in table.blocks for row in block for cell in row)
-    ours = [str(row[0]) for row in table.blocks[0][1]]
+    assert not any(map(table_forms.is_bold, (cell for row in table.rows for cell in row.values())))
+    ours = [row["Method"] for row in table.rows]
     assert "max tokens = 8192" in ours[0] and "max tokens = 32768" in ours[1]
 
 
@@ -302,7 +303,7 @@ def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
             six = dict.fromkeys(BENCHMARKS, (0.3, 0.01))
             invented.write_evaluation(folder, **six)
     main, ablations = (
-        {str(row[0]): [str(cell) for cell in row[1:]] for row in table.blocks[0][1]}
+        {row["Method"]: [str(cell) for cell in row.values()][1:] for row in table.rows}
         for table in (scores.beside_paper(comparison(tmp_path / name)) for name in ("paper-1.5b", "ablations"))
     )
     assert main["REAL"][:2] == ["0.300 ± 0.010", "0.406"] and main["GRPO"][-1] == "0.431"
@@ -324,6 +325,21 @@ def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
     ]
 
 
+def test_a_seventh_benchmark_has_no_column_of_the_paper_and_leaves_the_average_alone(tmp_path, monkeypatch):
+    flags = {"--algo.real.tau": 0.5}
+    folder = invented.write_run(tmp_path, "real", 1, recipe="qwen1.5b", flags=flags)
+    invented.write_evaluation(folder, **dict.fromkeys(BENCHMARKS, (0.3, 0.01)), seventh=(0.9, 0.01))
+    six = {row["Method"]: row["Avg."] for row in rows(scores.benchmarks([comparison(tmp_path)]))}
+    seventh = Benchmark("seventh", "Seventh", 10, HubDataset("some/one", "test"), "seventh")
+    monkeypatch.setitem(BENCHMARKS, "seventh", seventh)
+    everything = {row["Method"]: row for row in rows(scores.benchmarks([comparison(tmp_path)]))}
+    assert {name: row["Avg."] for name, row in everything.items()} == six
+    assert float(everything["REAL (1 run)"]["Avg."]) == pytest.approx(0.3)
+    assert {name for name, row in everything.items() if row["Seventh"]} == {"REAL (1 run)"}
+    (beside,) = rows(scores.beside_paper(comparison(tmp_path)))
+    assert beside["Seventh"] == "0.9" and "Seventh, paper" not in beside and beside["Avg., paper"] == "0.526"
+
+
 def test_gains_are_over_grpo_problem_by_problem(tmp_path):
     """REAL is better by a quarter on each problem, whatever the problem; the interval says so."""
     dice = random.Random(0)
@@ -337,8 +353,8 @@ def test_gains_are_over_grpo_problem_by_problem(tmp_path):
                 for n, score in enumerate(hard)
             ]
             (out / "per_problem.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (row,) = paired.gains(comparison(tmp_path)).blocks[0][1]
-    assert [str(cell) for cell in row] == ["REAL", "+0.250 (+0.250 to +0.250)"] and row[1].bold
+    (row,) = paired.gains(comparison(tmp_path)).rows
+    assert row == {"Method": "REAL", "AIME24": "+0.250 (+0.250 to +0.250)"} and row["AIME24"].bold
     assert scores.beside_paper(comparison(tmp_path)) is None  # of another recipe than the paper's
 
 
@@ -354,10 +370,10 @@ def test_runs_that_broke_off_are_shown_but_not_averaged(tmp_path):
     invented.write_run(tmp_path, "real", 3, steps=7, status="failed")
     task = comparison(tmp_path)
     drawn = curve(task.settings[0], REWARD)
-    assert drawn.band.n == 2 and drawn.band.steps[-1] == 20
-    assert [single.steps[-1] for single in drawn.singles] == [7]
+    assert len(drawn.runs) == 2 and drawn.band.index[-1] == 20
+    assert [single.index[-1] for single in drawn.singles] == [7]
     assert figures.dynamics(task).legend[0].label == "REAL (2 runs; 1 failed, not averaged)"
-    assert tables.results(task).blocks[0][1][0][1].number.n == 2
+    assert tables.results(task).rows[0]["Mean over training"].n == 2
 
 
 def test_nothing_is_drawn_across_missing_steps(tmp_path):
@@ -428,8 +444,7 @@ def test_a_plain_tensorboard_log_gives_the_same_curves(tmp_path):
     assert (plain.algo, plain.seed, plain.status) == ("grpo", 2, "unknown")
     for phase, key in (("train", "entropy_loss"), ("train", "rollout/reward_mean"), ("eval", "eval_sums_pass1")):
         ours, theirs = logged[phase][key], plain.logged[phase][key]
-        assert theirs.steps.tolist() == ours.steps.tolist()
-        assert theirs.values.tolist() == pytest.approx(ours.values.tolist(), rel=1e-6)  # events are float32
+        assert theirs.dropna().to_dict() == pytest.approx(ours.dropna().to_dict(), rel=1e-6)  # events are float32
     invented.write_run(tmp_path / "ours", "real", 1)
     task = comparison(tmp_path / "ours", tmp_path / "tb")
     finals = {row["Setting"]: row for row in rows(tables.results(task))}
@@ -494,7 +509,7 @@ def test_the_page_begins_with_what_it_shows_and_what_the_runs_say(ten, tmp_path)
         "<h1>REAL, REAL with BCE, GRPO and DAPO</h1>" in shown
         and "<title>REAL report: REAL, REAL with BCE, GRPO and DAPO<" in shown
     )
-    assert "<h2 id='task-1'>Task: sums (cpu)</h2>\n<p><strong>By the mean over training. " in shown
+    assert '<h2 id="task-1">Task: sums (cpu)</h2>\n<p><strong>By the mean over training. ' in shown
     alone = page_of(ten / "cpu-grpo-s1", tmp_path / "alone")
     assert "<h1>Run cpu-grpo-s1</h1>" in alone and "<strong>GRPO: held-out pass@1 is 0.5" in alone
 
@@ -504,13 +519,12 @@ def test_a_figure_is_not_shown_twice(ten, tmp_path):
     assert figures.ablation(comparison(invented.write_run(tmp_path, "real", 1))) is None
 
 
-def test_columns_of_one_value_become_a_note_on_the_page_alone(ten):
-    table = tables.results(comparison(ten))
-    page = table_forms.to_html(table)
-    assert "Rate" in table.columns and ">Rate</th>" not in page and ">Step</th>" not in page
-    assert re.search(r"<li>Equal in all rows: [^<]*Step: 20; Rate: 0.0001\.", page)
-    assert ">Mean over training</th>" in page and ">Runs</th>" in page
-    one_row = table_forms.Table("results", "", ["Setting", "Step"], [("", table.blocks[0][1][:1])], [], folds=True)
+def test_columns_of_one_value_become_a_note_on_the_page_alone(ten, tmp_path):
+    table, shown = tables.results(comparison(ten)), page_of(ten, tmp_path / "out")
+    assert "Rate" in table.columns and ">Rate</th>" not in shown and ">Step</th>" not in shown
+    assert re.search(r"<li>Equal in all rows: [^<]*Step: 20; Rate: 0.0001\.", shown)
+    assert ">Mean over training</th>" in shown and ">Runs</th>" in shown
+    one_row = table_forms.Table("results", "", table.rows[:1], folds=True)
     assert table_forms.folded(one_row) is one_row
 
 

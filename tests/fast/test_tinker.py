@@ -101,8 +101,8 @@ def test_a_tiny_task_is_learned_and_the_report_reads_the_run(example, task):
     args = example.parse(words(task, "--steps", 14, "--prompts", 8, "--group", 16, "--updates", 1, "--lr", 5e-4))
     run = read_run(example.train(args, tinker_stub.ServiceClient(service)))
     passed = run.logged["eval"]["eval_few_pass1"]
-    assert [*passed.steps] == [0, 14]
-    assert passed.values[1] > passed.values[0] + 0.3
+    assert [*passed.index] == [0, 14]
+    assert passed.iloc[1] > passed.iloc[0] + 0.3
     assert (run.algo, run.status, run.last_step) == ("real", "finished", 14)
     assert len(run.logged["train"]["rollout/reward_mean"]) == 14
     first = run.logged["train"]["real/score_pos"].values  # one update, anchored at the sampler, which is the policy
@@ -116,7 +116,7 @@ def test_several_updates_of_a_batch_have_one_anchor(example, task, anchor):
     args = example.parse([*words(task, *counts), "--anchor", anchor, "--seed", "3"])
     numbers = read_run(example.train(args, tinker_stub.ServiceClient(service))).logged["train"]
     assert len(service.weights) == 128 and len(service.snapshots) == 2
-    assert abs(numbers["real/score_neg"].values[0]) > 1e-3  # of two updates: the second found a moved policy
+    assert abs(numbers["real/score_neg"].iloc[0]) > 1e-3  # of two updates: the second found a moved policy
 
 
 def test_updates_that_do_not_divide_the_batch_are_refused(example, task):

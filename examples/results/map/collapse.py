@@ -17,7 +17,7 @@ from statistics import median
 
 from real_openrlhf.report.maps import COLLAPSED
 from real_openrlhf.report.read_runs import PASS1, Run, read_runs
-from real_openrlhf.report.table_forms import NONE, Table, to_markdown, words
+from real_openrlhf.report.table_forms import NONE, Table, to_markdown
 
 THRESHOLDS = 200  # that are tried, of the values that were logged
 PASS_RATE = "rollout/pass_rate"
@@ -67,11 +67,7 @@ class Story:
 
     @classmethod
     def of(cls, run: Run) -> "Story":
-        rows: dict[int, dict[str, float]] = {}
-        for name, column in run.logged.get("train", {}).items():
-            for step, value in zip(column.steps.tolist(), column.values.tolist(), strict=True):
-                rows.setdefault(step, {})[name] = value
-        rows = dict(sorted(rows.items()))
+        rows = {int(step): row.dropna().to_dict() for step, row in run.logged["train"].iterrows()}
         signals: dict[str, dict[int, float]] = {}
         for name, (value_of, _) in SIGNALS.items():
             for step, row in rows.items():
@@ -90,8 +86,8 @@ class Story:
 
 
 def has_collapsed(run: Run) -> bool:
-    curves = [column.values for name, column in run.logged.get("eval", {}).items() if PASS1.fullmatch(name)]
-    return any(len(values) and values[-1] < COLLAPSED * values.max() for values in curves)
+    curves = (column.dropna() for name, column in run.logged["eval"].items() if PASS1.fullmatch(name))
+    return any(curve.iloc[-1] < COLLAPSED * curve.max() for curve in curves)
 
 
 def collapse_of(rows: Mapping[int, Step]) -> int:
@@ -148,11 +144,16 @@ def predictions(runs: Sequence[Run]) -> list[Prediction]:
 def table(runs: Sequence[Run], _: Path) -> Table:
     rows = []
     for one in predictions(runs):
-        ahead = f"{median(one.ahead):g}" if one.ahead else NONE
-        hits, false = f"{len(one.ahead)} of {one.collapses}", f"{one.false_alarms} of {one.others}"
-        rows.append([words(text) for text in (one.signal, f"{one.threshold:.3g}", hits, ahead, false)])
-    heads = ["Signal", "Threshold", "Collapses predicted", "Steps ahead, median", "False alarms"]
-    return Table("collapse", "Does a logged number predict a collapse?", heads, [("", rows)], [])
+        rows.append(
+            {
+                "Signal": one.signal,
+                "Threshold": f"{one.threshold:.3g}",
+                "Collapses predicted": f"{len(one.ahead)} of {one.collapses}",
+                "Steps ahead, median": f"{median(one.ahead):g}" if one.ahead else NONE,
+                "False alarms": f"{one.false_alarms} of {one.others}",
+            }
+        )
+    return Table("collapse", "Does a logged number predict a collapse?", rows)
 
 
 if __name__ == "__main__":

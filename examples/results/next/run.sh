@@ -46,9 +46,8 @@ tuned() { # NAME SEEDS, flags of compare with --grid: then `best` has an arm a l
 sampler='--algo.real.set score=log_ratio_rollout'
 corrected='--algo.advantage.is_correction_level token --algo.advantage.is_correction_mode clip'
 corrected+=' --algo.advantage.is_correction_threshold 2'
-surrogate='--actor.loss_agg_mode seq-mean-token-mean --actor.eps_clip_low_high 0.2 0.2' # GRPO's, without its KL
-ratios=()
-for side in both right wrong none; do ratios+=("reinforce --actor.policy_loss_type ratio_$side $surrogate"); done
+ratios=() # GRPO's surrogate without its KL
+for side in both right wrong none; do ratios+=("real --algo.real.objective examples/objectives/ratios.py:ratio_$side"); done
 waits() { # batches that wait: how old an answer may be
     echo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size "$1" \
         --train.hopeless fail --train.hopeless_steps 0

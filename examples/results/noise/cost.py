@@ -12,7 +12,7 @@ from real_openrlhf.report.curves import VALIDATION, over_training, series, valid
 from real_openrlhf.report.methods import METHODS
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.statistics import estimate, paired
-from real_openrlhf.report.table_forms import Cell, Table, words
+from real_openrlhf.report.table_forms import BLOCK, Table
 
 NOISES = {
     "right-to-wrong-0": "none",
@@ -30,23 +30,27 @@ def table(runs: Sequence[Run], _: Path) -> Table:
     for run in runs:
         noise = re.search(r"noisy_(.*)\.jsonl", run.name)
         curve = series(run, VALIDATION, sets)
-        if run.counted and noise and curve and run.seed is not None:
-            ends.setdefault((noise[1], run.algo), {})[run.seed] = float(curve.values[-1])
+        if run.counted and noise and curve is not None and run.seed is not None:
+            ends.setdefault((noise[1], run.algo), {})[run.seed] = curve.iloc[-1]
             means.setdefault((noise[1], run.algo), {})[run.seed] = over_training(curve)
-    blocks = []
+    rows = []
     for noise, about in NOISES.items():
-        rows = []
         for algo in METHODS:
             if (noise, algo) in means:
-                end, mean = (Cell(number=estimate(found[noise, algo].values())) for found in (ends, means))
                 cost = _cost(means, noise, algo) if noise != CLEAN else {}
-                beside = paired(cost, _cost(means, noise, "real")) if algo != "real" else None
-                costs = Cell(number=estimate(cost.values())), Cell(number=beside)
-                rows.append([words(METHODS[algo].label), end, mean, *costs, words(f"{len(means[noise, algo])} runs")])
-        blocks.append((f"Verdicts made wrong: {about}", rows))
-    columns = ["Method", "Validation pass@1", "Mean over training", "Cost", "Cost less REAL's", "Runs"]
+                rows.append(
+                    {
+                        BLOCK: f"Verdicts made wrong: {about}",
+                        "Method": METHODS[algo].label,
+                        "Validation pass@1": estimate(ends[noise, algo].values()),
+                        "Mean over training": estimate(means[noise, algo].values()),
+                        "Cost": estimate(cost.values()),
+                        "Cost less REAL's": paired(cost, _cost(means, noise, "real")) if algo != "real" else None,
+                        "Runs": f"{len(means[noise, algo])} runs",
+                    }
+                )
     notes = ["Cost: of the mean over training, by pairs of seeds. ± is one standard error."]
-    return Table("cost", "What wrong verdicts in training cost", columns, blocks, notes)
+    return Table("cost", "What wrong verdicts in training cost", rows, notes)
 
 
 def _cost(means: dict[tuple[str, str], BySeed], noise: str, algo: str) -> BySeed:

@@ -20,7 +20,7 @@ from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import estimate
-from real_openrlhf.report.table_forms import Cell, Table, words
+from real_openrlhf.report.table_forms import Table
 
 FOUND = "final_models.csv"
 FORMS = (r"\boxed{%s}", r"\boxed{ %s}")
@@ -98,18 +98,18 @@ def table(runs: Sequence[Run], campaign: Path) -> Table:
         found = {row["model"]: row for row in csv.DictReader(file)}
     (comparison,) = compare(runs)
     rows = [
-        [words(name), *(words(f"{float(found[name][one]):.3f}") for one in NUMBERS), words("")] for name in UNTRAINED
+        {"Model": name, **{one: f"{float(found[name][one]):.3f}" for one in NUMBERS}, "Runs": ""} for name in UNTRAINED
     ]
     for setting in comparison.settings:
         own = [found[run.name] for run in setting.counted if run.name in found]
         if not own:
             continue
-        cells = [Cell(number=estimate([float(row[one]) for row in own])) for one in NUMBERS]
-        rows.append([words(setting.label), *cells, words(setting.seeds)])
+        cells = {one: estimate([float(row[one]) for row in own]) for one in NUMBERS}
+        rows.append({"Model": setting.label, **cells, "Runs": setting.seeds})
     notes = [
         "Means over the held-out questions, by the probability of the right answer. ± is one standard error over runs."
     ]
-    return Table("final_models", "What the trained models answer", ["Model", *NUMBERS, "Runs"], [("", rows)], notes)
+    return Table("final_models", "What the trained models answer", rows, notes)
 
 
 if __name__ == "__main__":

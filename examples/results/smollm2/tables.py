@@ -9,7 +9,7 @@ from real_openrlhf.report.differences.welch import student_quantile
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import compare
 from real_openrlhf.report.statistics import Estimate, estimate, paired
-from real_openrlhf.report.table_forms import Cell, Table, words
+from real_openrlhf.report.table_forms import Table
 
 REACHED, WINDOW = 0.5, 5
 COLUMNS = {  # beside what validation says: a title, the key that is logged, what is made of a run's values
@@ -32,7 +32,9 @@ def equal_time(runs: Sequence[Run]) -> Table:
     (comparison,) = compare(runs)
     sets, rows = validation_sets(runs), []
     passed = {
-        setting.label: [np.cumsum(run.logged["train"]["timing/step_total"].values) for run in setting.counted]
+        setting.label: [
+            np.cumsum(run.logged["train"]["timing/step_total"].dropna().to_numpy()) for run in setting.counted
+        ]
         for setting in comparison.settings
     }
     equal = min(max(seconds[-1] for seconds in of_runs) for of_runs in passed.values())
@@ -41,17 +43,17 @@ def equal_time(runs: Sequence[Run]) -> Table:
         for run, seconds in zip(setting.counted, passed[setting.label], strict=True):
             curve = series(run, VALIDATION, sets)
             a_step.append(seconds[-1] / len(seconds))
-            all_right, all_wrong = (run.logged["train"][f"rollout/solve_{which}"].values for which in ("all", "none"))
+            all_right, all_wrong = (run.logged["train"][f"rollout/solve_{which}"] for which in ("all", "none"))
             mixed.append(float((1 - all_right - all_wrong).mean()))
-            ends.append(float(curve.values[-1]))
-            reached = curve.steps <= max(np.searchsorted(seconds, equal, side="right"), curve.steps[0])
-            steps.append(float(curve.steps[reached][-1]))
-            by_then.append(float(curve.values[reached][-1]))
-        cells = [Cell(number=estimate(values)) for values in (a_step, mixed, ends, steps, by_then)]
-        rows.append([words(setting.label), *cells, words(setting.seeds)])
-    columns = ["Method", "Seconds a step", "Mixed prompts", "Equal steps", "Steps in equal time", "Equal time", "Runs"]
+            ends.append(curve.iloc[-1])
+            reached = curve.loc[: max(np.searchsorted(seconds, equal, side="right"), curve.index[0])]
+            steps.append(float(reached.index[-1]))
+            by_then.append(reached.iloc[-1])
+        columns = "Seconds a step", "Mixed prompts", "Equal steps", "Steps in equal time", "Equal time"
+        cells = map(estimate, (a_step, mixed, ends, steps, by_then))
+        rows.append({"Method": setting.label, **dict(zip(columns, cells, strict=True)), "Runs": setting.seeds})
     notes = [f"Held-out pass@1. Equal time: {equal:.0f} s of steps. ± is one standard error over runs."]
-    return Table("equal_time", "In equal steps and in equal time", columns, [("", rows)], notes)
+    return Table("equal_time", "In equal steps and in equal time", rows, notes)
 
 
 def learning(runs: Sequence[Run]) -> Table:
@@ -63,29 +65,34 @@ def learning(runs: Sequence[Run]) -> Table:
     sets, rows = validation_sets(runs), []
     for setting in comparison.settings:
         curves = [series(run, VALIDATION, sets) for run in setting.counted]
-        first, last = ([float(curve.values[place]) for curve in curves] for place in (0, -1))
+        first, last = ([curve.iloc[place] for curve in curves] for place in (0, -1))
         rises = [after - before for before, after in zip(first, last, strict=True)]
         means = [over_training(curve) for curve in curves]
-        cells = [Cell(number=estimate(values)) for values in (first, last, rises, means)]
-        cells.append(words(reached(setting.counted)))
-        cells += [Cell(number=over_runs(setting.counted, *column)) for column in COLUMNS.values()]
-        rows.append([words(setting.label), *cells, words(setting.seeds)])
-    columns = ["Method", "Before", "After", "Rise", "Mean over training", f"Steps to {REACHED:g}", *COLUMNS, "Runs"]
+        cells = map(estimate, (first, last, rises, means))
+        rows.append(
+            {
+                "Method": setting.label,
+                **dict(zip(("Before", "After", "Rise", "Mean over training"), cells, strict=True)),
+                f"Steps to {REACHED:g}": reached(setting.counted),
+                **{title: over_runs(setting.counted, *column) for title, column in COLUMNS.items()},
+                "Runs": setting.seeds,
+            }
+        )
     notes = [
         "Before, After: held-out pass@1 at the first and the last evaluation. ± is one standard error over runs.",
         f"Steps to {REACHED:g}: until the mean training pass rate of {WINDOW} steps is there; median over runs.",
     ]
-    return Table("learning", "A pretrained model on reasoning-gym", columns, [("", rows)], notes)
+    return Table("learning", "A pretrained model on reasoning-gym", rows, notes)
 
 
 def over_runs(runs: Sequence[Run], key: str, of_run) -> Estimate | None:
-    return estimate(of_run(run.logged["train"][key].values) for run in runs if key in run.logged["train"])
+    return estimate(of_run(run.logged["train"][key].dropna().to_numpy()) for run in runs if key in run.logged["train"])
 
 
 def reached(runs: Sequence[Run]) -> str:
     steps = []
     for run in runs:
-        rates = run.logged["train"]["rollout/pass_rate"].values
+        rates = run.logged["train"]["rollout/pass_rate"].dropna()
         means = np.convolve(rates, np.ones(WINDOW) / WINDOW, "valid")
         there = np.flatnonzero(means >= REACHED)
         steps.append(there[0] + WINDOW if len(there) else np.inf)
@@ -102,8 +109,7 @@ def equivalence(runs: Sequence[Run]) -> Table:
     (comparison,) = compare(runs)
     sets = validation_sets(runs)
     ends = [
-        {run.seed: float(series(run, VALIDATION, sets).values[-1]) for run in one.counted}
-        for one in comparison.settings
+        {run.seed: float(series(run, VALIDATION, sets).iloc[-1]) for run in one.counted} for one in comparison.settings
     ]
     first, *others = comparison.settings
     rows = []
@@ -111,11 +117,10 @@ def equivalence(runs: Sequence[Run]) -> Table:
         if gap := paired(end, ends[0]):
             reach = student_quantile(0.95, gap.n - 1) * gap.se
             low, high = gap.mean - reach, gap.mean + reach
-            interval = words(f"{low:.3f} to {high:.3f}")
-            rows.append([words(setting.label), Cell(number=gap), interval, words(verdict(low, high))])
-    columns = ["Method", f"Less {first.label}", "90 % interval", f"Margin {MARGIN:g}"]
+            less = {f"Less {first.label}": gap, "90 % interval": f"{low:.3f} to {high:.3f}"}
+            rows.append({"Method": setting.label, **less, f"Margin {MARGIN:g}": verdict(low, high)})
     notes = ["Held-out pass@1 after the last step, by pairs of seeds. ± is one standard error over pairs."]
-    return Table("equivalence", f"Level with {first.label}?", columns, [("", rows)], notes)
+    return Table("equivalence", f"Level with {first.label}?", rows, notes)
 
 
 def verdict(low: float, high: float) -> str:

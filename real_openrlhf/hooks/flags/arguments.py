@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
+from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, SETTINGS, readers
 from real_openrlhf.algorithm.lookup import absolute, find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
@@ -32,6 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "by every loss with --train.deal groups",
     )
     _add_objective(real)
+    _add_sampler_clip(real)
     _add_scoring(real)
     _add_labels(real)
     _add_settings_of_some(real)
@@ -52,7 +53,7 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         default="real",
         metavar="NAME",
         help=f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, "
-        "settings) -> loss per group (default: real)",
+        "settings) -> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: real)",
     )
     group.add_argument(
         "--algo.real.tau",
@@ -75,6 +76,16 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         metavar="FLOAT",
         help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', "
         "no value given; TRPA: 0.001; default: 0)",
+    )
+
+
+def _add_sampler_clip(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--algo.real.sampler_clip",
+        type=float,
+        metavar="FLOAT",
+        help="multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
+        "importance sampling of sequences; paper: none; default: none)",
     )
 
 
@@ -311,6 +322,8 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     wrong = [*run_problems(args), *(problems(args) if args.train.deal == "groups" else ())]
     if wrong:
         raise UserError(*wrong)
+    if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
+        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one answer
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     # With --train.deal groups each request names the agent (requests.py), and hooks/rollout/agents.py plays it; with

@@ -14,7 +14,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import bootstrap
-from real_openrlhf.report.table_forms import Cell, Table, to_markdown, words
+from real_openrlhf.report.table_forms import Bold, Cell, Row, Table, to_markdown
 
 NUMBERS, TABLE = "comparison.json", "comparison.md"
 LEVEL = 95  # percent of an interval
@@ -118,18 +118,24 @@ def _interval(means: np.ndarray) -> tuple[float, float]:
 
 
 def table(a: Evaluated, b: Evaluated, found: list[Difference]) -> Table:
-    columns = ["Benchmark", "Problems", f"A: {a.name}", f"B: {b.name}", "B less A", f"{LEVEL} % interval"]
-    rows = []
-    for one in found:
-        gap, interval = Cell(f"{one.mean:+.3f}", bold=one.clear), f"{one.low:+.3f} to {one.high:+.3f}"
-        before = (one.title, one.problems, f"{one.a:.3f}", f"{one.b:.3f}")
-        rows.append([*map(words, before), gap, words(interval), words(f"{one.better}, {one.worse}")])
+    rows: list[Row] = [
+        {
+            "Benchmark": one.title,
+            "Problems": str(one.problems),
+            f"A: {a.name}": f"{one.a:.3f}",
+            f"B: {b.name}": f"{one.b:.3f}",
+            "B less A": (Bold if one.clear else str)(f"{one.mean:+.3f}"),
+            f"{LEVEL} % interval": f"{one.low:+.3f} to {one.high:+.3f}",
+            "B better, worse": f"{one.better}, {one.worse}",
+        }
+        for one in found
+    ]
     notes = [
         "pass@1, problem by problem. Interval: bootstrap over problems, which keeps pairs together. Bold: it leaves "
         "out 0. Of twenty such intervals over equal models one does so by chance.",
         f"{protocol(a.settings)}, seed = {a.settings['seed']}.",
     ]
-    return Table("comparison", "B less A", [*columns, "B better, worse"], [("", rows)], notes)
+    return Table("comparison", "B less A", rows, notes)
 
 
 def compare(a: Path, b: Path, out: Path | None) -> str:
@@ -159,8 +165,7 @@ def gains(comparison: Comparison) -> Table | None:
     baseline = next((one for one in every if one.algo == BASELINE and not one.deviation), None)
     if baseline is None or len(every) < 2:
         return None
-    titles: list[str] = []
-    rows = []
+    rows: list[Row] = []
     notes = [
         f"pass@1 less that of {baseline.label}, each problem's mean over the runs of a setting; in brackets the "
         f"{LEVEL} % interval, a bootstrap over problems that keeps pairs together. It does not cover other seeds. "
@@ -174,12 +179,12 @@ def gains(comparison: Comparison) -> Table | None:
         except UserError as error:
             notes.append(f"{setting.label} is not compared: {error}.")
             continue
-        titles = [one.title for one in found]  # equal for all rows: `differences` refuses other benchmarks
-        cells = [Cell(f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})", bold=one.clear) for one in found]
-        rows.append([words(setting.label), *cells])
-    if not rows:
-        return None
-    return Table("gains", f"Gain over {baseline.label}", ["Method", *titles], [("", rows)], notes)
+        cells: dict[str, Cell] = {
+            one.title: (Bold if one.clear else str)(f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})")
+            for one in found
+        }
+        rows.append({"Method": setting.label, **cells})
+    return Table("gains", f"Gain over {baseline.label}", rows, notes) if rows else None
 
 
 def _evaluated(setting: Setting) -> Evaluated | None:

@@ -3,18 +3,24 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
-from real_openrlhf.report.table_forms import BOLD_NOTE, Cell, Table, value, words
+from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, Row, Table
 
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
 # standard error, so none is ever set in bold as a win. Of DisCO's own tables only the averages are here.
 PUBLISHED = json.loads((Path(__file__).parents[1] / "published.json").read_text(encoding="utf-8"))
+AVERAGED = tuple(PUBLISHED["average_of"])  # the benchmarks of the paper's average, and of ours beside it
+
+
+def published(mean: float | None, digits: int = 3) -> Estimate | None:
+    return None if mean is None else Estimate(mean, math.nan, 1, digits)
 
 
 def benchmark_scores(run: Run) -> dict[str, Estimate]:
@@ -43,12 +49,12 @@ def protocol(settings: object) -> str:
 def benchmark_estimates(setting: Setting) -> dict[str, Estimate | None]:
     """Mean over runs with the standard error over runs; a single run keeps its error over problems.
 
-    `average` needs a run with every benchmark of the paper.
+    `average` is over the paper's benchmarks, and needs a run with all of them.
     """
     runs = [scores for run in setting.counted if (scores := benchmark_scores(run))]
     for scores in runs:
-        if all(name in scores for name in BENCHMARKS):
-            parts = [scores[name] for name in BENCHMARKS]
+        if all(name in scores for name in AVERAGED):
+            parts = [scores[name] for name in AVERAGED]
             error = math.sqrt(sum(part.se**2 for part in parts)) / len(parts)
             scores["average"] = Estimate(sum(part.mean for part in parts) / len(parts), error, 1)
     found: dict[str, list[Estimate]] = defaultdict(list)
@@ -68,31 +74,35 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
         "problems. Published numbers: one run each, no standard error, so none is marked as a win.",
         BOLD_NOTE + " Only settings evaluated in the same way compete.",
     ]
-    blocks = []
+    rows: list[Row] = []
+
+    def add(block: str, label: str, cells: Mapping[str, Estimate | None]) -> None:
+        rows.append({BLOCK: block, "Method": label, **{_title(name): cells.get(name) for name in names}})
+
     for comparison in comparisons:
-        here = [(setting, found) for setting in comparison.settings if (found := every[setting])]
-        silent = [setting.label for setting in comparison.settings if not every[setting]]
-        if silent:
+        here = {setting: found for setting in comparison.settings if (found := every[setting])}
+        if silent := [setting.label for setting in comparison.settings if setting not in here]:
             notes.append(f"{comparison.name}: not evaluated: {'; '.join(silent)}.")
-        scored = [[run.evaluation or {} for run in one.counted if benchmark_scores(run)] for one, _ in here]
+        scored = [[run.evaluation or {} for run in one.counted if benchmark_scores(run)] for one in here]
         ways = [" / ".join(sorted({protocol(run.get("settings")) for run in runs})) for runs in scored]
         alike = len(set(ways)) == 1
         if alike:
             notes.append(f"{comparison.name}: {ways[0]}.")
-        rows = []
-        for place, (setting, found) in enumerate(here):
+        best = {name: clear_winner([found.get(name) for found in here.values()]) for name in names if alike}
+        for place, (setting, found) in enumerate(here.items()):
             runs = len(scored[place])
             label = f"{setting.label} ({runs} run{'s' * (runs != 1)})" + f" [{ways[place]}]" * (not alike)
-            wins = {name for name in names if alike and clear_winner([f.get(name) for _, f in here]) == place}
-            rows.append([words(label), *(Cell(number=found.get(name), bold=name in wins) for name in names)])
-        if rows:
-            blocks.append((f"Ours: {comparison.name}", rows))
-    for block in PUBLISHED["benchmarks"]:  # pass@1 in the order of BENCHMARKS, then the average
-        rows = [[words(name), *map(value, found), *[Cell()] * len(extra)] for name, found in block["rows"].items()]
-        blocks.append((block["title"], rows))
+            cells = {name: replace(one, bold=best.get(name) == place) for name, one in found.items() if one}
+            add(f"Ours: {comparison.name}", label, cells)
+    for block in PUBLISHED["benchmarks"]:
+        for label, numbers in block["rows"].items():
+            add(block["title"], label, {name: published(number) for name, number in numbers.items()})
         notes.append(f"{block['title']}: {block['source']}.")
-    columns = ["Method", *(one.title for one in BENCHMARKS.values()), "Avg.", *extra]
-    return Table("benchmarks", "Benchmarks: pass@1", columns, blocks, notes)
+    return Table("benchmarks", "Benchmarks: pass@1", rows, notes)
+
+
+def _title(name: str) -> str:
+    return BENCHMARKS[name].title if name in BENCHMARKS else "Avg." if name == "average" else name
 
 
 def beside_paper(comparison: Comparison) -> Table | None:
@@ -109,16 +119,16 @@ def beside_paper(comparison: Comparison) -> Table | None:
     names = [name for name in (*BENCHMARKS, "average") if any(name in scores for _, scores in found)]
     if not blocks or not names:
         return None
-    columns, rows = ["Method"], []
-    for name in names:
-        title = BENCHMARKS[name].title if name in BENCHMARKS else "Avg."
-        columns += [title, f"{title}, paper"]
+    rows = []
     for setting, scores in found:
-        published = dict(zip((*BENCHMARKS, "average"), paper.get(setting.label, ()), strict=False))
-        cells = [cell for name in names for cell in (Cell(number=scores.get(name)), value(published.get(name)))]
-        rows.append([words(setting.label), *cells])
+        row: Row = {"Method": setting.label}
+        for name in names:
+            row[_title(name)] = scores.get(name)
+            if name in (*AVERAGED, "average"):
+                row[f"{_title(name)}, paper"] = published(paper.get(setting.label, {}).get(name))
+        rows.append(row)
     notes = [
         "pass@1. Ours: ± is one standard error over runs, for a single run over problems. The paper's: one run each, "
         f"without a standard error. {'; '.join(block['source'] for block in blocks)}."
     ]
-    return Table("beside-paper", "Benchmarks: ours, and the paper's beside them", columns, [("", rows)], notes)
+    return Table("beside-paper", "Benchmarks: ours, and the paper's beside them", rows, notes)

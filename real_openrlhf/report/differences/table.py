@@ -5,20 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
 from real_openrlhf.report.differences.welch import LEVEL, MARGIN, Difference, difference, holm
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
-from real_openrlhf.report.statistics import Estimate, Series
-from real_openrlhf.report.table_forms import Cell, Row, Table, words
+from real_openrlhf.report.statistics import Estimate
+from real_openrlhf.report.table_forms import BLOCK, Row, Table
 
-ENDPOINTS: dict[str, Callable[[Series], float]] = {  # the first one is the main one, of every report
+ENDPOINTS: dict[str, Callable[[pd.Series], float]] = {  # the first one is the main one, of every report
     "Mean over training": over_training,
-    "At the end": lambda curve: float(curve.values[-1]),
+    "At the end": lambda curve: float(curve.iloc[-1]),
 }
 Values = dict[Setting, dict[Run, float]]  # one endpoint of each finished run
-COLUMNS = ["95 % interval", "p (Holm)", "Detectable", "It is", "Runs"]
 
 
 def differences(comparison: Comparison) -> Table | None:
@@ -29,17 +29,16 @@ def differences(comparison: Comparison) -> Table | None:
     if not known:
         return None
     notes = [*known[0].notes, *_correlation(blocks["Mean over training"])]
-    return replace(known[0], blocks=[block for part in known for block in part.blocks], notes=notes)
+    return replace(known[0], rows=[row for part in known for row in part.rows], notes=notes)
 
 
-def values(comparison: Comparison, endpoint: Callable[[Series], float]) -> Values:
+def values(comparison: Comparison, endpoint: Callable[[pd.Series], float]) -> Values:
     sets = validation_sets(comparison.runs)
-    curves = {
-        setting: {run: series(run, VALIDATION, sets) for run in setting.counted} for setting in comparison.settings
-    }
     return {
-        setting: {run: endpoint(curve) for run, curve in of_runs.items() if curve is not None}
-        for setting, of_runs in curves.items()
+        setting: {
+            run: endpoint(curve) for run in setting.counted if (curve := series(run, VALIDATION, sets)) is not None
+        }
+        for setting in comparison.settings
     }
 
 
@@ -73,26 +72,29 @@ def table(name: str, title: str, blocks: Mapping[str, Values]) -> Table | None:
     if not every:
         return None
     corrected = iter(holm([gap.p for gap in every]))
-    rows = [
-        (block, [row(setting, gap, next(corrected), len(every)) for setting, gap in known.items()])
-        for block, known in gaps.items()
-    ]
     labels = list(dict.fromkeys(first.label for first in firsts.values() if first))
+    rows: list[Row] = [
+        {
+            BLOCK: block,
+            "Setting": setting.label,
+            f"Less {labels[0]}": Estimate(gap.mean, gap.se, gap.runs[0]),
+            "95 % interval": "{:.3f} to {:.3f}".format(*gap.interval(0.95)),
+            "p (Holm)": f"{p:.3f}" if p >= 0.001 else "< 0.001",
+            "Detectable": f"{gap.detectable(len(every)):.3f}",
+            "It is": verdict(gap, p),
+            "Runs": str(gap.runs[0]),
+        }
+        for block, known in gaps.items()
+        for setting, gap in known.items()
+        for p in [next(corrected)]
+    ]
     notes = [
         f"Validation pass@1 less that of {' or '.join(labels)}, whichever comes first with three runs; ± is the "
         "standard error. Welch's test; p has Holm's correction for the rows of an endpoint.",
         f"Detectable: the difference that this test names with a probability of 80 %. Level: the 90 % interval lies "
         f"within ± {MARGIN}. Open: neither.",
     ]
-    return Table(name, title, ["Setting", f"Less {labels[0]}", *COLUMNS], [part for part in rows if part[1]], notes)
-
-
-def row(setting: Setting, gap: Difference, p: float, rows: int) -> Row:
-    low, high = gap.interval(0.95)
-    numbers = [words(f"{low:.3f} to {high:.3f}"), words(f"{p:.3f}" if p >= 0.001 else "< 0.001")]
-    number = Cell(number=Estimate(gap.mean, gap.se, gap.runs[0]))
-    detectable = words(f"{gap.detectable(rows):.3f}")
-    return [words(setting.label), number, *numbers, detectable, words(verdict(gap, p)), words(gap.runs[0])]
+    return Table(name, title, rows, notes)
 
 
 def verdict(gap: Difference, p: float) -> str:

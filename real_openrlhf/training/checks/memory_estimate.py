@@ -181,7 +181,7 @@ def step_wide(plan: Plan) -> bool:
 def kept_graphs(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
     """Bytes of a wave's graphs beside those of one micro-batch, at most (hooks/actor/kept_graphs.py)."""
     depth = "auto" if step_wide(plan) else plan.text("--algo.real.wave_depth") or "auto"
-    if plan.text("--actor.policy_loss_type") != "real" or plan.text("--algo.real.scoring") == "separate":
+    if not plan.in_waves:
         return 0.0
     sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
     again, logit_free = "--actor.gradient_checkpointing_enable" in plan.flags, "--ds.logit_free" in plan.flags

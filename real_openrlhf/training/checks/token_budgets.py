@@ -24,8 +24,7 @@ def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) ->
     longest, ranks = plan.number("--data.max_len"), plan.layout[0] * plan.layout[1]
     if "--train.dynamic_batch_enable" not in plan.flags or not longest:
         return {}
-    waves = plan.text("--actor.policy_loss_type") == "real" and plan.text("--algo.real.scoring") != "separate"
-    depth = {WAVE_DEPTH: DEPTH} if waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
+    depth = {WAVE_DEPTH: DEPTH} if plan.in_waves and not step_wide(plan) and WAVE_DEPTH not in plan.flags else {}
 
     def fits(train: int, rollout: int) -> bool:
         flags = {**depth, **_tokens(train * longest, rollout * longest)}

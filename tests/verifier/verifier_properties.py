@@ -9,10 +9,10 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from real_openrlhf.rewards.verifier import compare, guard
-from real_openrlhf.rewards.verifier.arithmetic import Undecided
-from real_openrlhf.rewards.verifier.reading.tex import clean
-from real_openrlhf.rewards.verifier.verdict import FAILED, RIGHT, WRONG, verify
+from real_openrlhf.verifier import compare, guard
+from real_openrlhf.verifier.arithmetic import Undecided
+from real_openrlhf.verifier.reading.tex import clean
+from real_openrlhf.verifier.verdict import FAILED, RIGHT, WRONG, verify
 
 SLOWEST = 3.0  # seconds; a worker is killed after 2
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from real_openrlhf.rewards.verifier.reading.cutting import (
+from real_openrlhf.verifier.reading.cutting import (
     RELATIONS,
     find,
     is_name,
@@ -17,9 +17,9 @@ from real_openrlhf.rewards.verifier.reading.cutting import (
     texts_of,
     trimmed,
 )
-from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.quantities import expr_of, read_based, read_quantity, read_time, read_words
-from real_openrlhf.rewards.verifier.reading.relations import (
+from real_openrlhf.verifier.reading.grammar import expression
+from real_openrlhf.verifier.reading.quantities import expr_of, read_based, read_quantity, read_time, read_words
+from real_openrlhf.verifier.reading.relations import (
     as_group,
     as_interval,
     complement,
@@ -27,8 +27,8 @@ from real_openrlhf.rewards.verifier.reading.relations import (
     joint,
     related,
 )
-from real_openrlhf.rewards.verifier.reading.tex import Token, Tokens, clean, closing, plain, tokens
-from real_openrlhf.rewards.verifier.reading.tree import (
+from real_openrlhf.verifier.reading.tex import Token, Tokens, clean, closing, plain, tokens
+from real_openrlhf.verifier.reading.tree import (
     NOTHING,
     Answer,
     Call,
@@ -43,7 +43,7 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     Text,
     Unreadable,
 )
-from real_openrlhf.rewards.verifier.reading.units import unit
+from real_openrlhf.verifier.reading.units import unit
 
 _SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
 _CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others

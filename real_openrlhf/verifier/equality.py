@@ -3,7 +3,7 @@
 import random
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.arithmetic import (
+from real_openrlhf.verifier.arithmetic import (
     ROUNDED_DIGITS,
     NotRational,
     NoValue,
@@ -15,7 +15,7 @@ from real_openrlhf.rewards.verifier.arithmetic import (
     rounds_to,
     same_rational_function,
 )
-from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
 
 _LARGEST = 10**6  # exponents and arguments beyond this have no digits to compare: a tower of powers, a sine of it
 _SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex

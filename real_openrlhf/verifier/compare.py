@@ -3,12 +3,12 @@
 from collections import Counter
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier import arithmetic, equality
-from real_openrlhf.rewards.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
-from real_openrlhf.rewards.verifier.names import base_name, chosen, in_letters_of, same_name
-from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.tex import clean, plain, tokens
-from real_openrlhf.rewards.verifier.reading.tree import (
+from real_openrlhf.verifier import arithmetic, equality, process
+from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
+from real_openrlhf.verifier.names import base_name, chosen, in_letters_of, same_name
+from real_openrlhf.verifier.reading.grammar import expression
+from real_openrlhf.verifier.reading.tex import clean, plain, tokens
+from real_openrlhf.verifier.reading.tree import (
     INFINITY,
     Answer,
     Based,
@@ -30,10 +30,9 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     core,
     letters_of,
 )
-from real_openrlhf.rewards.verifier.reading.tree import Unreadable as NoExpression
-from real_openrlhf.rewards.verifier.reading.units import Unit
-from real_openrlhf.rewards.verifier.reading.whole import read
-from real_openrlhf.rewards.workers import process
+from real_openrlhf.verifier.reading.tree import Unreadable as NoExpression
+from real_openrlhf.verifier.reading.units import Unit
+from real_openrlhf.verifier.reading.whole import read
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
 _PERCENT, _DEGREES = (("%", 1),), (("deg", 1),)

@@ -11,16 +11,16 @@ import hostile_inputs
 import psutil
 import pytest
 
-from real_openrlhf.rewards.verifier import verdict
-from real_openrlhf.rewards.verifier.verdict import verify
-from real_openrlhf.rewards.workers.pool import ALGEBRA, Limits, WorkerPool
+from real_openrlhf.verifier import verdict
+from real_openrlhf.verifier.pool import ALGEBRA, Limits, WorkerPool
+from real_openrlhf.verifier.verdict import verify
 
 HARD = "\\sqrt{50}"  # equal to 5\\sqrt{2} by algebra only
 
 
 def workers(of: psutil.Process | None = None) -> list[psutil.Process]:
     children = (of or psutil.Process()).children()
-    return [child for child in children if "real_openrlhf.rewards.verifier.worker" in child.cmdline()]
+    return [child for child in children if "real_openrlhf.verifier.worker" in child.cmdline()]
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_workers_that_cannot_start_are_no_verdict(monkeypatch):
 
 def test_workers_die_with_the_process_that_asked():
     script = (
-        "from real_openrlhf.rewards.verifier.verdict import verify\n"
+        "from real_openrlhf.verifier.verdict import verify\n"
         "import sys\n"
         "assert verify(r'\\boxed{5\\sqrt{2}}', r'\\sqrt{50}').score == 1.0\n"
         "print(flush=True)\n"

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, plain
-from real_openrlhf.rewards.verifier.reading.tree import (
+from real_openrlhf.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, plain
+from real_openrlhf.verifier.reading.tree import (
     CONSTANTS,
     Call,
     Expr,

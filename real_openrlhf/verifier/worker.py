@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from real_openrlhf.rewards.verifier import compare
-from real_openrlhf.rewards.workers import process
+from real_openrlhf.verifier import compare, process
 
 # Compared once before the first request, which then finds compiled patterns and warm caches.
 _FIRST_FORMULA = (

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeGuard
 
-from real_openrlhf.rewards.verifier.arithmetic import NoFraction, NotRational, exact
-from real_openrlhf.rewards.verifier.reading.cutting import is_measure, is_name, is_name_row, sides_and_signs
-from real_openrlhf.rewards.verifier.reading.quantities import expr_of, is_numeric, name_of
-from real_openrlhf.rewards.verifier.reading.tex import Tokens, closing, plain
-from real_openrlhf.rewards.verifier.reading.tree import (
+from real_openrlhf.verifier.arithmetic import NoFraction, NotRational, exact
+from real_openrlhf.verifier.reading.cutting import is_measure, is_name, is_name_row, sides_and_signs
+from real_openrlhf.verifier.reading.quantities import expr_of, is_numeric, name_of
+from real_openrlhf.verifier.reading.tex import Tokens, closing, plain
+from real_openrlhf.verifier.reading.tree import (
     HIGH,
     LOW,
     NOTHING,

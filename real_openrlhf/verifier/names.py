@@ -1,7 +1,7 @@
 """Compare names of answers, functions and letters."""
 
-from real_openrlhf.rewards.verifier.reading.tex import plain
-from real_openrlhf.rewards.verifier.reading.tree import Answer, Call, Expr, Named, Quantity, Row, Symbol, letters_of
+from real_openrlhf.verifier.reading.tex import plain
+from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Named, Quantity, Row, Symbol, letters_of
 
 _DECORATION = str.maketrans("", "", "|{}[]() '")
 

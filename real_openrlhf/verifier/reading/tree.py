@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.tex import Tokens
-from real_openrlhf.rewards.verifier.reading.units import Unit
+from real_openrlhf.verifier.reading.tex import Tokens
+from real_openrlhf.verifier.reading.units import Unit
 
 
 @dataclass(frozen=True)

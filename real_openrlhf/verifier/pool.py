@@ -20,7 +20,7 @@ from pathlib import Path
 logger = logging.getLogger("real_openrlhf.verifier")
 START_SECONDS = 60.0
 PATIENCE = 10  # times the deadline, for a worker that waits
-ALGEBRA = "real_openrlhf.rewards.verifier.worker"
+ALGEBRA = "real_openrlhf.verifier.worker"
 
 
 class NoVerdict(Exception):
@@ -50,7 +50,7 @@ class Worker:
     """One process and its two pipes; used by one thread at a time."""
 
     def __init__(self, program: str, limits: Limits):
-        root = str(Path(__file__).resolve().parents[3])
+        root = str(Path(__file__).resolve().parents[2])
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
             "CUDA_VISIBLE_DEVICES": "",

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from real_openrlhf.rewards.verifier import compare, conventions, extract, guard
-from real_openrlhf.rewards.verifier.arithmetic import Undecided, is_number
-from real_openrlhf.rewards.verifier.extract import Think, golds_of
-from real_openrlhf.rewards.verifier.reading.tex import clean
-from real_openrlhf.rewards.verifier.reading.whole import read
-from real_openrlhf.rewards.workers.pool import ALGEBRA, NoVerdict, WorkerPool, limits_of_environment
+from real_openrlhf.verifier import compare, conventions, extract, guard
+from real_openrlhf.verifier.arithmetic import Undecided, is_number
+from real_openrlhf.verifier.extract import Think, golds_of
+from real_openrlhf.verifier.pool import ALGEBRA, NoVerdict, WorkerPool, limits_of_environment
+from real_openrlhf.verifier.reading.tex import clean
+from real_openrlhf.verifier.reading.whole import read
 
 logger = logging.getLogger("real_openrlhf.verifier")
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.tree import Call, Expr, Number, Quantity, Symbol, letters_of
+from real_openrlhf.verifier.reading.tree import Call, Expr, Number, Quantity, Symbol, letters_of
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # Significant digits that a decimal needs to be accepted for a value that has no finite decimal.

@@ -4,13 +4,13 @@ import contextlib
 import re
 from functools import lru_cache
 
-from real_openrlhf.rewards.verifier import compare
-from real_openrlhf.rewards.verifier.arithmetic import is_number
-from real_openrlhf.rewards.verifier.compare import form_of
-from real_openrlhf.rewards.verifier.reading.cutting import RELATIONS, split, trimmed
-from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, plain, tokens
-from real_openrlhf.rewards.verifier.reading.tree import Answer, Call, Expr, Number, Quantity, Relation, Symbol, core
-from real_openrlhf.rewards.verifier.reading.whole import answer_of, read
+from real_openrlhf.verifier import compare
+from real_openrlhf.verifier.arithmetic import is_number
+from real_openrlhf.verifier.compare import form_of
+from real_openrlhf.verifier.reading.cutting import RELATIONS, split, trimmed
+from real_openrlhf.verifier.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, plain, tokens
+from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, Quantity, Relation, Symbol, core
+from real_openrlhf.verifier.reading.whole import answer_of, read
 
 COPIED, UNEVALUATED = "copied", "unevaluated"
 CONVENTIONS = (COPIED, UNEVALUATED)

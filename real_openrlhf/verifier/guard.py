@@ -2,7 +2,7 @@
 
 import re
 
-from real_openrlhf.rewards.verifier.reading.tex import FUNCTIONS
+from real_openrlhf.verifier.reading.tex import FUNCTIONS
 
 MAX_LENGTH = 1_000
 _MAX_NESTING = 24

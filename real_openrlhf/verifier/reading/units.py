@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from real_openrlhf.rewards.verifier.reading.tex import Tokens, closing
+from real_openrlhf.verifier.reading.tex import Tokens, closing
 
 Dimensions = tuple[tuple[str, int], ...]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
-from real_openrlhf.rewards.verifier.reading.cutting import is_words, texts_of, trimmed
-from real_openrlhf.rewards.verifier.reading.grammar import expression
-from real_openrlhf.rewards.verifier.reading.tex import Tokens, plain, tokens
-from real_openrlhf.rewards.verifier.reading.tree import (
+from real_openrlhf.verifier.reading.cutting import is_words, texts_of, trimmed
+from real_openrlhf.verifier.reading.grammar import expression
+from real_openrlhf.verifier.reading.tex import Tokens, plain, tokens
+from real_openrlhf.verifier.reading.tree import (
     HIGH,
     LOW,
     NOTHING,
@@ -25,7 +25,7 @@ from real_openrlhf.rewards.verifier.reading.tree import (
     Unreadable,
     letters_of,
 )
-from real_openrlhf.rewards.verifier.reading.units import BARE, SCALES, Unit, known, unit
+from real_openrlhf.verifier.reading.units import BARE, SCALES, Unit, known, unit
 
 SYNONYMS = {
     "nosolution": "emptyset", "norealsolution": "emptyset", "emptyset": "emptyset", "empty": "emptyset",

@@ -10,10 +10,10 @@ import pyarrow.parquet
 import pytest
 from every import EVERY
 
-from real_openrlhf.rewards.verifier.extract import golds_of
-from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.verifier.extract import golds_of
+from real_openrlhf.verifier.verdict import verify
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DATA = ROOT.parent / "shared" / "data"
 BENCHMARKS = {"aime": 30, "aime25": 30, "amc": 83, "math": 500, "minerva": 272, "olympiad_bench": 675}
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data (benchmarks and training sets) is not here")
@@ -110,7 +110,7 @@ def test_a_policy_that_copies_the_question_gets_nothing():
 
 
 def pairs_of(name: str) -> list[dict]:
-    text = (Path(__file__).parents[1] / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / f"{name}.jsonl").read_text(encoding="utf-8")
     return list(map(json.loads, text.splitlines()))
 
 
