@@ -163,7 +163,8 @@ CONFIG, WEIGHTS, TOKENIZER = "model/config.json", "model/model.safetensors", "mo
 MODELS = [
     Case("model missing", _nothing, "model nowhere does not exist", "--model nowhere"),
     Case("model is a file", _nothing, "model rows.jsonl is a file. Give an existing folder", "--model rows.jsonl"),
-    Case("a hub id out of reach", _nothing, "no folder here, not in the cache, and the hub cannot be asked", "--model no/such-model"),
+    Case("a hub id out of reach", _nothing, "no folder here, not in the cache, and the hub cannot be asked",
+         "--model no/such-model"),
     Case("a GGUF file that is none", _file("fake.gguf", "GGUP"), "fake.gguf is not a GGUF file", "--model fake.gguf"),
     Case("no configuration", _gone(CONFIG), "is a folder without config.json"),
     Case("a broken configuration", _file(CONFIG, "{"), "config.json is not JSON"),
