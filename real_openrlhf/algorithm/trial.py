@@ -9,6 +9,7 @@ from torch import Tensor
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups, Moment
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
 from real_openrlhf.algorithm.token_loss import TokenGroup
+from real_openrlhf.base.user_files import raised
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 KINDS = (
@@ -80,8 +81,7 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str 
     try:
         loss = settings.objective.loss(scores, table, settings)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return f"it raises {type(error).__name__} on a small table: {reason}. Change it so that it takes any groups"
+        return f"on a small table it raises {raised(error)}. Change it so that it takes any groups"
     if not isinstance(loss, Tensor) or loss.shape != (table.count,):
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         return f"it returns {got}, not one loss for each group, ({table.count},). Use groups.sum or groups.mean"

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "real_openrlhf"
 WRITES = re.compile(
     r"\b(?:rmtree|unlink|rmdir|write_(?:text|bytes|json|jsonl|table)|copyfile|copytree|save_pretrained|unpack_archive)\("
-    r"|\bos\.(?:replace|rename)\(|\.(?:rename|print_pdf|save|symlink_to)\(|\.replace\((?:path|draft)\b"
+    r"|\bos\.(?:replace|rename)\(|\.(?:rename|print_pdf|save|symlink_to)\((?!columns=)|\.replace\((?:path|draft)\b"
     r"""|\bopen\([^)\n]*["'][wax]b?\+?b?["']"""
 )
 GRADED = {"response": "\\boxed{1}", "label": "1"}

@@ -58,7 +58,6 @@ WORST = [
     (f"{COMPARE} --campaign rows.jsonl", 2, "cannot be read"),
     (f"{COMPARE} --out rows.jsonl", 2, "rows.jsonl exists, and real-openrlhf did not write it"),
     (f"{COMPARE} --out TYPO --status", 2, "TYPO does not exist"),
-    ("compare --recipe cpu --task reverse", 2, "not allowed with argument"),
     ("eval", 2, "--model or --out is missing"),
     ("eval --model ./nowhere --out e", 2, "model nowhere does not exist. Give an existing folder, or a hub id"),
     ("eval --model run --out e", 2, "model run is a folder without config.json"),
