@@ -14,6 +14,7 @@ from real_openrlhf.report.settings import Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 
 MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
+COLLAPSED = 0.5  # a run that ended below this share of its own best
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
 
@@ -157,6 +158,10 @@ def over_training(curve: pd.Series) -> float:
     """The mean of the evaluations after step 0; if there are none, the evaluation at step 0."""
     later = curve[curve.index > 0]
     return float((later if len(later) else curve).mean())
+
+
+def collapsed(curve: pd.Series) -> bool:
+    return bool(curve.iloc[-1] < COLLAPSED * curve.max())
 
 
 def steps_to(curves: Sequence[pd.Series], threshold: float) -> float:
