@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyarrow.parquet
 
-from real_openrlhf.rewards.verifier.extract import boxed_answer, golds_of
-from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.verifier.extract import boxed_answer, golds_of
+from real_openrlhf.verifier.verdict import verify
 
 FORMULA = re.compile(r"(?<!\\)\$\$?(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 LAYOUT = re.compile(r"\\begin\{align\*?\}|\\end\{align\*?\}|\[asy\].*?\[/asy\]", re.DOTALL)

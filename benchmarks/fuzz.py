@@ -1,7 +1,7 @@
-"""Text of others, for as long as you like: tests/data/untrusted_text.py and the verifier's own properties.
+"""Text of others, for as long as you like: tests/data/untrusted_text.py and tests/verifier/verifier_properties.py.
 
     python benchmarks/fuzz.py [--minutes 5] [--seed 0]
-    python benchmarks/fuzz.py --pairs 100000        # of tests/data/spelled_pairs.py instead: equal and unequal values
+    python benchmarks/fuzz.py --pairs 100000        # of tests/verifier/spelled_pairs.py: equal and unequal values
 
 Prints how often each property was tried and for how long and, smallest first, an input for which it does not hold.
 """
@@ -21,11 +21,11 @@ from types import ModuleType
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.verifier.verdict import verify
 
 BATCH = 200  # examples of a property at a time
 SHOWN = 3000  # letters of a failing input
-DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 def main() -> None:
@@ -101,7 +101,7 @@ def judge_pairs(count: int, first: int) -> None:
 
 
 def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, DATA / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, next(TESTS.glob(f"*/{name}.py")))
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

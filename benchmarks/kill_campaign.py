@@ -69,7 +69,7 @@ VICTIMS: dict[str, Callable[[str], bool]] = {
     "policy": titled("ray::PolicyModelActor"),
     "rollout": titled("ray::RolloutRayActor"),
     "engine": titled("VLLM::EngineCore"),
-    "verifier": titled("real_openrlhf.rewards.verifier.worker"),
+    "verifier": titled("real_openrlhf.verifier.worker"),
     "head": titled("gcs_server"),
     "raylet": titled("raylet/raylet"),
     "forks": titled("real_openrlhf.training.launch.forked_workers"),

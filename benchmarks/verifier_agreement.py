@@ -2,7 +2,7 @@
 
 python benchmarks/verifier_agreement.py [--errors] [--pairs FILE]
 
-The pairs are tests/data/written_pairs.jsonl and tricky_pairs.jsonl, or your own: rows with gold, answer, equal.
+The pairs are tests/verifier/written_pairs.jsonl and tricky_pairs.jsonl, or your own: rows with gold, answer, equal.
 """
 
 import argparse
@@ -14,10 +14,10 @@ from pathlib import Path
 from math_verify import parse
 from math_verify import verify as math_verify
 
-from real_openrlhf.rewards.verifier.verdict import verify
-from real_openrlhf.rewards.workers.others import disco
+from real_openrlhf.rewards.other_graders import disco
+from real_openrlhf.verifier.verdict import verify
 
-DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
+DATA = Path(__file__).resolve().parents[1] / "tests" / "verifier"
 
 
 def ours(gold: str, response: str) -> bool | None:

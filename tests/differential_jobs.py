@@ -6,13 +6,14 @@ plan. It takes from the package only which prompts are in an update, and vLLM's 
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 import zero_jobs
 from deepspeed.utils import safe_get_full_grad
-from naive import naive_group_loss, naive_score
+from naive import NAIVE_TOKENS, lots_of, naive_group_loss, naive_score
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from zero_jobs import Case, arguments, parameters, policy_actor, whole
@@ -121,8 +122,7 @@ def compared(how: dict, temperature: float = 1.0, **changes) -> list[dict]:
         groups = own.plan.steps[len(records)].groups.unique().tolist()
         names = [name for name, one in parameters(engine).items() if one.requires_grad]
         values = {name: whole(one) for name, one in parameters(engine).items()}
-        lots = own.plan.steps[len(records)].lots.tolist()
-        expected, numbers = naive(values, names, groups, lots, first=not records)
+        expected, numbers = naive(values, names, groups, first=not records)
         got = {name: safe_get_full_grad(parameters(engine)[name]).double() for name in names}
         norm = math.sqrt(sum(float(one.norm()) ** 2 for one in expected.values()))
         errors = [
@@ -164,10 +164,12 @@ class Naive:
             self.labels = [-2 if place % SIZE == 3 and not label else label for place, label in enumerate(self.labels)]
         self.labels = [label if has else -1 for label, has in zip(self.labels, known, strict=True)]
         self.old: dict[int, torch.Tensor] = {}
-        real, self.objective = args.algo.real, None
+        real, self.objective, self.token_loss = args.algo.real, None, None
         if case.loss == "real":
             own = dict(word.split("=") for word in real.set or ())
             self.objective = ObjectiveSettings(real.objective, real.tau, real.uniform_groups, own)
+            if self.objective.objective.of_tokens:
+                self.objective, self.token_loss = None, self.objective
         self.advantages = self.made_advantages(known)
         self.hinged = case.loss == "real" and case.objective.startswith("disco")
         terms = args.actor.entropy_coef or args.algo.kl.init_coef > 0 or real.kl_old_coef or self.hinged
@@ -212,14 +214,14 @@ class Naive:
         sampler = sample.rollout_log_probs[0][mask].double()
         return {"new": new, "old": self.old[position], "ref": reference, "drawn": sampler, "entropy": entropy}
 
-    def __call__(self, values: dict, names: list[str], groups: list[int], lots: list[float], first: bool):
+    def __call__(self, values: dict, names: list[str], groups: list[int], first: bool):
         weights = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, value in values.items():
                 weights[name].copy_(value)
         every = [p for group in groups for p in self.members(group)]
         columns = {p: self.tokens(p) for p in every}
-        loss, numbers = self.of_groups(groups, columns, dict(zip(every, lots, strict=True)))
+        loss, numbers = self.of_groups(groups, columns, lots_of(1, every, [p // SIZE for p in range(every[-1] + 1)]))
         if self.objective is None:
             loss, numbers = self.of_tokens(columns)
         total = sum(len(one["new"]) for one in columns.values())
@@ -258,17 +260,28 @@ class Naive:
             return torch.zeros(()), {}
         kind = self.objective.score
         scores = {p: naive_score(kind, one["new"], one["old"], one["ref"], one["drawn"]) for p, one in columns.items()}
-        sizes, mixed, losses = {}, 0, []
+        sizes, mixed, losses, values, clip = {}, 0, [], [], self.args.algo.real.sampler_clip
+        gaps = {p: float((one["old"] - one["drawn"]).sum()) for p, one in columns.items()}
+        factors = {p: 1.0 if clip is None else min(math.exp(gap), clip) for p, gap in gaps.items()}
         for group in groups:
             own = list(self.members(group))
             leaves = [scores[p].detach().requires_grad_() for p in own]
-            shared = [[values[p] for p in own] for values in (self.labels, self.rewards, lots)]
+            shared = [[column[p] for p in own] for column in (self.labels, self.rewards, lots)]
             alone, _ = naive_group_loss(self.objective, leaves, *shared)
             slopes = torch.autograd.grad(alone, leaves, allow_unused=True)
             sizes |= {p: 0.0 if s is None else abs(float(s)) for p, s in zip(own, slopes, strict=True)}
             losses.append(naive_group_loss(self.objective, [scores[p] for p in own], *shared)[0])
+            values.append(float(losses[-1]))
+            if clip is not None:  # the same slopes, times a factor each
+                pushed = [factors[p] * s * scores[p] for p, s in zip(own, slopes, strict=True) if s is not None]
+                losses[-1] = sum(pushed, 0 * losses[-1])
             mixed += {1, 0} <= {max(self.labels[p], 0) for p in own if self.labels[p] != -1}
-        numbers = {"real/mixed_groups": mixed / len(groups), "real/loss": float(sum(losses) / len(groups))}
+        numbers = {"real/mixed_groups": mixed / len(groups), "real/loss": sum(values) / len(groups)}
+        numbers["policy_loss"] = numbers["real/loss"]
+        if clip is not None:
+            trained = [p for p in columns if self.trained[p]]
+            numbers["mismatch/factor"] = sum(factors[p] for p in trained) / max(len(trained), 1)
+            numbers["mismatch/factor_clipped"] = sum(factors[p] == clip for p in trained) / max(len(trained), 1)
         numbers["real/ignored"] = sum(self.labels[p] == -1 for p in columns) / len(columns)
         numbers["real/weight_abs_max"] = max(sizes.values())
         for name, chosen in (("pos", [p for p in columns if self.labels[p] == 1]), ("neg", self.wrong(columns))):
@@ -277,7 +290,7 @@ class Naive:
             numbers[f"real/weight_{name}"] = sum(sizes[p] for p in chosen) / max(len(chosen), 1)
         seen = torch.tensor([float(scores[p]) for p in columns if self.trained[p] and self.labels[p] != -1])
         numbers["real/score_std"] = float(seen.double().std(correction=0)) if len(seen) else 0.0
-        self.sizes = {p: sizes[p] for p in columns}
+        self.sizes = {p: sizes[p] * factors[p] for p in columns}
         return sum(losses) / len(groups), numbers
 
     def wrong(self, columns: dict) -> list[int]:
@@ -285,9 +298,15 @@ class Naive:
 
     def of_tokens(self, columns: dict) -> tuple[torch.Tensor, dict]:
         """OpenRLHF's losses, from their papers."""
-        low, high = self.args.actor.eps_clip_low_high
-        each, cut = [], []
+        low, high = self.args.actor.eps_clip_low_high or (0.2, 0.2)
+        each, cut, logged = [], [], []
         for position, one in columns.items():
+            if self.token_loss:
+                weights = self.weights_of(position, one)
+                logged.append(-weights * one["new"].detach())
+                each.append(self.token_losses(position, one))
+                cut.append(self.weights_of(position, one, 1 if self.labels[position] == 1 else -1) == 0)
+                continue
             new, advantage = one["new"], self.advantages[position]
             ratio = torch.exp(new - one["old"])
             if self.case.loss == "gspo" and len(new):
@@ -303,10 +322,33 @@ class Naive:
         trained = [number for number, position in enumerate(columns) if self.trained[position]]
         count = sum(len(each[number]) for number in trained)
         share = sum(float(cut[number].sum()) for number in trained) / max(count, 1)
-        if self.args.actor.loss_agg_mode == "token-mean" and self.case.loss != "gspo":
-            return torch.cat(each).sum() / max(sum(map(len, each)), 1), {"ppo_clip_ratio": share}
-        filled = [one.mean() for one in each if len(one)]
-        return sum(filled) / max(len(filled), 1), {"ppo_clip_ratio": share}
+        mode = self.token_loss.objective.mean if self.token_loss else self.args.actor.loss_agg_mode
+
+        def mean(parts: list[torch.Tensor]) -> torch.Tensor:
+            if mode == "token-mean" and self.case.loss != "gspo":
+                return torch.cat(parts).sum() / max(sum(map(len, parts)), 1)
+            filled = [one.mean() for one in parts if len(one)]
+            return sum(filled) / max(len(filled), 1)
+
+        numbers = {"policy_loss": float(mean(logged))} if logged else {}  # of constant weights
+        return mean(each), {"ppo_clip_ratio": share, **numbers}
+
+    def token_losses(self, position: int, one: dict, advantage: float | None = None) -> torch.Tensor:
+        """(tokens,) the loss of a file in examples/objectives/, as its paper has it; 0 without a verdict."""
+        own = [self.labels[p] for p in self.members(position // SIZE) if self.labels[p] != -1]
+        rate = sum(label == 1 for label in own) / max(len(own), 1)
+        if advantage is None:
+            advantage = self.advantages[position] if self.labels[position] != -1 else 0
+        if not advantage or not len(one["new"]):
+            return 0 * one["new"]
+        loss = NAIVE_TOKENS[Path(self.token_loss.name).name.replace(".py:", ":")]
+        columns = (one[name] for name in ("new", "old", "drawn"))
+        return torch.stack(loss(*columns, advantage, self.labels[position] == 1, rate, self.token_loss))
+
+    def weights_of(self, position: int, one: dict, advantage: float | None = None) -> torch.Tensor:
+        """(tokens,) minus the gradient of the sum of a rollout's losses in its log-probabilities."""
+        new = one["new"].detach().requires_grad_()
+        return -torch.autograd.grad(self.token_losses(position, one | {"new": new}, advantage).sum(), new)[0]
 
     def means(self, columns: dict, terms: dict[str, torch.Tensor]) -> dict[str, float]:
         """Means over trained tokens, and the paper's Table 1."""
@@ -359,6 +401,8 @@ class Naive:
                 ratio if kind.endswith("ratio_old") and not kind.endswith("log_ratio_old") else torch.ones_like(ratio)
             )
             return (self.sizes[position] * slope * (len(ratio) if kind.startswith("sum_") else 1)).tolist()
+        if self.token_loss:
+            return self.weights_of(position, one, 1 if self.labels[position] == 1 else -1).abs().tolist()
         low, high = self.args.actor.eps_clip_low_high
         if self.case.loss == "cispo":
             return ratio.clamp(1 - low, 1 + high).tolist()

@@ -2,7 +2,7 @@
 
   dry-runs  the dry run of every recipe with every method
   reports   tables of the report of every recorded campaign, as CSV and Markdown
-  verdicts  on the golds in ../shared/data, on random spellings, and on the written pairs of tests/data
+  verdicts  on the golds in ../shared/data, on random spellings, and on the written pairs of tests/verifier
   steps     ten steps of six methods on the real stack, without times
   refusals  every command of the fast and slow tests that ends with exit code 2, and its message
 
@@ -59,7 +59,7 @@ def verdicts(out: Path) -> None:
 
 
 def _verify():
-    for name in ("real_openrlhf.verifier.verdict", "real_openrlhf.rewards.verifier.verdict"):
+    for name in ("real_openrlhf.verifier.verdict", "real_openrlhf.verifier.verdict"):
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(name).verify
     raise ModuleNotFoundError("the verifier has moved: tell this file where")
@@ -68,7 +68,8 @@ def _verify():
 def _pairs() -> Iterator[tuple[str, object, str]]:
     import pyarrow.parquet
 
-    sys.path.insert(0, str(TESTS / "data"))
+    pairs = TESTS / "verifier" if (TESTS / "verifier").is_dir() else TESTS / "data"
+    sys.path.insert(0, str(pairs))
     import spelled_pairs
 
     if not SHARED.is_dir():
@@ -83,7 +84,7 @@ def _pairs() -> Iterator[tuple[str, object, str]]:
         gold, answer, _ = spelled_pairs.pair(random.Random(seed))
         yield "spelled", gold, f"\\boxed{{{answer}}}"
     for name in ("written_pairs", "tricky_pairs"):
-        for line in (TESTS / "data" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        for line in (pairs / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             yield name, row["gold"], row.get("response", f"\\boxed{{{row.get('answer')}}}")
 

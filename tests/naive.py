@@ -6,8 +6,10 @@ Such a function gets the scores of positives and negatives, all valid (score, la
 import math
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor, exp, log
 
+from real_openrlhf.algorithm.groups import chances
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 
@@ -136,6 +138,61 @@ def rence(pos, neg, rows, settings, zero):
     return -log(right / (right + wrong))
 
 
+# Losses of tokens in examples/objectives/: of each token of a rollout, from its log-probabilities new, old and vLLM's,
+# its advantage a, whether it is right, its prompt's share of right answers, and settings.
+
+
+def sapo(new, old, drawn, a, right, rate, settings):
+    tau = settings["tau_right"] if a > 0 else settings["tau_wrong"]
+    return [-a * 4 / tau / (1 + exp(-tau * (exp(n - o) - 1))) for n, o in zip(new, old, strict=True)]
+
+
+def gmpo(new, old, drawn, a, right, rate, settings):
+    """The whole rollout's loss for each token: -A (prod_t min(r_t, e^clip))^(1/T), for a > 0."""
+    product, most = 1, math.exp(settings["clip"])
+    for n, o in zip(new, old, strict=True):
+        product = product * (exp(n - o).clamp(max=most) if a > 0 else exp(n - o).clamp(min=1 / most))
+    return [-a * product ** (1 / len(new))] * len(new)
+
+
+def nft(new, old, drawn, a, right, rate, settings):
+    losses = []
+    for n, o in zip(new, old, strict=True):
+        ratio = exp(n - o)
+        if not right and 0 < rate < 1:
+            ratio = (1 - rate * ratio) / (1 - rate)
+            ratio = ratio + (max(float(ratio.detach()), settings["eps"]) - ratio).detach()
+        losses.append(-math.sqrt((1 - rate) / rate) * log(ratio) if 0 < rate < 1 else 0 * n)
+    return losses
+
+
+def icepop(new, old, drawn, a, right, rate, settings):
+    losses = []
+    for n, o, d in zip(new, old, drawn, strict=True):
+        k, ratio = math.exp(o - d), exp(n - o)
+        kept = k if settings["low"] <= k <= settings["high"] else 0.0
+        surrogate = min(ratio * a, ratio.clamp(1 - settings["clip"], 1 + settings["clip"]) * a)
+        losses.append(-kept * surrogate)
+    return losses
+
+
+def ratios(new, old, drawn, a, right, rate, settings):
+    """`ratio_none`: GRPO's surrogate -min(r A, clip(r) A), each of whose slopes is divided by its ratio."""
+    losses = []
+    for n, o in zip(new, old, strict=True):
+        ratio = exp(n - o)
+        surrogate = min(ratio * a, ratio.clamp(1 - settings["low"], 1 + settings["high"]) * a)
+        losses.append(-surrogate / ratio.detach())
+    return losses
+
+
+NAIVE_TOKENS: dict[str, Callable] = {
+    "sapo:sapo": sapo,
+    "gmpo:gmpo": gmpo,
+    "nft:nft": nft,
+    "icepop:icepop": icepop,
+    "ratios:ratio_none": ratios,
+}
 NAIVE: dict[str, Callable] = {
     "real": real,
     "bce": bce,
@@ -154,6 +211,16 @@ NAIVE: dict[str, Callable] = {
     "vespo": vespo,
     "rence": rence,
 }
+
+
+def lots_of(step: int, rows: Iterable[int], groups) -> dict[int, int]:
+    """The package's random number of each row in a rollout step."""
+    rows, seen, places = list(rows), {}, []
+    for row in rows:
+        places.append(seen.get(groups[row], 0))
+        seen[groups[row]] = places[-1] + 1
+    ids = torch.tensor([groups[row] for row in rows])
+    return dict(zip(rows, chances(step, ids, torch.tensor(places)).tolist(), strict=True))
 
 
 def naive_group_loss(

@@ -40,6 +40,8 @@ for part in "${parts[@]}"; do
     # Three processes share the tests, group by group (conftest.py): much of what they start waits for a single core.
     # Smoke has lanes of its own.
     case $part in timed | smoke) shared=() ;; *) shared=(-n 3 --no-loadscope-reorder) ;; esac
-    "$python" -m pytest "tests/$part" -q --durations=25 "${shared[@]}" "$@" || status=1
+    places=()  # the verifier has a folder of its own, with the same parts
+    for place in tests/$part tests/verifier/$part; do [ ! -d "$place" ] || places+=("$place"); done
+    "$python" -m pytest "${places[@]}" -q --durations=25 "${shared[@]}" "$@" || status=1
 done
 exit $status

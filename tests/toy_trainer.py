@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import strategies as st
-from naive import naive_losses, naive_score
+from naive import lots_of, naive_losses, naive_score
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.meter import sum_over_ranks
@@ -204,7 +204,7 @@ class Trainer:
             for number, batch in enumerate(wave.micro_batches):
                 one = self.forward(batch) if passes is None or wave.score_first else passes[number]
                 table.loss(one).backward()
-        lots = dict(zip(rollouts, step.lots.tolist(), strict=True))
+        lots = lots_of(step.moment.step, rollouts, self.case.groups)
         loss = table.metrics()["policy_loss"]
         return {"rows": rollouts, "lots": lots, "parameters": before, "loss": loss, "gradients": self.descend()}
 

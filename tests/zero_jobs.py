@@ -14,7 +14,7 @@ import torch.distributed as dist
 from deepspeed.runtime.zero import stage_1_and_2
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
-from naive import naive_losses, naive_score
+from naive import lots_of, naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from real_openrlhf.algorithm import meter, update
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import BatchPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.algorithm.update import NonFiniteError, StepTable
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
@@ -234,7 +234,7 @@ def facts_of(case: Case) -> Rollouts:
     )
 
 
-def deal(policy, case: Case) -> tuple[list[Experience], Plan, PlannedExperience]:
+def deal(policy, case: Case) -> tuple[list[Experience], BatchPlan, PlannedExperience]:
     """The controller's part: all rollouts with their old log-probabilities, for the naive formula; the plan; and what
     this rank gets, of which the first update comes without old log-probabilities, as in a run."""
     maker = ExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
@@ -295,7 +295,7 @@ def real_steps(**case) -> list[dict]:
         positions = plan.steps[len(records)].dealt
         values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
         trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
-        lots = dict(zip(positions, plan.steps[len(records)].lots.tolist(), strict=True))
+        lots = lots_of(plan.moment.step, positions, groups_of(case))
         loss, gradients = naive(values, {p: every[p] for p in positions}, list(trained), lots)
         norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
         got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}

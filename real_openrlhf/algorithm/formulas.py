@@ -31,6 +31,10 @@ SCORES = (*TOKEN_SCORES, *(SUM + kind for kind in TOKEN_SCORES))
 # Kinds of score whose value is known without a forward pass while the policy equals the old policy.
 KNOWN_AT_OLD = {"log_ratio_old": 0.0, "sum_log_ratio_old": 0.0, "ratio_old": 1.0}
 
+MEANS = ("seq-mean-token-mean", "token-mean")  # of a token loss, as --actor.loss_agg_mode
+
+OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the prompt's: one answer will do
+
 # Defaults of the flags --algo.real.NAME that only some objectives read; tau None: the objective's own default.
 SETTINGS: dict[str, Any] = {"tau": None, "disco_kl_coef": 1000.0, "disco_kl_delta": 1e-4}
 
@@ -78,7 +82,7 @@ class Constant:
 class Objective:
     """A formula, its inputs and settings, and its description for figures and tables."""
 
-    loss: Callable[[Tensor, Groups, Constants], Tensor]  # (scores, groups, settings) -> loss per group
+    loss: Callable[..., Tensor]  # (scores, groups, settings) -> loss per group
     label: str = ""  # its name in figures and tables
     about: str = ""  # a description in one line
     source: str = ""  # the paper or code that it comes from
@@ -92,6 +96,8 @@ class Objective:
     # Settings that this objective defines. `ObjectiveSettings` reads two of them: `score` is the kind of score;
     # `reduction` mean makes the loss a mean over valid rollouts in place of prompts.
     settings: Mapping[str, Constant] = field(default_factory=dict)
+
+    of_tokens = False
 
     def __post_init__(self) -> None:
         for score in (self.score, *(self.settings["score"].choices if "score" in self.settings else ())):
@@ -125,6 +131,31 @@ class Objective:
                 flag = f"--algo.real.{name} is a flag of its own. " if name in SETTINGS else ""
                 raise ValueError(f"the objective has no setting {name!r}. {flag}Use one of these: {known}")
         return {name: one.read(name, given.get(name, one.default)) for name, one in self.settings.items()}
+
+
+@dataclass(frozen=True)
+class TokenLoss(Objective):
+    """A constant weight for each token, from a function (log_ratio, advantage, mask, group) -> (B, T) in `loss`.
+
+    A weight above 0 makes the token likelier. `token_loss.TokenGroup` has what `group` tells.
+    """
+
+    family: str = "tokens"
+    reads: tuple[str, ...] = ()
+    graded: bool = True  # rewards of any size make the advantages
+    two_sides: bool = True  # False: tokens of advantage 0 may have a weight
+    mean: str = "seq-mean-token-mean"  # as --actor.loss_agg_mode: over each rollout's tokens first, or `token-mean`
+
+    of_tokens = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mean not in MEANS:
+            raise ValueError(f"mean is {self.mean!r}: choose {' or '.join(MEANS)}")
+
+    def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
+        """Mask of the tokens that it leaves out or holds back, from its weights at advantages of 1 and -1."""
+        return weights == 0
 
 
 def log_ratios(default: str = "log_ratio_old") -> dict[str, Constant]:

@@ -12,6 +12,24 @@ UNPARSABLE = -2  # a negative without a readable answer: one level below NEGATIV
 
 
 @dataclass(frozen=True)
+class Moment:
+    """When in its run an update is, for margins and temperatures that follow a schedule; also after a resume."""
+
+    step: int = 1  # the rollout step, as the log counts
+    steps: int = 0  # of the whole run; 0: not known
+
+    @property
+    def progress(self) -> float:
+        """The share of steps done before this one: 0 in the first step, below 1 in the last one."""
+        if not self.steps:
+            raise ValueError("progress needs the number of steps. Give --train.max_steps")
+        return min((self.step - 1) / self.steps, 1.0)
+
+
+START = Moment()
+
+
+@dataclass(frozen=True)
 class Groups:
     """Which rollout is in which group and on which side."""
 
@@ -20,7 +38,22 @@ class Groups:
     count: int
     values: Tensor  # (K,) the rewards as they came, 0 for ignored rollouts
     lengths: Tensor  # (K,) action tokens
-    lots: Tensor  # (K,) a random number per rollout, from seed, step and update: the same on any number of ranks
+    ids: Tensor  # (count,) each group's number in the batch
+    moment: Moment
+
+    @classmethod
+    def of(cls, labels: Tensor, groups: Tensor, values: Tensor, lengths: Tensor, moment: Moment) -> "Groups":
+        ids, index = torch.unique(groups, return_inverse=True)
+        table = cls(labels, index, len(ids), values.float().double(), lengths, ids, moment)
+        return replace(table, values=table.values.masked_fill(~table.valid, 0.0))
+
+    @property
+    def step(self) -> int:
+        return self.moment.step
+
+    @property
+    def progress(self) -> float:
+        return self.moment.progress
 
     @property
     def positive(self) -> Tensor:
@@ -87,9 +120,13 @@ class Groups:
         return first[ranked], second[ranked]
 
     def exchanged(self, values: Tensor) -> Tensor:
-        """(K,) the values, permuted inside each class of each group by `lots`; 0 for ignored rollouts."""
+        """(K,) the values, permuted inside each class of each group by `chances`; 0 for ignored rollouts."""
         classes = 3 * self.index + 2 * self.positive.long() + self.negative.long()
-        giving = self.lots.argsort()
+        order = self.index.argsort(stable=True)
+        sizes = torch.bincount(self.index, minlength=self.count)
+        within = torch.arange(len(order), device=order.device) - (sizes.cumsum(0) - sizes)[self.index[order]]
+        places = within.new_zeros(len(order)).index_copy(0, order, within)
+        giving = chances(self.step, self.ids[self.index], places).argsort(stable=True)
         giving, taking = giving[classes[giving].argsort(stable=True)], classes.argsort(stable=True)
         return values.new_zeros(len(values)).index_copy(0, taking, values[giving]).where(self.valid, 0.0)
 
@@ -103,3 +140,11 @@ class Groups:
         low = ends.scatter_reduce(0, self.index, values.masked_fill(~self.valid, torch.inf), "amin")
         high = (-ends).scatter_reduce(0, self.index, values.masked_fill(~self.valid, -torch.inf), "amax")
         return (low >= high)[self.index]
+
+
+def chances(step: int, groups: Tensor, places: Tensor) -> Tensor:
+    """(K,) a random number per rollout, hashed from step, group and place in it: the same in any layout."""
+    mixed = (step * 1_000_003 + groups.long()) * 1_000_003 + places
+    for factor in (-7046029254386353131, -4658895280553007687):  # int64 arithmetic wraps
+        mixed = (mixed ^ (mixed >> 31)) * factor
+    return mixed ^ (mixed >> 31)

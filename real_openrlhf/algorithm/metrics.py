@@ -8,7 +8,6 @@ from torch import Tensor
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES
 from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, make_groups
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS, token_weights
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
@@ -145,12 +144,9 @@ def token_gradients(
     """(B, T) |W| of each token of a baseline, whose gradient is the token mean of W_t grad log pi(o_t).
 
     The advantage is taken as 1, as in the paper's Table 1. Clipped tokens have |W| 0: `grpo` clips each token, `gspo`
-    whole rollouts by their mean log-ratio. The losses of `TOKEN_WEIGHTS` use `token_weights`.
+    whole rollouts by their mean log-ratio.
     """
     log_ratio = _log_ratio(log_probs, old_log_probs, action_mask)
-    if family in TOKEN_WEIGHTS:
-        signs = torch.where(labels == POSITIVE, 1.0, -1.0)[:, None].expand_as(log_ratio)
-        return token_weights(family, log_ratio, clip, signs)
     ratio = log_ratio.exp()
     if family == "gspo":
         mean = log_ratio.sum(-1, keepdim=True) / action_mask.bool().sum(-1, keepdim=True).clamp(min=1)
@@ -214,6 +210,12 @@ MISMATCH_METRICS = {
     "mismatch/max": "the largest of these",
     "mismatch/kl": "mean over sampled tokens of log pi of vLLM - log pi: an estimate of the KL to the policy",
     "mismatch/rollout_max": "largest mean gap of a rollout, which `--algo.real.mismatch_limit` bounds",
+}
+
+# Logged with `--algo.real.sampler_clip`.
+FACTOR_METRICS = {
+    "mismatch/factor": "mean factor of a trained rollout, pi_old / pi of vLLM of its whole answer, clipped",
+    "mismatch/factor_clipped": "share of trained rollouts whose factor was clipped",
 }
 
 # A trained model's logits lie between 16 and 32, where neighbouring bf16 numbers are 1/8 apart: either side rounds a

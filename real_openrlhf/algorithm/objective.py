@@ -7,7 +7,7 @@ model, so a group may be torn over micro-batches and ranks: exchange the scores,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, START, UNPARSABLE, Groups, Moment
 from real_openrlhf.algorithm.lookup import find
 
 
@@ -106,16 +106,16 @@ def make_groups(
     groups: Tensor,
     values: Tensor | None = None,
     lengths: Tensor | None = None,
-    lots: Tensor | None = None,
+    moment: Moment = START,
 ) -> Groups:
     """The groups for the objective: UNPARSABLE made NEGATIVE unless it has levels, uniform groups ignored if dropped.
 
     Without `values` a positive has reward 1 and other rollouts 0; an objective of graded rewards then raises. Rewards
-    are rounded to float32, as OpenRLHF keeps them, so a group of 0.1 + 0.2 and 0.3 is uniform. Without `lots` they are
-    drawn with seed 0 in the order of the table.
+    are rounded to float32, as OpenRLHF keeps them, so a group of 0.1 + 0.2 and 0.3 is uniform.
     """
     objective = settings.objective
-    ids, index = torch.unique(groups, return_inverse=True)
+    if objective.of_tokens:
+        raise ValueError(f"{objective.label or settings.name} is a loss of tokens and has no scores: train it here")
     if not objective.levels:
         labels = labels.masked_fill(labels == UNPARSABLE, NEGATIVE)
     if values is None:
@@ -123,10 +123,7 @@ def make_groups(
             raise ValueError(f"{objective.label or settings.name} is an objective of graded rewards and got none")
         values = labels == POSITIVE
     lengths = torch.ones_like(labels) if lengths is None else lengths
-    if lots is None:
-        lots = torch.rand(len(labels), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    table = Groups(labels, index, len(ids), values.float().double(), lengths, lots.to(labels.device))
-    table = replace(table, values=table.values.masked_fill(~table.valid, 0.0))
+    table = Groups.of(labels, groups, values, lengths, moment)
     if settings.uniform_groups == "keep" or not objective.two_sides:
         return table
     return table.ignoring(table.uniform(table.values if objective.graded else labels))
@@ -146,16 +143,16 @@ def score_weights(
     num_rollouts: int | None = None,
     values: Tensor | None = None,
     lengths: Tensor | None = None,
-    lots: Tensor | None = None,
+    moment: Moment = START,
 ) -> WeighedLoss:
     """The objective's loss on the table, and d loss / d scores by autograd.
 
     `num_groups` is the denominator: the prompt groups of the whole optimizer step, also uniform, dropped and fully
     ignored groups. None takes the number of groups in the table. If the table is only a part of the step (whole groups
     inside a micro-batch), bce with reduction mean also needs `num_rollouts`, the valid rollouts of the step.
-    `values`, `lengths` and `lots` are rewards, action tokens and random numbers per rollout, as in `make_groups`.
+    `values` and `lengths` are rewards and action tokens per rollout, as in `make_groups`.
     """
-    table = make_groups(settings, labels, groups, values, lengths, lots)
+    table = make_groups(settings, labels, groups, values, lengths, moment)
     if settings.mean_over_rollouts:
         denominator = int(table.valid.sum()) if num_rollouts is None else num_rollouts
     else:

@@ -4,7 +4,6 @@ Labels, groups, denominators and the place of every score in the step's table co
 nothing but scores. `plan_rollouts` makes the plan; `rank_plans` writes out the part that each rank executes.
 """
 
-import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from real_openrlhf.algorithm.groups import Moment
 from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, score_weights
 from real_openrlhf.algorithm.schedule import SPARE, Layout, Limit, Positions, Wave, shallowest, steps_of_groups
 
@@ -47,6 +47,7 @@ class PlanSettings:
     step_wide: bool = False  # a gradient needs the scores of the whole step, not of its groups alone
     known_at_old: bool = True  # scores are known without a forward while the policy equals the old policy
     spare: float = SPARE  # as `schedule.SPARE`
+    steps: int = 0  # rollout steps of the run; 0: not known
     whole_groups: bool = True  # False: a rollout's gradient needs no other rollout, as in upstream's losses
 
 
@@ -58,7 +59,6 @@ class PlannedStep:
     waves: list[Wave]
     on_policy: bool  # the policy still equals the old policy
     scores_known: bool  # no exchange of scores: known before any forward, or not used
-    lots: Tensor  # a random number for each of `dealt`, from seed, rollout step, epoch and update
 
     @property
     def trained(self) -> Positions:
@@ -66,11 +66,12 @@ class PlannedStep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """All optimizer steps of a rollout batch, epoch after epoch."""
 
     steps: list[PlannedStep]
     step_wide: bool
+    moment: Moment
     owner: list[int]  # the rank that holds a rollout; NOBODY where it is left out
 
     @property
@@ -83,7 +84,7 @@ class Plan:
         return [position for position, rank in enumerate(self.owner) if rank != NOBODY]
 
 
-def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> Plan:
+def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> BatchPlan:
     """Split groups into steps, steps into waves, waves into ranks and micro-batches, from the arguments alone.
 
     Steps are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
@@ -102,13 +103,11 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
             on_policy = settings.whole_groups and epoch == number == 0
             known = not settings.whole_groups or (on_policy and settings.known_at_old)
             own = sorted(position for group in dealt[number] for position in group)
-            lot = random.Random(f"lots {settings.seed}/{rollout_step}/{epoch}/{number}").random
-            lots = torch.tensor([lot() for _ in own], dtype=torch.float64)
-            steps.append(PlannedStep(own, waves, on_policy, scores_known=known, lots=lots))
+            steps.append(PlannedStep(own, waves, on_policy, scores_known=known))
         if epoch == 0:
             owner = _owners(steps, len(groups))
             layout = replace(layout, owner=owner)
-    return Plan(steps, settings.step_wide, owner)
+    return BatchPlan(steps, settings.step_wide, Moment(rollout_step + 1, settings.steps), owner)
 
 
 def _epoch_in_waves(
@@ -197,7 +196,7 @@ class RankStep:
     labels: Tensor
     values: Tensor | None
     lengths: Tensor  # action tokens
-    lots: Tensor  # random numbers, for objectives that exchange weights
+    moment: Moment
     truncated: Tensor
     num_groups: int
     num_rollouts: int  # valid rollouts, for objectives that average over them
@@ -214,8 +213,8 @@ class RankStep:
         """Loss and weights of these rows of the table, which are whole groups, with the step's denominators."""
         values = None if self.values is None else self.values[rows]
         columns = (scores[rows], self.labels[rows], self.groups[rows])
-        whole, own = (self.num_groups, self.num_rollouts), (self.lengths[rows], self.lots[rows])
-        return score_weights(settings, *columns, *whole, values, *own)
+        whole = (self.num_groups, self.num_rollouts)
+        return score_weights(settings, *columns, *whole, values, self.lengths[rows], self.moment)
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,7 @@ class RankPlan:
 
 
 def rank_plans(
-    plan: Plan,
+    plan: BatchPlan,
     rollouts: Rollouts,
     num_ranks: int,
     forwarded: Positions,
@@ -245,7 +244,7 @@ def rank_plans(
     held = [own or [shortest] for own in held]
     items = [{position: item for item, position in enumerate(own)} for own in held]
     unknown = len(forwarded) < len(plan.trained)
-    steps = [_rank_steps(step, plan.step_wide, unknown, rollouts, items, leaves_out) for step in plan.steps]
+    steps = [_rank_steps(step, plan, unknown, rollouts, items, leaves_out) for step in plan.steps]
     depths = [wave.depth for step in plan.steps for wave in step.waves]
     crc = zlib.crc32(repr([step.dealt for step in plan.steps]).encode()) >> 8  # 24 bits: exact in a float32 log
     metrics = {
@@ -261,7 +260,7 @@ def rank_plans(
 
 def _rank_steps(
     step: PlannedStep,
-    step_wide: bool,
+    plan: BatchPlan,
     unknown: bool,
     rollouts: Rollouts,
     items: Sequence[dict[int, int]],
@@ -276,7 +275,7 @@ def _rank_steps(
         labels=labels,
         values=values,
         lengths=torch.tensor(rollouts.actions)[positions],
-        lots=step.lots,
+        moment=plan.moment,
         truncated=rollouts.truncated[positions],
         num_groups=len(set(groups.tolist())),
         num_rollouts=len(positions) if rollouts.signal is None else int(rollouts.signal[positions].sum()),
@@ -286,7 +285,7 @@ def _rank_steps(
         rollouts_with_tokens=sum(rollouts.actions[position] > 0 for position in positions),
         scores_known=step.scores_known,
         makes_old_log_probs=step.on_policy and unknown,
-        step_wide=step_wide and not step.on_policy,
+        step_wide=plan.step_wide and not step.on_policy,
         waves=[],
     )
     wave_rows = [

@@ -6,8 +6,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups
+from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE, Groups, Moment
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, rollout_scores
+from real_openrlhf.algorithm.token_loss import TokenGroup
+from real_openrlhf.base.user_files import raised
 
 # One group of each kind: mixed, right only, wrong only, ignored only, and one rollout of either side.
 KINDS = (
@@ -29,12 +31,28 @@ LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
 
 
-def problem(settings: ObjectiveSettings) -> str | None:
-    """The defect of the objective's loss, in one line with the fix; None if it can train."""
+def problem(settings: ObjectiveSettings, steps: int = 10) -> str | None:
+    """The defect of the objective's loss, in one line with the fix; None if it can train in a run of these steps."""
+    moments = (Moment(step, steps) for step in sorted({1, max(steps, 1)}))
+    of_moment = _problem_of_tokens if settings.objective.of_tokens else _problem_of_groups
+    return next(filter(None, (of_moment(settings, moment) for moment in moments)), None)
+
+
+def learns_alone(settings: ObjectiveSettings) -> bool:
+    """Whether a prompt with one answer has a gradient."""
+    scores = (_on_policy(settings.score)[:2] + torch.tensor(DRIFT[:2], dtype=torch.float64)).requires_grad_()
+    columns = torch.tensor([POSITIVE, NEGATIVE]), torch.tensor([0, 1]), torch.tensor([1.0, 0.0])
+    table = make_groups(settings, *columns)
+    loss = settings.objective.loss(scores.masked_fill(~table.valid, 0.0), table, settings)
+    return loss.requires_grad and bool(torch.autograd.grad(loss.sum(), scores)[0].any())
+
+
+def _problem_of_groups(settings: ObjectiveSettings, moment: Moment) -> str | None:
     labels, groups = torch.tensor(LABELS), torch.tensor(GROUPS)
     values = torch.tensor(REWARDS) if settings.objective.graded else None
     # With uniform groups kept, the formula meets empty sides, as it does in every run for the metrics of each side.
-    table = make_groups(replace(settings, uniform_groups="keep"), labels, groups, values, torch.tensor(LENGTHS))
+    kept = replace(settings, uniform_groups="keep")
+    table = make_groups(kept, labels, groups, values, torch.tensor(LENGTHS), moment)
     drift = torch.tensor(DRIFT, dtype=torch.float64)
     moves = False
     for moved in (0.0, 1.0):  # in the first update after a rollout all scores are equal
@@ -63,8 +81,7 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str 
     try:
         loss = settings.objective.loss(scores, table, settings)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return f"it raises {type(error).__name__} on a small table: {reason}. Change it so that it takes any groups"
+        return f"on a small table it raises {raised(error)}. Change it so that it takes any groups"
     if not isinstance(loss, Tensor) or loss.shape != (table.count,):
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         return f"it returns {got}, not one loss for each group, ({table.count},). Use groups.sum or groups.mean"
@@ -83,4 +100,44 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str 
     own = table.index == torch.arange(table.count)[:, None]
     if slopes[~own].any():
         return "the loss of a group reads other groups' scores. Use the sums that `groups` makes of each group"
+    return None
+
+
+def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment) -> str | None:
+    """The same for a loss of tokens: it must weigh each rollout alike in any micro-batch."""
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    drift = torch.tensor(DRIFT)[:, None] * (torch.arange(max(LENGTHS)) + 1.0).sin() * mask
+    advantages = torch.tensor([0.9, -1.1, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.0, 0.7, -0.7])[:, None] * mask
+    columns = (torch.tensor(LABELS) == POSITIVE)[:, None], torch.tensor(REWARDS)[:, None]
+    rate = torch.tensor([2 / 3, 2 / 3, 2 / 3, 2 / 3, 1.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5])[:, None]
+
+    def weights(rows: slice, tokens: int) -> Tensor:
+        rest = (one[rows, :tokens] for one in (*columns, rate, drift.roll(1, 0) * mask))
+        group = TokenGroup(settings, moment, *rest)
+        return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
+
+    try:
+        found = weights(slice(None), max(LENGTHS))
+        if not isinstance(found, Tensor) or found.shape != mask.shape:
+            got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            return f"it returns {got}, not one weight for each token, {tuple(mask.shape)}"
+        alone = [weights(slice(row, row + 1), tokens)[0] for row, tokens in enumerate(LENGTHS)]
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        return f"it raises {type(error).__name__} on a small table: {reason}. Change it so that it takes any rollouts"
+    if not found[mask].isfinite().all():
+        return "its weights are not finite. Clamp what an exponential or a division may make large"
+    if not found[mask].any():
+        return "its weights are 0 everywhere, so nothing would be trained"
+    if not torch.allclose(found[mask], torch.cat(alone), rtol=1e-4, atol=1e-6):
+        return (
+            "the weights of a rollout change with the other rollouts of its micro-batch. Sum over the last dimension "
+            "only, and leave out what `mask` leaves out"
+        )
+    known = (torch.tensor(LABELS) != IGNORED)[:, None]
+    if settings.objective.two_sides and found[mask & known & (advantages == 0)].any():
+        return (
+            "it gives weights to tokens of advantage 0, which --train.skip_weightless leaves out. Multiply by the "
+            "advantage, or declare TokenLoss(..., two_sides=False)"
+        )
     return None

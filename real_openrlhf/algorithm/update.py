@@ -4,6 +4,7 @@ What differs between methods is `policy_loss`: `StepTable` has it over the score
 the tokens of a micro-batch. Terms of every token (KL, entropy), sums over ranks and logged means are the same.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD
 from real_openrlhf.algorithm.meter import TERMS, Meter, fetch, sum_over_ranks
-from real_openrlhf.algorithm.metrics import group_metrics, ratio_table, rollout_gradients, token_gradients
+from real_openrlhf.algorithm.metrics import (
+    FACTOR_METRICS,
+    group_metrics,
+    ratio_table,
+    rollout_gradients,
+    token_gaps,
+    token_gradients,
+)
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
 from real_openrlhf.algorithm.step_plan import RankStep, RankWave
@@ -35,6 +43,7 @@ class Coefficients:
     entropy: float | None = None
     disco_kl: float = 0.0
     disco_kl_delta: float = 1e-4
+    sampler_clip: float | None = None  # the largest factor of a rollout for the gap to its sampler; None: no factors
 
 
 @dataclass
@@ -140,6 +149,8 @@ class Update(ABC):
 class StepTable(Update):
     """Scores and weights of an update, filled wave by wave, or at once if scores are known before any forward."""
 
+    shares = ("factors", "clipped_factors", "rollouts")
+
     def __init__(self, settings: ObjectiveSettings, step: RankStep, *args: Any, **named: Any) -> None:
         super().__init__(step, *args, **named)
         self.settings = settings
@@ -178,14 +189,24 @@ class StepTable(Update):
     def policy_loss(self, now: Forward) -> Tensor:
         # a dummy has one rollout, of weight 0
         weights = self.weights[now.rows] if len(now.rows) else self.weights.new_zeros(1)
-        return RealPolicyLoss()(now.scores, weights.to(self.device))
+        return RealPolicyLoss()(now.scores, weights.to(self.device) * self.factors(now))
+
+    def factors(self, now: Forward) -> Tensor:
+        """(B,) how much likelier the old policy makes each whole answer than its sampler, at most the clip."""
+        if (clip := self.coefficients.sampler_clip) is None or now.sampler is None:
+            return torch.ones(len(now.mask), dtype=torch.float64, device=self.device)
+        return (-token_gaps(now.old, now.sampler, now.mask).double().sum(-1)).clamp(max=math.log(clip)).exp()
 
     def magnitudes(self, now: Forward, labels: Tensor) -> Tensor:
         """Those of its rollouts' weights; also measures how far scores have drifted since these were computed."""
         used, weights = torch.stack([self.scores[now.rows], self.weights[now.rows]]).to(self.device)
         self.meter.raise_to(score_drift=(now.scores.double() - used).abs().max())
+        factors = self.factors(now)
+        if (clip := self.coefficients.sampler_clip) is not None:
+            sums = factors.sum(), (factors > clip * (1 - 1e-9)).sum(), torch.tensor(len(factors))
+            self.meter.add(**dict(zip(self.shares, sums, strict=True)))
         columns = (now.log_probs, now.old, now.mask)
-        return rollout_gradients(self.settings.score, *columns, weights * self.denominator)
+        return rollout_gradients(self.settings.score, *columns, weights * factors * self.denominator)
 
     @property
     def trained(self) -> Tensor:
@@ -206,6 +227,10 @@ class StepTable(Update):
         columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
         drift = float(self.meter.maxima["score_drift"])
         metrics = group_metrics(*columns, truncated=self.step.truncated, trained=self.trained, score_drift=drift)
+        if self.coefficients.sampler_clip is not None:
+            factors, clipped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
+            means = (factors / max(rollouts, 1), clipped / max(rollouts, 1))
+            metrics |= dict(zip(FACTOR_METRICS, means, strict=True))
         return {"policy_loss": float(weighed.loss), **metrics}
 
 

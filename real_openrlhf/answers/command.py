@@ -3,11 +3,13 @@
 import argparse
 import textwrap
 from itertools import groupby
+from pathlib import Path
 
 from real_openrlhf.answers.kept import Group, moments, read, short, steps
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import ROLLOUTS
-from real_openrlhf.base.parsing import path_of, whole
+from real_openrlhf.base.parsing import did_you_mean, path_of, whole
+from real_openrlhf.runs import run_folder
 
 BAR = 12  # characters of the bar for the largest weight
 KINDS = {"train": "groups", "eval": "held-out answers (--eval)"}
@@ -26,10 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     groups, phase = read(args.run), "eval" if args.eval else "train"
     if not groups:
-        raise UserError(
-            f"{args.run} has no answers: {ROLLOUTS} is missing or empty. Name a run's folder, like runs/NAME. Runs "
-            "write it with --train.keep_groups 1 or more (default: 2); campaigns of compare --publish leave it out."
-        )
+        raise UserError(_why_none(args.run))
     known = steps(groups, phase)
     if args.step not in (None, *known) or not known:
         raise UserError(f"{args.run / ROLLOUTS} has no {KINDS[phase]} of that step. {_has(groups)}")
@@ -46,10 +45,39 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _why_none(folder: Path) -> str:
+    if not folder.is_dir():
+        near = did_you_mean(folder.name, (path.name for path in folder.parent.glob("*/")))
+        return f"{folder} has no answers: there is no such folder. {near}Name a run's folder, like runs/NAME."
+    record = run_folder.read(folder) if (folder / "run.json").exists() else {}
+    if record.get("status") == "failed":
+        return (
+            f"{folder} has no answers: the run failed ({record.get('reason')}). Read {folder / 'train.log'}, then "
+            "continue it: the same command with --resume."
+        )
+    if record.get("status") == "running":
+        return f"{folder} has no answers yet: the run has not ended its first step. Wait for it."
+    return (
+        f"{folder} has no answers: {ROLLOUTS} is missing or empty. Name a run's folder, like runs/NAME. Runs "
+        "write it with --train.keep_groups 1 or more (default: 2); campaigns of compare --publish leave it out."
+    )
+
+
 def _has(groups: list[Group]) -> str:
     """The steps that the file has, in words."""
-    found = [f"{name} of steps {', '.join(map(str, steps(groups, phase)))}" for phase, name in KINDS.items()]
+    found = [f"{name} of {ranges(known)}" for phase, name in KINDS.items() if (known := steps(groups, phase))]
     return f"Kept: {'; '.join(found)}."
+
+
+def ranges(numbers: list[int]) -> str:
+    """`steps 1 to 40`, or `steps 0, 20, 40`: a row of neighbours is a range."""
+    rows: list[list[int]] = []
+    for number in numbers:
+        if not rows or number != rows[-1][-1] + 1:
+            rows.append([])
+        rows[-1].append(number)
+    parts = (f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
+    return f"step{'s' * (len(numbers) > 1)} {', '.join(parts)}"
 
 
 def _answers(group: Group) -> list[str]:

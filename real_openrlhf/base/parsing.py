@@ -3,7 +3,9 @@
 import argparse
 import difflib
 import shlex
+import sys
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,27 @@ def name_list(title: str, names: Iterable[tuple[str, str]]) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Names the most similar choice where a word is none."""
+    """Of every subcommand: takes no shortened flags, and names what is most similar to an unknown flag or choice."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **named})
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuses unknown words with the usage of this parser, a mistyped flag before a missing one."""
+        words = [*(sys.argv[1:] if args is None else args)]
+        own = takewhile(lambda word: word[:1] == "-" if self._subparsers else word != "--", words)
+        self.refuse_unknown(word for word in own if " " not in word)
+        namespace, rest = super().parse_known_args(words, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return namespace, []
+
+    def refuse_unknown(self, words: Iterable[str], others: Iterable[str] = ()) -> None:
+        known = [option[2:] for option in (*self._option_string_actions, *others)]
+        for flag in (word.partition("=")[0] for word in words if word[:2] == "--"):
+            if flag[2:] not in known:
+                near = did_you_mean(flag[2:], known).replace("mean ", "mean --")
+                self.error(f"unknown flag {flag}. {near}`{self.prog} --help` lists all of them")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -81,6 +103,6 @@ class PassThrough(Parser):
     """Keeps unknown arguments in order under `openrlhf`, for OpenRLHF's parser, instead of refusing them."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        namespace, rest = super().parse_known_args(args, namespace)
+        namespace, rest = argparse.ArgumentParser.parse_known_args(self, args, namespace)
         namespace.openrlhf = rest
         return namespace, []

@@ -4,8 +4,8 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 """
 
 import argparse
-import fcntl
 import os
+import re
 import shutil
 import sys
 import time
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from real_openrlhf.base import locks, ownership
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import (
     PassThrough,
@@ -31,6 +32,7 @@ from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
+    QUEUE,
     SIGNALS,
     WAITING,
     Entry,
@@ -39,7 +41,7 @@ from real_openrlhf.comparison.run_list import (
     state,
     status_lines,
 )
-from real_openrlhf.comparison.trainer import Trainer, eval_args, make_benchmarks
+from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
 from real_openrlhf.evaluation import early_checks
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
@@ -47,9 +49,9 @@ from real_openrlhf.report import campaign
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
-from real_openrlhf.training.run_inputs import Request
+from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
+from real_openrlhf.training.tasks.tasks import TINY
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 LOOK_SECONDS = 5.0
@@ -66,7 +68,7 @@ INSTEAD = {
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
-KEYS = "recipe task skill algos seeds first-seed grid steps benchmarks eval-flags flags".split()
+KEYS = "recipe skill algos seeds first-seed grid steps benchmarks eval-flags flags".split()
 
 
 def find_campaign(name: str) -> Path:
@@ -110,6 +112,8 @@ class WithCampaign(PassThrough):
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
+        # OpenRLHF's flags have a dot or an underscore
+        self.refuse_unknown((word for word in typed if not re.search(r"[._ ]|^--no-", word)), OPTIONS)
         only = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
@@ -120,18 +124,19 @@ class WithCampaign(PassThrough):
         return super().parse_known_args([*written, *typed], namespace)
 
 
+PARSER = WithCampaign
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = WithCampaign
-    parser.allow_abbrev = False
     parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [OpenRLHF flags]"
     parser.add_argument(
         "--campaign",
         metavar="NAME",
         help=f"{', '.join(OURS)}, or a file like these in {CAMPAIGNS.name}/; options beside it win",
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--recipe", choices=RECIPES, metavar="NAME", help="as of `train` (default: cpu)")
-    where.add_argument("--task", choices=TASKS, help="a recipe for CPU by its task's name")
+    parser.add_argument(
+        "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train` (default: %(default)s)"
+    )
     parser.add_argument(
         "--algos",
         nargs="+",
@@ -207,7 +212,7 @@ def run(args: argparse.Namespace) -> int:
     unmade = args.skill is not None and not _skilled(args).folder().exists()
     checked = run_list(args, skilled=False) if unmade else runs
     notes = [*_notes(args, runs)]
-    refuse_foreign_results(runs.out / "report", args.publish)
+    refuse_foreign_results(runs, args.publish)
     if args.publish and any(state(runs, entry).kind != FINISHED for entry in runs.entries):
         refuse_now(args.publish, runs.folder)
     if args.dry_run and unmade:
@@ -273,10 +278,11 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
         yield "--compact is not read without --publish"
 
 
-def refuse_foreign_results(report: Path, published: Path | None) -> None:
+def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
     from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
 
-    refuse_foreign(report)
+    refuse_foreign(runs.out / "report")
+    ownership.refuse_foreign("--out", [runs.out / SESSION_LOG], (runs.out / QUEUE).is_dir())
     if published:
         campaign.refuse_foreign(published)
 
@@ -290,7 +296,7 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
     for option, instead in INSTEAD.items():
         if any(word.partition("=")[0] == option for word in args.openrlhf):
             raise UserError(f"{option} is of `train`: a comparison sets it for each run. {instead}")
-    recipe = RECIPES[args.recipe or recipe_of(args.task or "reverse")]
+    recipe = RECIPES[args.recipe]
     # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
     common += ["--recipe", recipe.name]
@@ -312,7 +318,7 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
 
 
 def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
-    task = args.task or RECIPES[args.recipe or "cpu"].model
+    task = RECIPES[args.recipe].model
     if task not in TINY:
         raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
     return TINY[task](skill=args.skill)  # type: ignore[call-arg]
@@ -360,7 +366,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 time.sleep(LOOK_SECONDS)
                 continue
             entry = free[0]
-            with attempts.taken(runs.out / "queue", entry.name, now[entry].attempt + 1) as ended:
+            with attempts.taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
                 left = f", about {duration(sum(seconds) / len(seconds) * len(free))} left" if seconds else ""
@@ -379,7 +385,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.read_runs import read_runs
 
     with open(runs.out / ".report.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        locks.wait_for(lock)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return

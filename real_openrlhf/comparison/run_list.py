@@ -21,6 +21,7 @@ from real_openrlhf.training.run_inputs import Request
 FINISHED, HELD, FAILED, WAITING = "finished", "running", "failed", "waiting"
 SIGNALS = (129, attempts.INTERRUPTED, 143)  # exit codes of a run that was asked to end
 RECENT = 10  # steps whose mean time predicts the time left
+QUEUE = "queue"  # folder of the attempts
 ASKED = "asked.json"  # in eval/, written by an evaluation that reached its end
 BAR = re.compile(r"sampling: .*?(\d+)/(\d+) \[[^<\]]*(?:<([\d:]+))?")  # the bar of evaluation/command.py in eval.log
 
@@ -106,8 +107,8 @@ class State:
 
 
 def state(runs: RunList, entry: Entry) -> State:
-    """Read the attempt first: then the creator of the next attempt knows that no other process worked meanwhile."""
-    newest, path = attempts.newest(runs.out / "queue", entry.name), runs.path(entry)
+    """Reads the attempt before the run's folder, to avoid a race with the next attempt."""
+    newest, path = attempts.newest(runs.out / QUEUE, entry.name), runs.path(entry)
     held = newest is not None and newest.is_held()
     number = newest.number if newest else 0
     trained = runs.trained(entry)

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import exit_code
 from real_openrlhf.base.files import write_json
+from real_openrlhf.base.parsing import Parser
 from real_openrlhf.comparison.run_list import ASKED, SIGNALS, Entry, RunList, samples
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training import command as train_command
@@ -21,6 +22,8 @@ from real_openrlhf.training.launch import shared_ray
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.process import supervise
 from real_openrlhf.training.launch.progress import end_unwatched, rows_in
+
+SESSION_LOG = "session.log"
 
 
 class Trainer(contextlib.ExitStack):
@@ -70,7 +73,7 @@ class Trainer(contextlib.ExitStack):
             self.opened = True
             # a socket's path has at most 107 letters, so the run's folder may be too deep for it
             self.socket = Path(self.enter_context(tempfile.TemporaryDirectory())) / "session"
-            log = self.runs.out.resolve() / "session.log"
+            log = self.runs.out.resolve() / SESSION_LOG
             self.server = self.enter_context(shared_ray.opened(self.socket, self.environment, log))
         return self.socket
 
@@ -90,7 +93,7 @@ def eval_args(words: Sequence[str]) -> argparse.Namespace:
     """These words of `eval` parsed, with its defaults."""
     from real_openrlhf.evaluation import command
 
-    parser = argparse.ArgumentParser("real-openrlhf compare: --eval-flags")
+    parser = Parser("real-openrlhf compare: --eval-flags")
     command.configure(parser)
     return parser.parse_args([*words])
 

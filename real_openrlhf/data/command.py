@@ -2,21 +2,20 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tqdm import tqdm
 
 from real_openrlhf import __version__
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import sha256, write_json, write_jsonl
 from real_openrlhf.base.parsing import did_you_mean, path_of, positive
-from real_openrlhf.data import cleaning, gym
+from real_openrlhf.data import cleaning, gym, written
 from real_openrlhf.data.benchmarks import BENCHMARKS, read_benchmark
 from real_openrlhf.data.problems import LEFT, PLACE, Problem, load_tokenizer, read_problems, token_ids
 from real_openrlhf.data.sources import HubDataset, Rows, is_hub_id, read_hub, read_local
-from real_openrlhf.data.written import refuse_foreign
-from real_openrlhf.rewards.verifier.extract import is_raw
-from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.verifier.extract import is_raw
+from real_openrlhf.verifier.verdict import verify
 
 MANIFEST, NONE = ".manifest.json", "none"
 TRAINING_SETS = {
@@ -92,10 +91,10 @@ def run(args: argparse.Namespace) -> int:
 
 def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
     """Write a benchmark with all its rows: nothing is dropped or changed."""
-    refuse_foreign([out], out.with_suffix(MANIFEST))
+    written.refuse_foreign([out], out.with_suffix(MANIFEST))
     problems, origin = read_benchmark(name, source)
-    write_jsonl(out, (problem.record(name) for problem in problems))
-    _write_manifest(out, {"datasource": name, "source": origin, "rows": {"written": len(problems)}}, [out])
+    about = {"datasource": name, "source": origin, "rows": {"written": len(problems)}}
+    _write({out: [problem.record(name) for problem in problems]}, out, about)
     print(f"{out}: {len(problems)} problems")
 
 
@@ -103,7 +102,7 @@ def prepare_training(args: argparse.Namespace) -> None:
     if Path(args.source or args.what).resolve() in (args.out.resolve(), args.out.resolve().parent):
         raise UserError(f"--out {args.out} lies in what is read: the next run would read it too. Give another place")
     dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    refuse_foreign([args.out, dropped, overlaps], args.out.with_suffix(MANIFEST))
+    written.refuse_foreign([args.out, dropped, overlaps], args.out.with_suffix(MANIFEST))
     name, source = _source(args.what, args.source)
     problems = read_problems(source.rows, args.problem_column, args.gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
@@ -128,9 +127,6 @@ def prepare_training(args: argparse.Namespace) -> None:
             "--problem-column and --gold-column"
         )
 
-    write_jsonl(args.out, (problem.record(name, template) for problem in selection.kept))
-    write_jsonl(dropped, selection.dropped)
-    write_jsonl(overlaps, ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()))
     kept = len(selection.kept)
     summary = {
         "datasource": name,
@@ -144,7 +140,12 @@ def prepare_training(args: argparse.Namespace) -> None:
         "prompt_tokens": {"tokenizer": args.tokenizer, "limit": args.max_prompt_tokens} if args.tokenizer else None,
         "contamination": checked,
     }
-    _write_manifest(args.out, summary, [args.out, dropped, overlaps])
+    files: dict[Path, Iterable[dict]] = {
+        args.out: (problem.record(name, template) for problem in selection.kept),
+        dropped: selection.dropped,
+        overlaps: ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()),
+    }
+    _write(files, args.out, summary)
     _print_report(summary, args.out)
     print(f"  {about_template}")
     if systems := sum(bool(problem.system) for problem in selection.kept):
@@ -228,10 +229,8 @@ def _contamination(
     return matches, summary
 
 
-def _write_manifest(out: Path, summary: dict, files: list[Path]) -> None:
-    """Write the manifest after the files: if it exists, the files that it names are complete."""
-    hashes = {file.name: sha256(file) for file in files}
-    write_json(out.with_suffix(MANIFEST), {"real_openrlhf": __version__, **summary, "sha256": hashes})
+def _write(files: Mapping[Path, Iterable[dict]], out: Path, summary: dict) -> None:
+    written.write(files, out.with_suffix(MANIFEST), {"real_openrlhf": __version__, **summary})
 
 
 def _print_report(summary: dict, out: Path) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.rewards.verifier.extract import json_texts
-from real_openrlhf.rewards.verifier.verdict import verify
+from real_openrlhf.verifier.extract import json_texts
+from real_openrlhf.verifier.verdict import verify
 
 OURS = Path(gym_tasks.__file__).parent
 

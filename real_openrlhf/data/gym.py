@@ -19,10 +19,10 @@ from typing import Any
 from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.base.files import parsed, sha256, write_json, write_jsonl
+from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import positive, whole
+from real_openrlhf.data import written
 from real_openrlhf.data.problems import Problem
-from real_openrlhf.data.written import refuse_foreign
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, judge
 
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     parts = _mixture(Path(args.task), args.set) if args.task.endswith(".json") else [_single(args.task, args.set)]
     for part in parts:
         gym_tasks.check(part.task)
-    refuse_foreign([args.out / name for name in ("train.jsonl", "test.jsonl")], args.out / "manifest.json")
+    written.refuse_foreign([args.out / name for name in ("train.jsonl", "test.jsonl")], args.out / "manifest.json")
     seen: set[str] = set()
     train: list[dict] = []
     test: list[dict] = []
@@ -99,15 +99,13 @@ def run(args: argparse.Namespace) -> int:
         test += rows[:to_test]
         train += rows[to_test:]
         print(f"{part.name}: {to_train} questions to train on, {to_test} to test. {part.account}")
-    hashes = {}
-    for name, rows in (("train.jsonl", train), ("test.jsonl", test)):
-        if len(parts) > 1:
+    if len(parts) > 1:
+        for rows in (train, test):
             random.Random(args.seed).shuffle(rows)
-        write_jsonl(args.out / name, rows)
-        hashes[name] = sha256(args.out / name)
     about = {part.name: {"settings": part.settings, "drawn": part.drawn, "left_out": part.left_out} for part in parts}
-    made = {"reasoning_gym": gym_tasks.RELEASE, "seed": args.seed, "tasks": about, "sha256": hashes}
-    write_json(args.out / "manifest.json", made)
+    made = {"reasoning_gym": gym_tasks.RELEASE, "seed": args.seed, "tasks": about}
+    files = {args.out / "train.jsonl": train, args.out / "test.jsonl": test}
+    written.write(files, args.out / "manifest.json", made)
     print(f"{args.out}: train.jsonl with {len(train)} rows, test.jsonl with {len(test)}, no question in both")
     return 0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from real_openrlhf.base.errors import UserError, first_line
-from real_openrlhf.rewards.verifier.extract import json_texts
+from real_openrlhf.verifier.extract import json_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

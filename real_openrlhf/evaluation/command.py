@@ -29,8 +29,8 @@ from real_openrlhf.evaluation.tasks import (
 from real_openrlhf.report.benchmarks import paired
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
-from real_openrlhf.rewards.verifier.conventions import CONVENTIONS
 from real_openrlhf.runs.provenance import code, versions
+from real_openrlhf.verifier.conventions import CONVENTIONS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -161,7 +161,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # no engine process inside this process
         os.environ.setdefault("REAL_REPEATABLE_ENGINE", "1")  # samples are a function of their seeds
         os.environ.setdefault(THREADS, str(threads_each(engines)))
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     with contextlib.suppress(_Stopped), tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
         reason = Path(folder) / "reason"
@@ -185,6 +185,7 @@ def engine_arguments(settings: EngineSettings, on_cpu: bool) -> dict[str, Any]:
         "enforce_eager": on_cpu,
         "enable_prefix_caching": not on_cpu,  # on CPU cached prefixes would change samples
         "seed": 0,
+        "use_tqdm_on_load": False,
         **({"gpu_memory_utilization": share} if share else {}),
         **nvidia.attention_without_nvcc(),
     }

@@ -14,7 +14,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.machine.nvidia import environment_for_cpu
-from real_openrlhf.training.checks.model_check import heads_problem
+from real_openrlhf.training.checks.model_check import heads_problem, read_config
 from real_openrlhf.training.tasks import gguf_model, smollm2
 
 if TYPE_CHECKING:
@@ -79,20 +79,16 @@ def find_model(name: str) -> Path:
     """The model's folder. A GGUF file or a tiny model's name is prepared, a hub model downloaded."""
     if gguf_model.is_one(name):
         return gguf_model.prepare(Path(name).expanduser())
-    folder = smollm2.prepare() if name == smollm2.NAME else Path(name)
-    if not folder.exists():
-        from huggingface_hub import snapshot_download
+    folder = smollm2.prepare() if name == smollm2.NAME else Path(name).expanduser()
+    read_config(str(folder))  # refuses what is no model
+    if folder.exists():
+        return folder
+    from huggingface_hub import snapshot_download
 
-        try:
-            return Path(snapshot_download(name, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES]))
-        except Exception as error:  # the hub's client raises a dozen unrelated types for one missing model
-            raise UserError(
-                f"no such model: {name} is no folder here and cannot be downloaded ({first_line(error)}). Check the "
-                "name and the network, or give a folder"
-            ) from error
-    if not (folder / "config.json").exists():
-        raise UserError(f"{folder} is not a model: it has no config.json. Give a Hugging Face model folder")
-    return folder
+    try:
+        return Path(snapshot_download(name, allow_patterns=[f"*{suffix}" for suffix in SUFFIXES]))
+    except Exception as error:  # the hub's client raises a dozen unrelated types for one broken download
+        raise UserError(f"model {name} cannot be downloaded ({first_line(error)}). Check the network") from error
 
 
 def refuse_own_code(model: Path) -> None:

@@ -235,7 +235,7 @@ def check_vllm() -> Iterator[Check]:
 def check_verifier() -> Iterator[Check]:
     answer = probe(
         "import json\n"
-        "from real_openrlhf.rewards.verifier.verdict import verify\n"
+        "from real_openrlhf.verifier.verdict import verify\n"
         r"verdict = verify(r'\boxed{\sqrt{8}}', r'2\sqrt{2}')" + "\n"
         "print(json.dumps({'score': verdict.score, 'reason': verdict.reason}))",
         timeout=60,

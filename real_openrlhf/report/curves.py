@@ -143,8 +143,10 @@ def near(curve: pd.Series, metric: Metric, last: int) -> float | None:
     return None if found.empty else float(found.mean())
 
 
-def near_end(setting: Setting, metric: Metric, step: int, sets: tuple[str, ...] = ()) -> Estimate | None:
+def near_end(setting: Setting, metric: Metric, step: int | None, sets: tuple[str, ...] = ()) -> Estimate | None:
     """Over the finished runs that logged the metric there."""
+    if step is None:
+        return None
     return estimate(near(values, metric, step) for values in all_series(setting.counted, metric, sets))
 
 

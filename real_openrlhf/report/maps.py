@@ -80,19 +80,19 @@ def lay_out(comparison: Comparison, across: Sequence[str]) -> Map:
             x, y = (f"{value:g}" if isinstance(value, float) else str(value) for value in flags)
             curve = series(run, VALIDATION, sets) if run.counted else None
             found[setting, x, y].append(None if curve is None else _outcome(run, curve))
-    values = [sorted({place[side] for place in found}, key=_order) for side in (1, 2)]
-    for flag, known in zip(across, values, strict=True):
+    columns, lines = (sorted({place[side] for _, *place in found}, key=_order) for side in (0, 1))
+    for flag, known in zip(across, (columns, lines), strict=True):
         if len(known) < 2:
             raise UserError(
                 f"--map {flag.removeprefix('--')}: {flag} is {''.join(known) or 'missing'} in all runs. Name a flag "
                 "that varies."
             )
-    columns = ["run", "final", "best", "collapsed", *COLUMNS]
+    kept = ["run", "final", "best", "collapsed", *COLUMNS]
     cells = {
-        place: MapCell(pd.DataFrame([one for one in runs if one], columns=columns), runs.count(None))
+        place: MapCell(pd.DataFrame([one for one in runs if one], columns=kept), runs.count(None))
         for place, runs in found.items()
     }
-    return Map(cells, *values, [flag.removeprefix("--") for flag in across])
+    return Map(cells, columns, lines, [flag.removeprefix("--") for flag in across])
 
 
 def _outcome(run: Run, curve: pd.Series) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from real_openrlhf.report.differences.table import differences, sentence
 from real_openrlhf.report.drawing import Picture
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
-from real_openrlhf.report.table_forms import NONE, Table, folded, is_bold, shown, to_csv, to_markdown
+from real_openrlhf.report.table_forms import NONE, Row, Table, folded, is_bold, shown, to_csv, to_markdown
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
 MOST_NAMED = 4  # settings in the heading
@@ -141,7 +141,7 @@ def heading(comparisons: Sequence[Comparison]) -> str:
 
 
 def _runs(comparisons: Sequence[Comparison]) -> Table:
-    rows = []
+    rows: list[Row] = []
     for comparison in comparisons:
         for setting in comparison.settings:
             for run in setting.runs:

@@ -17,9 +17,9 @@ from real_openrlhf.base.files import parsed, read_bytes, write_jsonl
 from real_openrlhf.base.parsing import path_of
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
-from real_openrlhf.rewards.verifier.conventions import CONVENTIONS
-from real_openrlhf.rewards.verifier.extract import Think, boxed_answer, golds_of, is_raw
-from real_openrlhf.rewards.verifier.verdict import Verdict
+from real_openrlhf.verifier.conventions import CONVENTIONS
+from real_openrlhf.verifier.extract import Think, boxed_answer, golds_of, is_raw
+from real_openrlhf.verifier.verdict import Verdict
 
 KEYS = Asked(*Asked._fields)  # the fields of a row, if no flag names others
 SHOWN, LONGEST_FORM = 20, 60  # forms that are printed, and the characters of each
@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     refuse_foreign(args.input, args.output)
-    graders = [args.grader, *[args.compare] * bool(args.compare)]
+    graders = [args.grader, args.compare] if args.compare else [args.grader]
     if "disco" in graders and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
     if "gym" in graders:

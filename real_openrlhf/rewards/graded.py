@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import cast
 
 from real_openrlhf.rewards.graders import FAILED_GYM, Asked, Grader, judge, start_workers
-from real_openrlhf.rewards.verifier.conventions import CONVENTIONS
-from real_openrlhf.rewards.verifier.extract import Think
-from real_openrlhf.rewards.verifier.verdict import FAILED, Verdict
+from real_openrlhf.verifier.conventions import CONVENTIONS
+from real_openrlhf.verifier.extract import Think
+from real_openrlhf.verifier.verdict import FAILED, Verdict
 
 _PROMPT_END = 64  # characters: enough to find the end of a prompt that the tokenizer changed
 

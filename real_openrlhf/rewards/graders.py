@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
 from real_openrlhf.rewards import gym_tasks
-from real_openrlhf.rewards.verifier import extract, verdict
-from real_openrlhf.rewards.verifier.extract import Think, golds_of
-from real_openrlhf.rewards.verifier.verdict import FAILED, Verdict
-from real_openrlhf.rewards.workers.pool import ALGEBRA, NoVerdict
+from real_openrlhf.verifier import extract, verdict
+from real_openrlhf.verifier.extract import Think, golds_of
+from real_openrlhf.verifier.pool import ALGEBRA, NoVerdict
+from real_openrlhf.verifier.verdict import FAILED, Verdict
 
 Grader = Literal["robust", "disco", "math_verify", "gym"]
 
 FAILED_GYM = (*FAILED, gym_tasks.ScorerRaised.reason)
-_OTHERS, _GYM = "real_openrlhf.rewards.workers.others", "real_openrlhf.rewards.gym_tasks"
+_OTHERS, _GYM = "real_openrlhf.rewards.other_graders", "real_openrlhf.rewards.gym_tasks"
 _PROGRAMS = {"robust": ALGEBRA, "disco": _OTHERS, "math_verify": _OTHERS, "gym": _GYM}
 _LONGEST_BOX, _LONGEST_END = 4_000, 10_000
 

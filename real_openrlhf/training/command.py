@@ -29,13 +29,12 @@ from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
 
+PARSER = config_file.WithConfig
 FULL_BYTES = 1 << 20
 SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = config_file.WithConfig
-    parser.allow_abbrev = False
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
     lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
@@ -98,7 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command line, for callers in Python."""
-    parser = argparse.ArgumentParser(prog="real-openrlhf train")
+    parser = PARSER(prog="real-openrlhf train")
     configure(parser)
     return parser.parse_args(words)
 

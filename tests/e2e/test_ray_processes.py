@@ -10,6 +10,7 @@ import pytest
 from small_runs import plan
 
 from real_openrlhf.base.reward_variables import JOB, NAMES
+from real_openrlhf.training.launch.forked_workers import HOOK
 from real_openrlhf.training.launch.place import ON_GPUS, Place
 
 
@@ -129,8 +130,11 @@ def found(tmp_path_factory):
         for name in ("RAY_ADDRESS", *NAMES):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+        # Ray starts a worker of a runtime environment through bash, where a path with a space is two words
+        (link := tmp_path_factory.mktemp("environment") / "venv").symlink_to(sys.prefix)
+        monkeypatch.setattr(sys, "executable", str(link / "bin/python"))
         made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
-        mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address}
+        mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address, **HOOK}
         job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
         (accelerators,) = ON_GPUS
         folder = tmp_path_factory.mktemp("driver")

@@ -76,7 +76,7 @@ def reward_func(queries, prompts, labels):
 """
 GOOD = HEAD + "    return {'rewards': float(found[-1:] == [label])}\n"
 BROKEN = {
-    "it cannot be loaded: ZeroDivisionError": "1 / 0\n" + GOOD,
+    "broken.py cannot be loaded: line 1, ZeroDivisionError": "1 / 0\n" + GOOD,
     "it fails (raises) on empty: IndexError": HEAD + "    return {'rewards': float(found[-1] == label)}",
     "it fails (no_reward) on empty": HEAD + "    return [1.0]",
     "it calls these right: empty": HEAD + "    return {'rewards': 1.0}",
@@ -153,6 +153,15 @@ def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, mo
     (tmp_path / "mine.py").write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n")
     code, said = told(capsys, tmp_path / "mine.py")
     assert code == 2 and expected in said, said
+
+
+def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_path):
+    """If it calls every answer wrong, it calls that with another label wrong too, which proves nothing."""
+    (tmp_path / "mine.py").write_text(HEAD + "    return {'rewards': 0.0}")
+    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "gold": "2"}\n{"question": "1+2=", "gold": "3"}\n')
+    columns = ("--data.input_key", "question", "--data.label_key", "gold")
+    code, said = told(capsys, tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl", *columns)
+    assert code == 2 and "it calls 2 of 2 expected answers wrong" in said and "it reads the label" not in said, said
 
 
 def test_a_file_without_the_function_and_data_without_labels(capsys, tmp_path, refused):

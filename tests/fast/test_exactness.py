@@ -6,34 +6,30 @@ from dataclasses import replace
 import pytest
 import torch
 import toy_trainer as lab
-from hypothesis import HealthCheck, given, settings
+from every import cells
+from hypothesis import given, settings
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.step_plan import plan_rollouts
 
-quick = settings(
-    max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
-)
+SMALL, LARGE = {}, {"max_group_size": 64, "max_groups": 4, "max_length": 12}
+LEFT_OUT = {"epochs": 2, "groups_per_step": 1, "kl_old_coef": 0.0, "disco_kl_coef": 0.0, "skip": True}
+ALWAYS = [(SMALL, {}, 1, 30), (SMALL, {}, 2, 30), (LARGE, {}, 1, 10), (LARGE, {}, 2, 6), (SMALL, LEFT_OUT, 2, 20)]
+MORE = [(sizes, {}, ranks, count) for sizes in (SMALL, LARGE) for ranks, count in ((1, 200), (2, 100), (4, 40))]
 
 
-@quick
-@given(lab.cases())
-def test_one_rank(case):
-    lab.assert_exact(case, [lab.train(case)])
+@pytest.mark.parametrize("sizes, changes, ranks, examples", cells(ALWAYS + MORE, ALWAYS))
+def test_loss_and_gradient_are_the_papers_in_any_layout(start_ranks, sizes, changes, ranks, examples):
+    """LEFT_OUT: updates train nothing on one rank or on all."""
+    train = start_ranks(ranks, "toy_trainer") if ranks > 1 else lambda _, case: [lab.train(case)]
 
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+    @given(case=lab.cases(**sizes))
+    def exact(case):
+        case = replace(case, **changes)
+        lab.assert_exact(case, train("train", case))
 
-@quick
-@given(case=lab.cases())
-def test_two_ranks(toy_ranks, case):
-    lab.assert_exact(case, toy_ranks("train", case))
-
-
-@quick
-@given(case=lab.cases())
-def test_two_ranks_without_rollouts_that_have_no_gradient(toy_ranks, case):
-    """In two epochs, with updates that train nothing on one rank or on all."""
-    case = replace(case, epochs=2, groups_per_step=1, kl_old_coef=0.0, disco_kl_coef=0.0, skip=True)
-    lab.assert_exact(case, toy_ranks("train", case))
+    exact()
 
 
 CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3), {"name": "real"}, size=1, epochs=2)

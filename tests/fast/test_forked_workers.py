@@ -233,4 +233,12 @@ def test_whatever_the_temporary_folder_is_called(environment, monkeypatch, name)
 
 def test_it_can_be_turned_off():
     with forked_workers.started({forked_workers.WANTED: "0"}) as (python, environment):
-        assert (python, environment) == (sys.executable, {forked_workers.WANTED: "0"})
+        assert (python, environment) == (sys.executable, {forked_workers.WANTED: "0"} | forked_workers.HOOK)
+
+
+@pytest.mark.parametrize("folder, named", [("/a b/", {"py_executable": "'/a b/python'"}), ("/a/", {})])
+def test_ray_starts_a_python_whose_path_has_a_space(monkeypatch, folder, named):
+    """Ray's own command for a worker lacks the quotes: each worker ended at once, and Ray waited 60 s for each."""
+    monkeypatch.delenv(forked_workers.PYTHON, raising=False)
+    monkeypatch.setattr(sys, "executable", f"{folder}python")
+    assert forked_workers.runtime_env({"env_vars": {}}) == {"env_vars": {}} | named

@@ -8,15 +8,17 @@ import torch
 import toy_trainer as lab
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive import naive_group_loss
+from naive import NAIVE_TOKENS, lots_of, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
 from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
+from real_openrlhf.algorithm.groups import Moment
 from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.token_loss import TokenGroup
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 score = st.floats(-3, 3).map(lambda x: round(x, 3))
@@ -40,15 +42,38 @@ def test_loss_and_gradient_are_the_naive_ones(name, rows, tau, uniform_groups, d
     choices = ObjectiveSettings(name, tau, uniform_groups, own)
     scores, labels, values = map(list, zip(*rows, strict=True))
     leaves = [torch.tensor(s, dtype=torch.float64, requires_grad=True) for s in scores]
-    lots = [7 * place % 13 / 13 for place in range(len(rows))]
+    lots = [*lots_of(3, range(len(rows)), [0] * len(rows)).values()]
     loss, counted = naive_group_loss(choices, leaves, labels, values, lots)
     loss = loss / max(counted, 1) if own.get("reduction") == "mean" else loss
     expected = torch.autograd.grad(loss, leaves) if loss.requires_grad else [0.0] * len(leaves)
     columns = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
     one_group = torch.zeros_like(columns[1])
-    got = score_weights(choices, *columns, one_group, values=torch.tensor(values), lots=torch.tensor(lots))
+    got = score_weights(choices, *columns, one_group, values=torch.tensor(values), moment=Moment(3))
     assert got.loss.item() == pytest.approx(loss.item(), rel=1e-10, abs=1e-12)
     assert got.weights.tolist() == pytest.approx([float(g) for g in expected], rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAIVE_TOKENS)
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("rate", [0.25, 0.875, 1.0])
+def test_a_token_loss_in_a_file_has_its_papers_gradient(name, right, rate):
+    """Of answers of 1 to 6 tokens, also with settings that are not the defaults."""
+    path, draw = f"{FOLDER}/{name.replace(':', '.py:')}", torch.Generator().manual_seed(5)
+    new, old, drawn = (torch.randn(5, 6, generator=draw, dtype=torch.float64) * spread for spread in (0.6, 0.3, 0.6))
+    mask = torch.arange(6) < torch.tensor([[6], [1], [3], [5], [2]])
+    advantages = torch.full_like(new, 0.8 if right else -1.3)
+    for factor in (1.0, 0.7):
+        choices = ObjectiveSettings(path, own={s: one.default * factor for s, one in find(path).settings.items()})
+        column = torch.ones(5, 1, dtype=torch.float64)
+        group = TokenGroup(choices, Moment(), column * right > 0, column * right, column * rate, old - drawn)
+        found = choices.objective.loss(new - old, advantages, mask, group)
+        for row in range(5):
+            leaf = new[row, mask[row]].requires_grad_()
+            columns = leaf, old[row, mask[row]], drawn[row, mask[row]]
+            loss = sum(NAIVE_TOKENS[name](*columns, float(advantages[row, 0]), right, rate, choices))
+            assert found[row, mask[row]].tolist() == pytest.approx(
+                (-torch.autograd.grad(loss, leaf)[0]).tolist(), rel=1e-9, abs=1e-12
+            )
 
 
 @pytest.mark.parametrize("uniform_groups", ["drop", "keep"])
@@ -119,11 +144,13 @@ def test_rewards_and_lengths_travel_with_the_plan():
         actions=lengths,
         values=torch.tensor(rewards),
     )
-    plan = plan_rollouts(rollouts, PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3))
+    settings = PlanSettings(groups_per_step=2, num_ranks=2, limit=Limit(1, None), seed=3, steps=9)
+    plan = plan_rollouts(rollouts, settings, rollout_step=4)
     _, plans = rank_plans(plan, rollouts, 2, [])
     for own in plans:
         seen = [row for s in own.steps for row in zip(s.values.tolist(), s.lengths.tolist(), strict=True)]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
+        assert {s.moment for s in own.steps} == {Moment(5, 9)}  # the fifth step, in a resumed run too
 
 
 def test_torn_groups_are_told(toy_ranks):

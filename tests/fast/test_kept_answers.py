@@ -227,7 +227,7 @@ def test_show_prints_a_step(run, capsys):
     assert "  right    reward 1  score +0.1000  weight +0.5000  ++++++++++++\n" in text
     assert "  wrong    reward 0  score -0.1000  weight -0.2500  ------\n" in text
     assert "b" * 700 not in text
-    assert text.endswith("Kept: groups of steps 1, 2, 3, 7; held-out answers (--eval) of steps 0, 3, 4, 7.\n")
+    assert text.endswith("Kept: groups of steps 1 to 3, 7; held-out answers (--eval) of steps 0, 3, 4, 7.\n")
     assert "answer 7" in shown(capsys, run)
 
 
@@ -239,10 +239,10 @@ def test_show_prints_held_out_answers_of_start_middle_and_end(run, capsys):
 
 
 def test_show_says_what_there_is(run, tmp_path, refused):
-    assert "no groups of that step. Kept: groups of steps 1, 2, 3, 7;" in refused("show", run, "--step", 4)
+    assert "no groups of that step. Kept: groups of steps 1 to 3, 7;" in refused("show", run, "--step", 4)
     assert "of steps 0, 3, 4, 7." in refused("show", run, "--step", 1, "--eval")
-    for folder in (tmp_path, tmp_path / "none"):
-        assert f"{folder} has no answers: {ROLLOUTS} is missing" in refused("show", folder)
+    assert f"{tmp_path} has no answers: {ROLLOUTS} is missing" in refused("show", tmp_path)
+    assert f"{tmp_path}/none has no answers: there is no such folder" in refused("show", tmp_path / "none")
 
 
 WITHOUT_STEP = b'{"phase": "train", "prompt": "", "gold": "", "rollouts": '

@@ -8,10 +8,10 @@ from naive import naive_losses, naive_score
 
 from real_openrlhf import group_weights, real_policy_loss
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
-from real_openrlhf.algorithm.metrics import GROUP_METRICS, token_gradients
+from real_openrlhf.algorithm.metrics import GROUP_METRICS
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
-from real_openrlhf.algorithm.token_weights import KEEPS_RATIO, TOKEN_WEIGHTS, clipped, weighted_loss
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 
 NAN = math.nan
 
@@ -172,16 +172,11 @@ RATIOS = [0.05, 0.5, 0.9, 1.0, 1.1, 1.5, 7.0]
 ADVANTAGES = [1.3, -0.7]
 
 
-def gradients(loss) -> torch.Tensor:
-    """(advantages, ratios): d loss(new, old, advantages) / d new, where each token is of one of the ratios."""
-    old = torch.full((len(ADVANTAGES), len(RATIOS)), -1.5, dtype=torch.float64)
-    new = (old + torch.tensor(RATIOS, dtype=torch.float64).log()).requires_grad_()
-    advantages = torch.tensor(ADVANTAGES, dtype=torch.float64)[:, None].expand_as(old)
-    return torch.autograd.grad(loss(new, old, advantages).sum(), new)[0]
-
-
-def of(name, clip):
-    return lambda *columns: weighted_loss(name, *columns, clip)
+def weights_of(name: str, low: float, high: float) -> torch.Tensor:
+    """(advantages, ratios): the weight of each token."""
+    log_ratio = torch.tensor(RATIOS, dtype=torch.float64).log().expand(len(ADVANTAGES), -1)
+    advantages = torch.tensor(ADVANTAGES, dtype=torch.float64)[:, None].expand_as(log_ratio)
+    return TOKEN_WEIGHTS[name].loss(log_ratio, advantages, None, {"low": low, "high": high})
 
 
 @pytest.mark.parametrize(
@@ -189,60 +184,15 @@ def of(name, clip):
 )
 def test_a_token_weighs_its_ratio_which_cispo_clips_and_every_token_trains(name, low, high):
     weights = [min(max(ratio, 1 - low), 1 + high) if name == "cispo" else ratio for ratio in RATIOS]
-    expected = [[-advantage * weight for weight in weights] for advantage in ADVANTAGES]
-    found = gradients(of(name, (low, high)))
+    expected = [[advantage * weight for weight in weights] for advantage in ADVANTAGES]
+    found = weights_of(name, low, high)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
     assert (found != 0).all()
 
 
 def test_a_ratio_that_overflows_is_bounded_as_openrlhf_bounds_its_own():
-    new, old = torch.tensor([0.0], requires_grad=True), torch.tensor([-800.0])
-    (gradient,) = torch.autograd.grad(weighted_loss("reinforce", new, old, torch.ones(1), (0, 0)).sum(), new)
-    assert gradient == pytest.approx(-math.exp(20))
-
-
-def test_clipped_tokens_are_those_of_another_weight():
-    log_ratio = torch.tensor(RATIOS, dtype=torch.float64).log()
-    up, down = torch.ones_like(log_ratio), -torch.ones_like(log_ratio)
-    assert clipped("cispo", log_ratio, (0.2, 0.28), up).tolist() == [True, True, False, False, False, True, True]
-    assert clipped("cispo", log_ratio, (1.0, 4.0), up).tolist() == [False] * 6 + [True]
-    assert not clipped("reinforce", log_ratio, (0.2, 0.28), up).any()
-    assert clipped("ratio_none", log_ratio, (0.2, 0.28), up).tolist() == [False] * 5 + [True, True]
-    assert clipped("ratio_none", log_ratio, (0.2, 0.28), down).tolist() == [True, True] + [False] * 5
-
-
-@pytest.mark.parametrize("name", KEEPS_RATIO)
-def test_the_ratio_is_kept_on_the_named_side_and_the_same_tokens_train(name):
-    """By hand: 0 where GRPO's surrogate is flat; else the ratio, or 1 on a side that does not keep it."""
-    right, wrong = "both" in name or "right" in name, "both" in name or "wrong" in name
-    low, high = 0.2, 0.28
-    weights = [
-        [0.0 if r > 1 + high else r if right else 1.0 for r in RATIOS],
-        [0.0 if r < 1 - low else r if wrong else 1.0 for r in RATIOS],
-    ]
-    expected = [[-a * w for w in row] for a, row in zip(ADVANTAGES, weights, strict=True)]
-    found = gradients(of(name, (low, high)))
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
-
-
-def test_the_ratio_kept_on_both_sides_is_grpo():
-    """Against PPO's surrogate as it is written, -min(r A, clip(r) A), by autograd."""
-
-    def surrogate(new, old, advantages):
-        ratio = (new - old).exp()
-        return -torch.min(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages)
-
-    torch.testing.assert_close(gradients(of("ratio_both", (0.2, 0.28))), gradients(surrogate), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("name", TOKEN_WEIGHTS)
-def test_table_1_has_the_magnitudes_that_the_loss_trains_with(name):
-    clip = (0.2, 0.28)
-    expected = gradients(of(name, clip)) / torch.tensor(ADVANTAGES, dtype=torch.float64)[:, None]
-    old = torch.full((2, len(RATIOS)), -1.5, dtype=torch.float64)
-    new = old + torch.tensor(RATIOS, dtype=torch.float64).log()
-    columns = (new, old, torch.ones_like(old), torch.tensor([1, 0]))
-    torch.testing.assert_close(token_gradients(name, *columns, clip=clip), -expected, rtol=1e-12, atol=0)
+    found = TOKEN_WEIGHTS["reinforce"].loss(torch.tensor([800.0]), torch.ones(1), None, {})
+    assert found.item() == pytest.approx(math.exp(20))
 
 
 def test_half_precision_log_probabilities_are_scored_in_fp32():

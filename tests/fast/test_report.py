@@ -1,6 +1,5 @@
 """The report: its numbers against a few independent lines, what it refuses to claim, and folders that are no runs."""
 
-import argparse
 import csv
 import io
 import json
@@ -302,7 +301,7 @@ def test_the_average_needs_all_six_benchmarks(tmp_path):
 def test_the_papers_numbers_stand_beside_ours_in_columns_of_their_own(tmp_path):
     """Of every row of the paper's tables that a campaign of ours has, by the flags that it gives."""
     for name in ("paper-1.5b", "ablations"):
-        parser = argparse.ArgumentParser()
+        parser = compare_command.PARSER()
         compare_command.configure(parser)
         runs = compare_command.run_list(parser.parse_args(["--campaign", name]))
         for entry in runs.entries:

@@ -11,9 +11,11 @@ from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective
-from real_openrlhf.algorithm.lookup import absolute, find
-from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss
+from real_openrlhf.algorithm.groups import Moment
+from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
+from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule, problems
 from real_openrlhf.hooks.flags.refusals import _objective as objective_refusals
 from real_openrlhf.report.read_runs import read_runs
@@ -21,7 +23,10 @@ from real_openrlhf.report.settings import compare
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objectives" / "hinge.py"
 HINGE = f"{EXAMPLE}:hinge"
-OTHERS = [f"{EXAMPLE.with_name(name)}.py:{name}" for name in ("oapl", "vespo", "rence")]
+OTHERS = [
+    f"{EXAMPLE.with_name(name)}.py:{name}" for name in ("oapl", "vespo", "rence", "sapo", "gmpo", "nft", "icepop")
+]
+OTHERS += [f"{EXAMPLE.with_name('ratios')}.py:ratio_{kept}" for kept in ("both", "right", "wrong", "none")]
 
 
 def problem(function, **needs) -> str | None:
@@ -61,8 +66,8 @@ def test_the_remedy_for_a_group_without_answers_is_one():
         (lambda scores, groups, settings: scores, r"returns shape \(11,\), not one loss for each group, \(5,\)"),
         (lambda scores, groups, settings: scores.sum(), r"returns shape \(\), not one"),
         (lambda scores, groups, settings: 1.0, "returns float, not one"),
-        (lambda scores, groups, settings: groups.nonsense, "raises AttributeError on a small table: .*nonsense"),
-        (lambda scores, groups: scores, "raises TypeError on a small table: .*3 were given"),
+        (lambda scores, groups, settings: groups.nonsense, "on a small table it raises AttributeError: .*nonsense"),
+        (lambda scores, groups: scores, "on a small table it raises TypeError: .*3 were given"),
         (lambda scores, groups, settings: groups.sum(scores, groups.positive).detach(), "has no gradient"),
         (
             lambda scores, groups, settings: groups.sum(scores, groups.positive) / groups.size(groups.positive),
@@ -83,6 +88,70 @@ def test_what_cannot_be_trained_with_is_told_why(function, reason):
     found = problem(function)
     assert found and "\n" not in found
     assert re.search(reason, found), found
+
+
+def by_the_mean_of_the_micro_batch(log_ratio, advantage, mask, group):
+    return advantage / log_ratio.abs().mean()
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (
+            lambda ratio, advantage, mask, group: advantage[:, 0],
+            r"returns shape \(11,\), not one weight for each token",
+        ),
+        (lambda ratio, advantage, mask, group: 1.0, "returns float, not one weight"),
+        (lambda ratio, advantage, mask, group: group["beta"], "raises KeyError on a small table: 'beta'"),
+        (lambda ratio, advantage, mask, group: advantage / ratio.relu(), "its weights are not finite. Clamp"),
+        (lambda ratio, advantage, mask, group: 0 * advantage, "its weights are 0 everywhere"),
+        (by_the_mean_of_the_micro_batch, "change with the other rollouts of its micro-batch. Sum over the last"),
+        (lambda ratio, advantage, mask, group: mask.float() * group.rate, "weights to tokens of advantage 0, which"),
+    ],
+)
+def test_a_loss_of_tokens_that_cannot_train_exactly_is_told_why(function, reason):
+    found = trial.problem(ObjectiveSettings(TokenLoss(function)))
+    assert found and "\n" not in found and re.search(reason, found), found
+    assert (trial.problem(ObjectiveSettings(TokenLoss(function, two_sides=False))) is None) == (
+        "advantage 0" in reason
+    )
+
+
+def test_a_function_of_four_arguments_is_a_loss_of_tokens_and_has_no_scores(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def push(log_ratio, advantage, mask, group):\n    return advantage\n")
+    assert find(f"{path}:push") == TokenLoss(find(f"{path}:push").loss, label="push", source=str(path))
+    with pytest.raises(ValueError, match="push is a loss of tokens and has no scores"):
+        real_policy_loss(*torch.zeros(3, 1, 1), [1.0], ["a"], objective=f"{path}:push")
+
+
+def test_one_answer_of_a_prompt_has_a_gradient_where_the_page_says_so():
+    page = (EXAMPLE.parents[2] / "docs/change/objectives.md").read_text()
+    (refused,) = re.findall(r"^\| (.*) \| refused: they compare", page, re.MULTILINE)
+    alone = {name for name in OBJECTIVES if trial.learns_alone(ObjectiveSettings(name, uniform_groups="keep"))}
+    assert {*OBJECTIVES} - alone == {*re.findall("`(.*?)`", refused)}
+    assert not trial.learns_alone(ObjectiveSettings("real"))
+
+
+def test_a_margin_may_follow_the_step():
+    """The same in any update of a step; without the number of steps it is refused before the run."""
+
+    def shrinking(scores, groups, settings):
+        return -groups.mean(scores, groups.valid) * (1 - groups.progress) * groups.step
+
+    choices, columns = ObjectiveSettings(Objective(shrinking, two_sides=False)), (torch.zeros(2), torch.tensor([1, 0]))
+    for step, expected in ((1, 1.0), (2, 1.5), (4, 1.0)):
+        found = score_weights(choices, *columns, torch.zeros(2, dtype=torch.long), moment=Moment(step, 4))
+        assert found.weights.tolist() == [-expected / 2] * 2
+    assert trial.problem(choices, 4) is None
+    assert "progress needs the number of steps. Give --train.max_steps" in trial.problem(choices, 0)
+    assert "is not finite" in trial.problem(
+        ObjectiveSettings(Objective(lambda s, g, c: groups_mean(s, g) / (0.9 - g.progress))), 10
+    )
+
+
+def groups_mean(scores, groups):
+    return groups.mean(scores, groups.valid)
 
 
 def test_a_score_of_another_kind_is_tried_where_such_scores_are():

@@ -78,7 +78,10 @@ REFUSED = {
         ["precious/thesis.txt"],
         [f"{run} --ckpt.{flag} precious" for run in (TRAIN, COMPARE) for flag in ("path", "output_dir")],
     ),
-    "`compare --out DIR`": (["out/report/index.html", "out/runs/real-s1/a"], [f"{COMPARE} --out out"]),
+    "`compare --out DIR`": (
+        ["out/report/index.html", "out/runs/real-s1/a", "out2/session.log"],
+        [f"{COMPARE} --out out", f"{COMPARE} --out out2"],
+    ),
     "`compare --publish DIR`": (["pub/runs.csv"], [f"{COMPARE} --publish pub"]),
     "`report --out DIR`": (["site/index.html"], ["report run --out site"]),
     "`eval --out DIR`": (["e/table.md"], ["eval --model model --benchmarks problems.jsonl --out e"]),
@@ -191,6 +194,42 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
         patch.setattr(page, "_save", interrupted)
         page.write(found, skipped, tmp_path / "site")
     page.refuse_foreign(tmp_path / "site")
+
+
+@pytest.mark.parametrize("files", [0, 1, 2])  # of three, written before the kill
+def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
+    from real_openrlhf.cli import main
+    from real_openrlhf.data import written
+
+    (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
+    whole, left = written.write_text, [files]
+
+    def killed(path: Path, pieces: list[str]) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        whole(path, pieces)
+
+    for source in ("math.jsonl", "more.jsonl", "math.jsonl"):  # none was there; then the first call's; then a mixture
+        left[0] = files
+        with monkeypatch.context() as patch:
+            patch.setattr(written, "write_text", killed)
+            assert main(["data", source, "--out", "made.jsonl"]) == 130
+    assert main("data more.jsonl --out made.jsonl".split()) == 0
+    assert len((here / "made.jsonl").read_text().splitlines()) == 2
+    with (here / "made.jsonl").open("a") as file:
+        file.write("my own row\n")
+    assert main("data more.jsonl --out made.jsonl".split()) == 2
+
+
+def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):
+    from real_openrlhf.evaluation import store
+
+    (tmp_path / store.SAMPLES).touch()
+    store.refuse_foreign(tmp_path)
+    (tmp_path / store.SAMPLES).write_text("mine")
+    with pytest.raises(Exception, match="did not write it"):
+        store.refuse_foreign(tmp_path)
 
 
 def page_input(run: Path) -> tuple:

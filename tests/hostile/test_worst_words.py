@@ -7,6 +7,7 @@ import os
 import shlex
 
 import pytest
+from invented_runs import write_run
 
 from real_openrlhf.cli import main
 
@@ -15,7 +16,8 @@ TRAIN = "train --data rows.jsonl --model model --max-steps 1"
 COMPARE = "compare --algos real --seeds 1 --data rows.jsonl --model model"
 # Words, exit code, a part of what is said.
 WORST = [
-    ("", 2, "the following arguments are required: COMMAND"),
+    ("", 2, "compare   train algorithms x seeds"),
+    ("--versoin", 2, "unknown flag --versoin. Did you mean --version?"),
     ("trian", 2, "there is no 'trian'"),
     (f"'{NONSENSE}'", 2, "there is no"),
     ("train extra", 2, "'extra' follows no flag"),
@@ -41,6 +43,7 @@ WORST = [
     (f"{TRAIN} --ckpt.output_dir model", 2, "exists, and real-openrlhf did not write it"),
     (f"{TRAIN} --ckpt.output_dir /", 2, "has the run's folder in it"),
     (f"{TRAIN} --ckpt.path .", 2, "has the run's folder in it"),
+    (f"{TRAIN} --run-name model --runs-dir .", 2, "model exists, and is not a run. Move it away, or choose"),
     (f"{TRAIN} --train.run_dir x", 2, "which --runs-dir and --run-name name"),
     (f"{COMPARE} --seeds 0", 2, "is not above 0"),
     (f"{COMPARE} --algos nope", 2, "not an algorithm"),
@@ -53,9 +56,9 @@ WORST = [
     (f"{COMPARE} --campaign nothing.toml", 2, "no such file"),
     (f"{COMPARE} --campaign rows.jsonl", 2, "cannot be read"),
     (f"{COMPARE} --out TYPO --status", 2, "TYPO does not exist"),
-    ("compare --recipe cpu --task reverse", 2, "not allowed with argument"),
     ("eval", 2, "--model or --out is missing"),
-    ("eval --model nowhere --out e", 2, "nowhere"),
+    ("eval --model ./nowhere --out e", 2, "model nowhere does not exist. Give an existing folder, or a hub id"),
+    ("eval --model run --out e", 2, "model run is a folder without config.json"),
     ("eval --model model --out e --k 0", 2, "is not above 0"),
     ("eval --model model --out e --temperature nan", 2, "--temperature must be 0 or more"),
     ("eval --model model --out e --grader nothing.py", 2, "nothing.py"),
@@ -84,12 +87,29 @@ WORST = [
     ("report run --out ''", 2, "the name of a file or folder is missing"),
     ("report run --out rows.jsonl", 2, "rows.jsonl"),
     ("report run --out x --map one two", 2, "one"),
-    ("show nothing", 2, "has no answers"),
+    ("show nothing", 2, "nothing has no answers: there is no such folder. Name"),
+    ("show rnu", 2, "Did you mean run?"),
+    (
+        "show failed",
+        2,
+        "has no answers: the run failed (MemoryError: too large). Read failed/train.log",
+    ),
     ("show piped", 2, "not a regular file"),
     ("show run --step x", 2, "is not a whole number"),
     ("patch export model/../rows.jsonl", 2, "rows.jsonl"),
     ("patch nope", 2, "there is no 'nope'"),
-    ("doctor --nope", 2, "unrecognized arguments: --nope"),
+    ("doctor --nope", 2, "real-openrlhf doctor: error: unknown flag --nope. `real-openrlhf doctor --help`"),
+    ("doctor --quik", 2, "Did you mean --quick?"),
+    ("patch status --rot x", 2, "usage: real-openrlhf patch status"),
+    ("show run extra", 2, "usage: real-openrlhf show [-h]"),
+    ("show run --setp 1", 2, "Did you mean --step?"),
+    ("eval --modle model --out e", 2, "Did you mean --model?"),
+    ("report run --outt x", 2, "Did you mean --out?"),  # before the --out that is missing
+    ("data rows.jsonl --out x.jsonl --benchmark none", 2, "Did you mean --benchmarks?"),  # no prefix is a flag
+    ("grade --inptu graded.jsonl --output x", 2, "Did you mean --input?"),
+    ("reward mine.py --dta rows.jsonl", 2, "Did you mean --data?"),
+    (f"{COMPARE} --sedes 3", 2, "Did you mean --seeds?"),
+    (f"{COMPARE} --benchmarks problems.jsonl --eval-flags '--kk 4'", 2, "unknown flag --kk. Did you mean --k?"),
 ]
 
 
@@ -100,6 +120,7 @@ def here(elsewhere, monkeypatch):
     for variable in ("RAY_ADDRESS", "WANDB_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    write_run(elsewhere, name="failed", status="failed", reason="MemoryError: too large")
     (elsewhere / "piped").mkdir()
     os.mkfifo(elsewhere / "piped" / "rollouts.jsonl")
     return elsewhere

@@ -16,6 +16,7 @@ REQUIRED = (
     "--actor.model_name_or_path model --reward.remote_url reward.py --ds.attn_implementation eager "
     "--rollout.n_samples_per_prompt 8 --vllm.num_engines 1"
 )
+OBJECTIVE_FILES = Path(__file__).parents[2] / "examples/objectives"
 REAL = "--actor.policy_loss_type real"
 
 
@@ -124,14 +125,32 @@ def test_what_a_rule_decides_itself_is_refused_beside_it():
 # flags, what the message must name, the fix that it must give (flags that are then accepted in their place)
 GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
+ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.sampler_clip"
+SAPO, NFT = (
+    f"--algo.real.objective {shlex.quote(str(OBJECTIVE_FILES / f'{name}.py'))}:{name}" for name in ("sapo", "nft")
+)
 CISPO, SHARED = "--actor.policy_loss_type cispo", "--ds.share_prompts"
+KEEP = "--algo.real.uniform_groups keep"
 REFUSED = [
     ("--algo.advantage.estimator gae", "no critic to deal to", "--algo.advantage.estimator group_norm"),
     ("--reward.remote_url=", "there is none. Give --reward.remote_url FILE.py", ""),
     ("--reward.overlong_buffer_len 512", "--reward.overlong_buffer_len 512.0 changes", ""),
     ("--reward.stop_properly_penalty_coef 0", "--reward.stop_properly_penalty_coef 0.0 changes", ""),
-    (f"{SAMPLES} 1", "a group of one has nothing to classify. Use 8", f"{SAMPLES} 8"),
-    (f"{SAMPLES} 0", f"{SAMPLES} 0: a group", ""),
+    (f"{SAMPLES} 1", "one answer is one side. Use 8", f"{SAMPLES} 1 {KEEP}"),
+    (f"{SAMPLES} 1 {KEEP} --algo.real.objective no_anchor", "so one alone has no gradient. Use 8, or an objective",
+     f"{SAMPLES} 1 {KEEP} --algo.real.objective bce"),
+    (f"{SAMPLES} 1 {CISPO}", f"{ESTIMATOR} group_norm compares a prompt's answers. Use reinforce or flash_reinforce",
+     f"{SAMPLES} 1 {CISPO} {ESTIMATOR} flash_reinforce"),
+    (f"{SAMPLES} 1 {SAPO}", f"{ESTIMATOR} group_norm compares", f"{SAMPLES} 1 {SAPO} {ESTIMATOR} reinforce"),
+    (f"{SAMPLES} 0", f"{SAMPLES} 0: use 1 or more", ""),
+    (f"{CLIP} 0", f"{CLIP} 0.0: it must be a positive number. Use 2", f"{CLIP} 2"),
+    (f"{CLIP} 2 --rollout.mismatch off", f"{CLIP} 2 is made of vLLM's log-probabilities", f"{CLIP} 2"),
+    (f"{CLIP} 2 --rollout.top_p 0.9", f"{CLIP} 2 needs the sampler's own distribution", f"{CLIP} 2"),
+    (f"{CLIP} 2 --algo.real.set score=log_ratio_rollout", "which is against vLLM already. Leave it out", f"{CLIP} 2"),
+    (f"{CLIP} 2 {SAPO}", "sapo has `group.gap`. Leave it out", SAPO),
+    (f"{KEEP} {SAPO}", "sapo, a loss of tokens. Leave it out", SAPO),
+    (f"--algo.real.tau 0.5 {SAPO}", "--algo.real.tau 0.5 is not read by --algo.real.objective", SAPO),
+    (f"--actor.loss_agg_mode seq-mean-token-mean {NFT}", "declares the mean token-mean. Leave the flag out", NFT),
     (f"{GROUPS} 100", "Use a multiple of 8, for example 96", f"{GROUPS} 96"),
     (f"{GROUPS} 0", f"{GROUPS} 0 (samples) does not hold whole groups", ""),
     ("--rollout.batch_size 8", f"{SAMPLES} 8 = 64 samples. Use 64 or less", f"--rollout.batch_size 8 {GROUPS} 64"),

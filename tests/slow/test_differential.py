@@ -8,9 +8,11 @@ import itertools
 import random
 
 import pytest
+from small_world import REPOSITORY
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES
 
+EXAMPLES = REPOSITORY / "examples/objectives"
 TOKEN_MEAN = ("--actor.loss_agg_mode", "token-mean")
 METHODS = {
     "grpo": {"loss": "ppo", "flags": ("--actor.loss_agg_mode", "seq-mean-token-mean")},
@@ -19,6 +21,7 @@ METHODS = {
     "cispo": {"loss": "cispo", "flags": (*TOKEN_MEAN, "--actor.eps_clip_low_high", "1.0", "4.0")},
     "reinforce": {"loss": "reinforce", "flags": TOKEN_MEAN},
     **{name: {"objective": name} for name in OBJECTIVES},
+    **{name: {"objective": f"{EXAMPLES / name}.py:{name}"} for name in ("nft", "icepop")},
 }
 KL = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
 CHOICES = {
@@ -31,6 +34,7 @@ CHOICES = {
     "uniform": (False, True),
     "graded": (False, True),
     "skip": (False, True),
+    "sampler": (False, True),
     "layout": ({"micro_batch_size": 1}, {"max_tokens": 30}),
     "ranks": (1, 2),
     "prompts": (2, 3),  # 3: the last update has one prompt
@@ -79,8 +83,10 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
     method = METHODS[case["method"]]
     flags = (*method.get("flags", ()), *(KL if case["kl"] else ()))
     graded = case["graded"]
-    if graded and "objective" in method and method["objective"] != "listwise":
+    if graded and method.get("objective") in OBJECTIVES and method["objective"] != "listwise":
         flags += ("--algo.real.label_threshold", "0.5")
+    if case["sampler"] and method.get("objective") in OBJECTIVES:
+        flags += ("--algo.real.sampler_clip", "1.3")
     how = {name: case[name] for name in ("prompts", "verdicts", "empty", "holes", "uniform", "graded")}
     found = start_ranks(case["ranks"], "zero_jobs")(
         "differential_jobs.compared",

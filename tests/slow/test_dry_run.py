@@ -16,11 +16,10 @@ from safetensors.numpy import save_file
 from real_openrlhf.base.lines import WIDTH, rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.recipes.plan import OPENRLHF_DEFAULTS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import preflight
-from real_openrlhf.training.checks.flag_checks import openrlhf_parser
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +84,7 @@ def test_what_the_parser_understood_is_what_the_recipe_says(algo):
     plan = compose(RECIPES["qwen7b"], ALGORITHMS[algo], {}, launcher={})
     words = [*plan.argv(), "--reward.remote_url", "reward.py"]
     args = parse_args(words)
-    assert openrlhf_parser().parse_args(words) == args
+    assert openrlhf_parser.functions().parse_args(words) == args
     assert args.critic.model_name_or_path is None
     assert args.algo.real.reference == plan.needs_reference == (algo in ("grpo", "trpa"))
     assert args.actor.policy_loss_type == POLICY_LOSSES.get(algo, "real")
@@ -133,7 +132,7 @@ def test_each_value_is_printed_with_its_origin(capsys):
     assert " derived " in lines["--vllm.num_engines"]
     assert " run folder" in lines["--ckpt.path"]
     assert "--actor.adam.lr: 1e-6 (paper) -> 3e-6" in printed
-    assert "\nattention: flash_attention_torch" in printed and "\noptimizer: PyTorch's AdamW, fused on GPUs" in printed
+    assert "\nattention: flash_attention_torch" in printed and "\noptimizer: PyTorch's AdamW, fused\n" in printed
     assert "--fill uses 85% of 80 GB: micro-batches of 55,296 tokens, waves 2 deep" in printed.splitlines()
     assert "memory per GPU, training" in printed and "generated tokens" in printed and "disk" in printed
 
@@ -232,12 +231,6 @@ def test_a_dry_run_does_not_import_the_stack():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0 set()", done.stderr
-
-
-def test_the_defaults_that_the_checks_count_on_are_openrlhfs():
-    parser = openrlhf_parser().build_parser()
-    for flag, words in OPENRLHF_DEFAULTS.items():
-        assert str(parser.get_default(flag.removeprefix("--"))) == words, flag
 
 
 @pytest.mark.parametrize(

@@ -1,47 +1,26 @@
-"""The large grid of tests/fast/test_exactness.py, weighted losses in any cut, and the maths without the stack."""
+"""Weighted losses in any cut, and the maths without the stack."""
 
 import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-import toy_trainer as lab
-from every import EVERY
-from hypothesis import HealthCheck, given, settings
+from every import every
 
-EXAMPLES = {1: 200, 2: 100, 4: 40} if EVERY else {1: 50, 2: 30, 4: 15}  # of small groups
+from real_openrlhf.algorithm.objective import ObjectiveSettings
+from real_openrlhf.algorithm.schedule import Limit
+from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.token_loss import WeightedTokens
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.update import Coefficients, Forward
 
-
-@pytest.mark.parametrize("count", EXAMPLES)
-@pytest.mark.parametrize(
-    "cases, share",
-    [(lab.cases(), 1.0), (lab.cases(max_group_size=64, max_groups=4, max_length=12), 0.2)],
-    ids=["small groups", "groups up to 64"],
-)
-def test_any_layout_trains_the_papers_loss(start_ranks, cases, share, count):
-    ranks = start_ranks(count, "toy_trainer")
-
-    @settings(
-        max_examples=int(share * EXAMPLES[count]),
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        database=None,
-    )
-    @given(case=cases)
-    def every(case):
-        lab.assert_exact(case, ranks("train", case))
-
-    every()
+# CISPO and REINFORCE in any cut, as loops say.
 
 
-# CISPO and REINFORCE through OpenRLHF's own means: in its trainer's place, in any cut, as loops say.
-
-
-NAMES = ("cispo", "reinforce")
 LENGTHS = (3, 1, 4, 0, 2, 4)
 
 
@@ -55,12 +34,18 @@ def columns():
     return new, old, advantages, (torch.arange(4) < torch.tensor(LENGTHS)[:, None]).double()
 
 
-def loss_in_place_of(name: str, **settings):
-    from openrlhf.models.loss import PolicyLoss
-
-    from real_openrlhf.hooks.actor.token_losses import loss_of
-
-    return loss_of(PolicyLoss(policy_loss_type=name, clip_eps_low=0.3, clip_eps_high=0.5, **settings))
+def update_of(name: str, columns, size: int = 6, mean: str = "token-mean"):
+    """(gradient, update) of the rollouts in micro-batches of this size, as the trainer's."""
+    new, old, advantages, mask = columns
+    labels, nothing = (advantages[:, 0] > 0).long(), torch.zeros(len(LENGTHS), dtype=torch.long)
+    rollouts = Rollouts(nothing, labels, nothing.bool(), [1 + length for length in LENGTHS], list(LENGTHS))
+    settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(size), seed=0, whole_groups=False)
+    step = rank_plans(plan_rollouts(rollouts, settings), rollouts, 1, [])[1][0].steps[0]
+    choices = ObjectiveSettings(replace(TOKEN_WEIGHTS[name], mean=mean), own={"low": 0.3, "high": 0.5})
+    update, leaf = WeightedTokens(choices, step, Coefficients()), new.clone().requires_grad_()
+    for rows in (batch.rows for wave in step.waves for batch in wave.micro_batches):
+        update.loss(Forward("", rows, mask[rows], leaf[rows], old[rows], advantages=advantages[rows])).backward()
+    return leaf.grad, update
 
 
 def in_loops(name, columns, token_level: bool) -> torch.Tensor:
@@ -78,41 +63,27 @@ def in_loops(name, columns, token_level: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("token_level", [True, False])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TOKEN_WEIGHTS)
 def test_the_gradient_is_that_of_loops_in_any_micro_batches(columns, name, token_level):
-    loss_fn = loss_in_place_of(name, token_level_loss=token_level)
-    counts = {"batch_num_tokens": float(sum(LENGTHS)), "global_batch_size": float(sum(map(bool, LENGTHS)))}
     expected = in_loops(name, columns, token_level)
-    for cut in ([6], [1, 2, 3], [1] * 6):
-        new = columns[0].clone().requires_grad_()
-        for parts in zip(*(column.split(cut) for column in (new, *columns[1:])), strict=True):
-            loss_fn(*parts[:3], action_mask=parts[3], dp_size=1, **counts)[0].backward()
-        # upstream's mean over a rollout's tokens adds 1e-8 to their number
-        torch.testing.assert_close(new.grad, expected, rtol=1e-12 if token_level else 2e-8, atol=1e-14)
+    for size in (6, 2, 1):
+        gradient, _ = update_of(name, columns, size, "token-mean" if token_level else "seq-mean-token-mean")
+        torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_without_counts_and_with_ranks_it_is_scaled_as_upstreams_is(columns):
-    """REINFORCE beside PPO's surrogate without clipping: another value, one gradient."""
+def test_reinforce_has_the_gradient_of_ppo_without_clipping(columns):
     from openrlhf.models.loss import PolicyLoss
 
-    new, old, advantages, mask = columns
-    upstreams = PolicyLoss(clip_eps_low=1.0, clip_eps_high=1e9)
-    found = []
-    for loss_fn in (upstreams, loss_in_place_of("reinforce")):
-        for counts in ({}, {"dp_size": 4, "batch_num_tokens": 100.0}):
-            leaf = new.clone().requires_grad_()
-            loss, _, kl, *_ = loss_fn(leaf, old, advantages, action_mask=mask, **counts)
-            found.append((torch.autograd.grad(loss, leaf)[0], kl))
-    for one, two in zip(found[:2], found[2:], strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-12, atol=0)
+    leaf = columns[0].clone().requires_grad_()
+    loss, *_ = PolicyLoss(clip_eps_low=1.0, clip_eps_high=1e9)(leaf, *columns[1:3], action_mask=columns[3])
+    torch.testing.assert_close(update_of("reinforce", columns)[0], torch.autograd.grad(loss, leaf)[0])
 
 
 def test_the_share_of_clipped_tokens_is_told(columns):
-    new, old, advantages, mask = columns
-    _, share, *_ = loss_in_place_of("cispo")(new, old, advantages, action_mask=mask)
+    new, old, *_ = columns
     ratios = [math.exp(new[row, t] - old[row, t]) for row, length in enumerate(LENGTHS) for t in range(length)]
-    assert share == pytest.approx(sum(not 0.7 <= ratio <= 1.5 for ratio in ratios) / len(ratios))
-    assert loss_in_place_of("reinforce")(new, old, advantages, action_mask=mask)[1] == 0
+    clipped = {name: update_of(name, columns, 2)[1].meter.sums["ppo_clip_ratio"] for name in TOKEN_WEIGHTS}
+    assert clipped == {"cispo": sum(not 0.7 <= ratio <= 1.5 for ratio in ratios), "reinforce": 0}
 
 
 # The formulas need PyTorch and nothing else, and are tested with little more: `tests/run.sh maths`.
@@ -144,6 +115,7 @@ def maths(tmp_path, python3: str, *options: str) -> subprocess.CompletedProcess:
     return subprocess.run(words, env=environment, capture_output=True, text=True)
 
 
+@every
 def test_the_maths_is_tested_with_torch_pytest_and_hypothesis_alone(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(ONLY_WHAT_THE_MATHS_NEEDS)
     python3 = f'PYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"'

@@ -21,6 +21,7 @@ from tiny_models import Numbers
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE, UNPARSABLE
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
 from real_openrlhf.hooks.controller.labels import NO_ANSWER, complete_columns, label_rollouts
+from real_openrlhf.hooks.controller.run_controller import RunController
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer, PlannedExperience
 
 PAD = 0
@@ -352,18 +353,22 @@ def test_upstreams_statistics_can_read_a_planned_experience():
         assert "reward" in experience.info and len(experience.truncated) == len(experience.sequences)
 
 
-def test_each_rollout_step_is_dealt_anew_and_a_seed_decides_it():
+def test_each_rollout_step_is_dealt_anew_and_a_seed_and_the_step_decide_it():
     args = arguments()
+    args.train.max_steps = 4
 
-    made = Maker(args)
+    def plan(made) -> tuple[float, float]:
+        found = dealt(args, 32, made)[0].plan
+        return found.metrics["update/rollouts_crc"], found.steps[0].moment.progress
 
-    def crc(made):
-        return dealt(args, 32, made)[0].plan.metrics["update/rollouts_crc"]
-
-    first, second, third = (crc(made) for _ in range(3))
-    assert len({first, second, third}) == 3
+    made, resumed = Maker(args), Maker(args)
+    first, second, third = (plan(made) for _ in range(3))
+    assert len({first[0], second[0], third[0]}) == 3 and [first[1], second[1], third[1]] == [0, 0.25, 0.5]
+    trainer = SimpleNamespace(args=args, experience_maker=resumed, kl_ctl=SimpleNamespace(value=0.0))
+    RunController(trainer).restore({"global_step": 2})
+    assert plan(resumed) == third
     args.train.seed += 1
-    assert crc(Maker(args)) != first
+    assert plan(Maker(args)) != first
 
 
 def test_the_layout_does_not_change_what_an_update_trains_on():

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from every import cells, every
@@ -98,3 +99,45 @@ def test_a_nan_or_an_infinity_on_one_rank_changes_nothing_on_either(two_ranks, r
         assert "optimizer step 3: stopped before the weights changed" in report["error"]
         assert report["changed"] == []
         assert report["steps"] == 0
+
+
+def test_a_run_gives_ray_longer_than_its_own_30_seconds(monkeypatch, capsys):
+    from ray._private import services
+
+    from real_openrlhf.hooks.fixes import patient_start
+    from real_openrlhf.hooks.flags import arguments
+
+    unknown = [RuntimeError("no such node")] * 3
+    asked = []
+
+    def get_node(*words):
+        asked.append(words)
+        if unknown:
+            raise unknown.pop()
+        return {"labels": {}}
+
+    monkeypatch.setattr(services, "get_node", get_node)
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setattr(patient_start, "SECONDS", 1.0)
+    args = SimpleNamespace(train=SimpleNamespace(run_dir=None))
+    arguments.to_the_end(lambda _: asked.append(services.get_node("address", "node")), lambda: args)
+    assert asked == [*[("address", "node")] * 4, {"labels": {}}]
+    assert capsys.readouterr().err == "Ray has not started in 0 s, and gets 1\n"
+    unknown += [RuntimeError("no such node")] * 99
+    with pytest.raises(RuntimeError):
+        services.get_node("address", "node")
+
+
+@pytest.mark.parametrize("prefix, expected", [("/a b/.venv", None), ("/a/.venv", "/site/libgomp.so")])
+def test_an_engines_children_preload_nothing_from_a_path_with_a_space(monkeypatch, prefix, expected):
+    from vllm.platforms import current_platform
+
+    from real_openrlhf.hooks.engine import engine_process
+
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    as_vllm = staticmethod(lambda config: os.environ.update(LD_PRELOAD="/site/libgomp.so"))
+    monkeypatch.setattr(type(current_platform), "check_and_update_config", as_vllm)
+    monkeypatch.setattr(sys, "prefix", prefix)
+    engine_process.preload_nothing_with_a_space()
+    current_platform.check_and_update_config(None)
+    assert os.environ.pop("LD_PRELOAD", None) == expected

@@ -46,9 +46,8 @@ tuned() { # NAME SEEDS, flags of compare with --grid: then `best` has an arm a l
 sampler='--algo.real.set score=log_ratio_rollout'
 corrected='--algo.advantage.is_correction_level token --algo.advantage.is_correction_mode clip'
 corrected+=' --algo.advantage.is_correction_threshold 2'
-surrogate='--actor.loss_agg_mode seq-mean-token-mean --actor.eps_clip_low_high 0.2 0.2' # GRPO's, without its KL
-ratios=()
-for side in both right wrong none; do ratios+=("reinforce --actor.policy_loss_type ratio_$side $surrogate"); done
+ratios=() # GRPO's surrogate without its KL
+for side in both right wrong none; do ratios+=("real --algo.real.objective examples/objectives/ratios.py:ratio_$side"); done
 waits() { # batches that wait: how old an answer may be
     echo --no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size "$1" \
         --train.hopeless fail --train.hopeless_steps 0
@@ -95,7 +94,7 @@ pretrained) # SmolLM2 on questions that it solves now and then: level with REAL,
     place=$("$python" examples/results/smollm2/short_warm_up.py | tail -n 1)
     mkdir -p comparison
     [ -s "$questions" ] || "$python" examples/results/smollm2/solvable.py "$questions" "$place" 320
-    flags=(--task needle_haystack --train.micro_batch_size 32 --eval.n_samples_per_prompt 2 --steps 10 --eval.steps 2
+    flags=(--recipe cpu-smollm2 --train.micro_batch_size 32 --eval.n_samples_per_prompt 2 --steps 10 --eval.steps 2
         --actor.model_name_or_path "$place/model" --data.prompt_dataset "$questions" --eval.dataset "$place/eval.jsonl"
         --rollout.batch_size 16 --no-eval.at_start --ckpt.save_steps 100)
     arms=(real grpo dapo gspo)

@@ -1,8 +1,10 @@
 """The trainer of every method. An update is one loop over its waves: forward, exchange of scores, loss, backward.
 
-`update` chooses what a method brings: a loss over the table of scores, or OpenRLHF's loss of a micro-batch's tokens.
+`update` chooses what a method brings: a loss over the table of scores, constant weights of tokens, or OpenRLHF's
+loss of a micro-batch's tokens.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -16,14 +18,14 @@ from real_openrlhf import patching
 from real_openrlhf.algorithm.meter import TERMS, fetch
 from real_openrlhf.algorithm.metrics import norm_metrics, over_steps
 from real_openrlhf.algorithm.step_plan import MicroBatch, RankStep, RankWave
+from real_openrlhf.algorithm.token_loss import WeightedTokens
 from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenUpdate, Update
 from real_openrlhf.hooks.actor.engine_start import EngineStartTrainer
 from real_openrlhf.hooks.actor.kept_graphs import kept_tokens
 from real_openrlhf.hooks.actor.mismatch import Mismatch
-from real_openrlhf.hooks.actor.token_losses import loss_of
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import accumulate_as_flagged
 from real_openrlhf.hooks.messages.planned_experience import PlanBuffer
-from real_openrlhf.hooks.messages.settings import objective_settings, reads_old
+from real_openrlhf.hooks.messages.settings import objective_settings, reads_old, token_settings
 from real_openrlhf.hooks.model.lora_weights import refuse_shared_weights
 
 Batch = tuple[MicroBatch, Experience]  # a micro-batch of the plan, and its columns on the device
@@ -38,9 +40,8 @@ class PolicyTrainer(EngineStartTrainer):
     def __init__(self, *args, **kwargs) -> None:
         patching.assert_applied()
         super().__init__(*args, **kwargs)
-        self.settings = objective_settings(self.args)
+        self.settings, self.tokens = objective_settings(self.args), token_settings(self.args)
         self.reads_old = reads_old(self.args, self.settings)
-        self.actor_loss_fn = loss_of(self.actor_loss_fn)
         self.replay_buffer = PlanBuffer()
         self.engine = self.actor.model
         accumulate_as_flagged(self.engine)
@@ -90,11 +91,15 @@ class PolicyTrainer(EngineStartTrainer):
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
         sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else old log-probabilities are vLLM's
         coefficients = Coefficients(
-            real.kl_old_coef, kl_ctl, actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta
+            *(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta),
+            sampler_clip=real.sampler_clip,
         )
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
-        tokens = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
-        make = partial(StepTable, self.settings) if self.settings else tokens
+        make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
+        if self.settings:
+            make = partial(StepTable, self.settings)
+        elif self.tokens:
+            make = partial(WeightedTokens, self.tokens)
         number = self.engine.global_steps + 1
         return make(step, coefficients, number, self.device, self.dp_group, sampled)
 

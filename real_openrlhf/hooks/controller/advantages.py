@@ -14,7 +14,8 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from torch import Tensor
 
-OF_THE_BATCH = ("reinforce", "flash_reinforce")  # estimators whose baseline is not the group's
+from real_openrlhf.algorithm.formulas import OF_THE_BATCH
+
 WHITENED = ("reinforce", "reinforce_baseline")
 
 

@@ -16,7 +16,7 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED
 from real_openrlhf.algorithm.objective import weightless
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
-from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import BatchPlan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
@@ -35,7 +35,7 @@ class ExperienceMaker(RemoteExperienceMaker):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.rollout_step = 0
+        self.rollout_step, self.steps = 0, self.args.train.max_steps
         self.num_ranks = ranks_of(self.args)
         self.skips = skips(self.args)
         self.plan_seconds = 0.0
@@ -86,7 +86,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         signal = [bool((sample.advantages * sample.action_mask).any()) for sample in samples]
         return replace(rollouts, signal=torch.tensor(signal))
 
-    def plan(self, rollouts: Rollouts, settings: PlanSettings) -> Plan:
+    def plan(self, rollouts: Rollouts, settings: PlanSettings) -> BatchPlan:
         start = time.perf_counter()
         plan = plan_rollouts(rollouts, settings, self.rollout_step)
         self.plan_seconds = time.perf_counter() - start
@@ -101,6 +101,7 @@ class ExperienceMaker(RemoteExperienceMaker):
             limit=limit_of(train, train.dynamic_batch_enable),
             seed=train.seed,
             epochs=train.max_epochs,
+            steps=self.steps,
             whole_groups=self.objective is not None,
         )
         if self.objective is None:
@@ -127,12 +128,13 @@ class ExperienceMaker(RemoteExperienceMaker):
         """
         if (
             self.objective
-            and against_sampler(self.objective.score)
+            and (against_sampler(self.objective.score) or self.args.algo.real.sampler_clip is not None)
             and any(sample.rollout_log_probs is None for sample in samples)
         ):
             raise ValueError(
-                f"the score {self.objective.score} needs vLLM's log-probabilities, and the agent returned rollouts "
-                "without them. Return them as `rollout_log_probs`, or use a score against the old policy"
+                f"the score {self.objective.score} or --algo.real.sampler_clip needs vLLM's log-probabilities, and "
+                "the agent returned rollouts without them. Return them as `rollout_log_probs`, or use a score against "
+                "the old policy without a clip"
             )
         for sample in samples:
             sample.action_log_probs = torch.full(sample.action_mask.shape, math.nan)

@@ -1,4 +1,6 @@
-"""End vLLM's engine process when its parent process ends. vLLM loads this as a plugin (setup.py).
+"""What each of vLLM's processes gets from us, on any device. vLLM loads this as a plugin (setup.py).
+
+An engine's process ends when its parent process ends, and its children load no library from a path with a space.
 
 vLLM itself ends the engine if the parent exits normally. If the parent was killed, as Ray's workers are when their
 raylet ends, the engine stayed alive and kept its memory (found by benchmarks/kill_campaign.py).
@@ -6,10 +8,13 @@ raylet ends, the engine stayed alive and kept its memory (found by benchmarks/ki
 
 import multiprocessing
 import os
+import re
 import signal
+import sys
 import threading
 import time
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from real_openrlhf.machine import engine_reason
 
@@ -21,10 +26,31 @@ PATIENCE = 10.0  # seconds between SIGTERM and SIGKILL
 
 
 def end_with_parent() -> None:
-    """The plugin's entry point, which vLLM calls in each of its processes."""
+    """The plugin's entry point, which vLLM calls in each of its processes before it makes an engine."""
+    preload_nothing_with_a_space()
     parent = multiprocessing.parent_process()
     if parent and os.environ.get(WANTED) == "1":
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def preload_nothing_with_a_space() -> None:
+    """On a CPU vLLM puts two libraries of this environment into LD_PRELOAD, where a space divides two paths. Each
+    child of the engine's process, a verifier's too, would begin with errors of ld.so. They only save time."""
+    if not re.search(r"[\s:]", sys.prefix):
+        return
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    platform: Any = type(current_platform)
+    check, before = platform.check_and_update_config, os.environ.get("LD_PRELOAD")
+
+    def check_and_update_config(vllm_config: Any) -> None:
+        check(vllm_config)
+        os.environ.pop("LD_PRELOAD", None)
+        os.environ.update({"LD_PRELOAD": before} if before else {})
+
+    platform.check_and_update_config = staticmethod(check_and_update_config)
 
 
 def _watch(parent: BaseProcess) -> None:

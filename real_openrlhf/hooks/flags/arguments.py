@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS, readers
-from real_openrlhf.algorithm.lookup import absolute, find
+from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, SETTINGS, readers
+from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.secrets import put_back
+from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import problems, run_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
@@ -32,6 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "by every loss with --train.deal groups",
     )
     _add_objective(real)
+    _add_sampler_clip(real)
     _add_scoring(real)
     _add_labels(real)
     _add_settings_of_some(real)
@@ -52,7 +54,7 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         default="real",
         metavar="NAME",
         help=f"formula over a prompt's scores: {named}; or your own, FILE.py:NAME, a function (scores, groups, "
-        "settings) -> loss per group (default: real)",
+        "settings) -> loss per group, or (log_ratio, advantage, mask, group) -> weight per token (default: real)",
     )
     group.add_argument(
         "--algo.real.tau",
@@ -75,6 +77,16 @@ def _add_objective(group: argparse._ArgumentGroup) -> None:
         metavar="FLOAT",
         help="coefficient of a KL loss to the old policy, k3, mean over tokens (paper, ablation 'KL w/ old policy', "
         "no value given; TRPA: 0.001; default: 0)",
+    )
+
+
+def _add_sampler_clip(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--algo.real.sampler_clip",
+        type=float,
+        metavar="FLOAT",
+        help="multiply the weight of a rollout by pi_old / pi of vLLM of its whole answer, at most this (truncated "
+        "importance sampling of sequences; paper: none; default: none)",
     )
 
 
@@ -129,7 +141,7 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         type=float,
         metavar="FLOAT",
         help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, whose labels are for the log)",
+        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)",
     )
     group.add_argument(
         "--algo.real.labels",
@@ -229,7 +241,7 @@ def _add_head(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--ds.share_prompts",
         action="store_true",
-        help="policy and reference: compute what the answers of a micro-batch begin with in common once; for prompts "
+        help="policy and reference: compute a prompt once for all its answers in a micro-batch; for prompts "
         "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
     )
     group.add_argument(
@@ -311,6 +323,8 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     wrong = [*run_problems(args), *(problems(args) if args.train.deal == "groups" else ())]
     if wrong:
         raise UserError(*wrong)
+    if real and args.rollout.n_samples_per_prompt == 1 and not find(args.algo.real.objective).of_tokens:
+        args.algo.advantage.estimator = OF_THE_BATCH[0]  # nothing reads it; OpenRLHF refuses others with one answer
     scored_against_reference = real and find(args.algo.real.objective).needs_reference
     kl.use_loss = kl.use_loss or scored_against_reference  # OpenRLHF then keeps the reference's log-probabilities
     # With --train.deal groups each request names the agent (requests.py), and hooks/rollout/agents.py plays it; with
@@ -348,6 +362,10 @@ def to_the_end(train: Callable[[SimpleNamespace], None], parse: Callable[[], Sim
             print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)
     offer_stacks()
+    if os.environ.get("RAY_ADDRESS") == "local":  # as `real-openrlhf train` sets it: this process starts a Ray
+        from real_openrlhf.hooks.fixes.patient_start import wait_longer
+
+        wait_longer()
     train(args)
     if args.train.run_dir:
         write_text(Path(args.train.run_dir) / FINISHED, [])

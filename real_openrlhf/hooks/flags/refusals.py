@@ -5,9 +5,10 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import SETTINGS, against_sampler, assignments, readers
-from real_openrlhf.algorithm.lookup import file_of, find
+from real_openrlhf.algorithm.formulas import OF_THE_BATCH, SETTINGS, TokenLoss, against_sampler, assignments, readers
+from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.base.user_files import file_of
 from real_openrlhf.hooks.controller import label_rules, user_logger
 from real_openrlhf.hooks.messages.settings import ranks_of
 
@@ -63,8 +64,9 @@ def problems(args: SimpleNamespace) -> Iterator[str]:
     for topic in (_labels, _batches, _machinery, _numbers, _agent, _logger):
         yield from topic(args)
     if args.actor.policy_loss_type == "real":
-        for topic in (_ppo, _shaping, _exactness, _objective):
+        for topic in (weighted_problems,) if _of_tokens(args) else (_ppo, _shaping, _exactness):
             yield from topic(args)
+        yield from _objective(args)
     elif args.actor.policy_loss_type in TOKEN_WEIGHTS:
         yield from weighted_problems(args)
 
@@ -101,6 +103,13 @@ def _labels(args: SimpleNamespace) -> Iterator[str]:
         yield from label_rules.problems(args.algo.real.labels, _two_sides(args))
 
 
+def _of_tokens(args: SimpleNamespace) -> bool:
+    """Whether advantages are made, and no scores."""
+    with contextlib.suppress(ValueError):  # `_objective` reports it
+        return args.actor.policy_loss_type != "real" or find(args.algo.real.objective).of_tokens
+    return False
+
+
 def _two_sides(args: SimpleNamespace) -> bool:
     """Whether a group with equal labels trains nothing, as with advantages."""
     if args.actor.policy_loss_type != "real":
@@ -127,9 +136,8 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
             "(--actor.num_gpus_per_node) or a larger batch"
         )
     if group < 2:
-        yield (
-            f"--rollout.n_samples_per_prompt {group}: a group of one has nothing to classify. Use 8, as the paper does"
-        )
+        yield from _alone(args)
+    if group < 1:
         return
     rollout = args.rollout.batch_size * group
     if train.batch_size < 1 or train.batch_size % group:
@@ -144,6 +152,35 @@ def _batches(args: SimpleNamespace) -> Iterator[str]:
             f"{args.rollout.batch_size} x --rollout.n_samples_per_prompt {group} = {rollout} samples. Use {rollout} "
             "or less"
         )
+
+
+def _alone(args: SimpleNamespace) -> Iterator[str]:
+    """Refuse one answer a prompt where the method compares a prompt's answers."""
+    real, group = args.algo.real, args.rollout.n_samples_per_prompt
+    where = f"--rollout.n_samples_per_prompt {group}: "
+    if group < 1:
+        yield f"{where}use 1 or more"
+    elif _of_tokens(args):
+        if args.algo.advantage.estimator not in OF_THE_BATCH:
+            yield (
+                f"{where}--algo.advantage.estimator {args.algo.advantage.estimator} compares a prompt's answers. Use "
+                f"{' or '.join(OF_THE_BATCH)}, or 8 answers"
+            )
+    elif _two_sides(args):
+        yield (
+            f"{where}--algo.real.uniform_groups drop leaves out a group of one side, and one answer is one side. Use "
+            "8, as the paper does, or --algo.real.uniform_groups keep"
+        )
+    else:
+        from real_openrlhf.algorithm import trial
+        from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+        with contextlib.suppress(ValueError):  # `_objective` reports it
+            if not trial.learns_alone(ObjectiveSettings(real.objective, real.tau, real.uniform_groups)):
+                yield (
+                    f"{where}--algo.real.objective {real.objective} compares a prompt's answers, so one alone has no "
+                    "gradient. Use 8, or an objective of one side such as real or bce"
+                )
 
 
 def _ppo(args: SimpleNamespace) -> Iterator[str]:
@@ -215,7 +252,9 @@ def _numbers(args: SimpleNamespace) -> Iterator[str]:
     ):
         if not 0 <= value < math.inf:
             yield f"--{flag} {value}: a KL term with it would push the policy away. Use 0 or more"
-    limit = real.mismatch_limit
+    limit, clip = real.mismatch_limit, real.sampler_clip
+    if clip is not None and not 0 < clip < math.inf:
+        yield f"--algo.real.sampler_clip {clip}: it must be a positive number. Use 2"
     if limit is not None and not 0 < limit < math.inf:
         yield f"--algo.real.mismatch_limit {limit}: it must be a positive number. Use more than mismatch/rollout_max"
     if limit is not None and args.rollout.mismatch == "off":
@@ -246,20 +285,32 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
     except ValueError as error:
         yield f"--algo.real.set {' '.join(real.set)}: {error}"
         return
-    if against_sampler(score := str(own.get("score", objective.score))):
+    if objective.of_tokens and real.uniform_groups == "keep":
+        yield f"--algo.real.uniform_groups keep is not read by {real.objective}, a loss of tokens. Leave it out"
+    if isinstance(objective, TokenLoss) and args.actor.loss_agg_mode not in ("token-mean", objective.mean):
+        yield (
+            f"--actor.loss_agg_mode {args.actor.loss_agg_mode}: {real.objective} declares the mean {objective.mean}. "
+            "Leave the flag out, or change the file"
+        )
+    score, clip = str(own.get("score", objective.score)), real.sampler_clip
+    if clip is not None and (objective.of_tokens or against_sampler(score)):
+        has = "has `group.gap`" if objective.of_tokens else f"scores by {score}, which is against vLLM already"
+        yield f"--algo.real.sampler_clip {clip:g}: {real.objective} {has}. Leave it out"
+    elif clip is not None or against_sampler(score):
+        what = f"the score {score}" if clip is None else f"--algo.real.sampler_clip {clip:g}"
         if args.rollout.mismatch == "off":
-            yield f"the score {score} is made of vLLM's log-probabilities. Leave --rollout.mismatch off out"
+            yield f"{what} is made of vLLM's log-probabilities. Leave --rollout.mismatch off out"
         if args.rollout.top_p < 1:
             yield (
-                f"the score {score} needs the sampler's own distribution, and --rollout.top_p {args.rollout.top_p:g} "
-                "cuts and rescales it. Use --rollout.top_p 1, or a score against the old policy"
+                f"{what} needs the sampler's own distribution, and --rollout.top_p {args.rollout.top_p:g} cuts and "
+                "rescales it. Use --rollout.top_p 1, or leave this out"
             )
     if file_of(real.objective):
         from real_openrlhf.algorithm import trial  # imports torch, only for a formula of the user's own
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
         with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
-            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own)):
+            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own), args.train.max_steps):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 

@@ -5,13 +5,16 @@ No torch or OpenRLHF at the top: a dry run calls `weightless_note` and must not 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from real_openrlhf.algorithm.formulas import against_sampler, assignments
 from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 
 if TYPE_CHECKING:
+    from real_openrlhf.algorithm.formulas import Objective
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
 CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are 0, and depend on no other group
@@ -19,12 +22,33 @@ CENTRED = ("group_norm", "rloo", "dr_grpo")  # advantages of a uniform group are
 
 def objective_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
     """The objective over the scores of a prompt's rollouts; None for a loss of each rollout's tokens."""
+    settings = _settings(args)
+    return None if settings is None or settings.objective.of_tokens else settings
+
+
+def token_settings(args: SimpleNamespace) -> ObjectiveSettings | None:
+    """`cispo`, `reinforce`, or the loss of tokens from the user's file; None for any other method."""
+    if args.actor.policy_loss_type in TOKEN_WEIGHTS:
+        from real_openrlhf.algorithm.objective import ObjectiveSettings
+
+        loss = replace(TOKEN_WEIGHTS[args.actor.policy_loss_type], mean=args.actor.loss_agg_mode)
+        return ObjectiveSettings(loss, own=dict(zip(("low", "high"), args.actor.eps_clip_low_high, strict=True)))
+    settings = _settings(args)
+    return settings if settings is not None and settings.objective.of_tokens else None
+
+
+def _settings(args: SimpleNamespace) -> ObjectiveSettings | None:
     if args.actor.policy_loss_type != "real":
         return None
     from real_openrlhf.algorithm.objective import ObjectiveSettings
 
     real = args.algo.real
     return ObjectiveSettings(real.objective, real.tau, real.uniform_groups, assignments(real.set))
+
+
+def objective_of(args: SimpleNamespace) -> Objective | None:
+    """What --algo.real.objective names, over groups or of tokens; None for the other losses."""
+    return find(args.algo.real.objective) if args.actor.policy_loss_type == "real" else None
 
 
 def reads_old(args: SimpleNamespace, settings: ObjectiveSettings | None) -> bool:
@@ -65,10 +89,13 @@ def why_all_train(args: SimpleNamespace) -> str | None:
         return f"--algo.kl.init_coef {kl.init_coef:g} is a KL to the reference model on every token"
     if real.kl_old_coef:
         return f"--algo.real.kl_old_coef {real.kl_old_coef:g} is a KL to the old policy on every token"
-    if args.actor.policy_loss_type == "real":
-        if find(real.objective).needs_step_kl and real.disco_kl_coef > 0:
+    objective = objective_of(args)
+    if objective and not objective.of_tokens:
+        if objective.needs_step_kl and real.disco_kl_coef > 0:
             return f"--algo.real.disco_kl_coef {real.disco_kl_coef:g} is a constraint on every token"
         return None
+    if objective and not objective.two_sides:
+        return f"--algo.real.objective {real.objective} may give weights to tokens of advantage 0"
     if args.train.deal != "groups":
         return "--train.deal upstream trains OpenRLHF's own batches"
     if args.algo.advantage.estimator not in CENTRED:

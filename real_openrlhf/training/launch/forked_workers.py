@@ -47,8 +47,9 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextlib.contextmanager
 def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> Iterator[tuple[str, dict[str, str]]]:
     """(program to use as Python, its environment). Running children outlive the block, and so does the server."""
+    environment = {**environment, **HOOK}
     if environment.get(WANTED) != "1":
-        yield sys.executable, dict(environment)
+        yield sys.executable, environment
         return
     folder = tempfile.mkdtemp(prefix="forked_workers_")
     python, place = f"{folder}/python", f"{folder}/socket"
@@ -57,9 +58,9 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
         script.write(f'#!/bin/sh\nexec {asks} "$@"\n')
     if len(os.fsencode(place)) > SOCKET_BYTES or not os.access(python, os.X_OK):
         shutil.rmtree(folder)
-        yield sys.executable, dict(environment)  # a TMPDIR with a long name, or one where nothing may be executed
+        yield sys.executable, environment  # a TMPDIR with a long name, or one where nothing may be executed
         return
-    environment = {**environment, **HOOK, PYTHON: python}
+    environment |= {PYTHON: python}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(place)
         listener.listen(64)
@@ -81,9 +82,11 @@ def started(environment: Mapping[str, str], modules: Sequence[str] = MODULES) ->
 
 
 def runtime_env(given: dict | None) -> dict:
-    """`ray.init` calls this for its workers' environment."""
-    python = {"py_executable": shlex.quote(os.environ[PYTHON])} if PYTHON in os.environ else {}
-    return {**(given or {}), **python}
+    """`ray.init` calls this for its workers' environment. Ray itself gives a shell Python's path without quotes."""
+    python = os.environ.get(PYTHON, sys.executable)
+    quoted = shlex.quote(python)
+    named = {"py_executable": quoted} if PYTHON in os.environ or quoted != python else {}
+    return {**(given or {}), **named}
 
 
 def serve(listener: socket.socket) -> None:
@@ -211,7 +214,7 @@ def ask(path: str, words: list[str]) -> int:
         answer = server.recv(16)
     if not answer:
         print(
-            "ChildProcessError: the server that forked this process was killed, and this process with it",
+            "ChildProcessError: the server that forked this process was killed, so this process ends too",
             file=sys.stderr,
         )
     code = int(answer or 1)

@@ -1,0 +1,29 @@
+"""NFT (arXiv 2505.18116), which learns from wrong answers by an implicit policy of them. Our reading of its equations:
+
+    real-openrlhf train --algo real --algo.real.objective examples/objectives/nft.py:nft
+
+Token mean of -sqrt((1 - q) / q) log R, q the prompt's share of right answers, R the ratio r of a right answer and
+max(eps, (1 - q r) / (1 - q)) of a wrong one. The maximum is in the value alone: its gradient goes straight through.
+"""
+
+import torch
+
+from real_openrlhf.algorithm.formulas import Constant, TokenLoss
+
+
+def negative_aware(log_ratio, advantage, mask, group):
+    ratio, rate = log_ratio.clamp(-20, 20).exp(), group.rate
+    mixed = (rate > 0) & (rate < 1)
+    rate = rate.where(mixed, 0.5)
+    implicit = (1 - rate * ratio) / (1 - rate)
+    wrong = -rate * ratio / (1 - rate) / implicit.clamp(min=group["eps"])
+    weights = torch.where(group.positive, 1.0, wrong) * ((1 - rate) / rate).sqrt()
+    return weights.where(mixed, 0.0)
+
+
+nft = TokenLoss(
+    negative_aware,
+    about="likelihood of right answers, and of an implicit policy of wrong ones",
+    mean="token-mean",
+    settings={"eps": Constant(1.0, "smallest ratio of the implicit policy", above=0)},
+)

@@ -1,1 +1,0 @@
-"""Worker processes of the graders: a pool of them, what each runs, and the graders of others."""

@@ -1,0 +1,291 @@
+"""From tokens to the tree of an answer. All spellings are resolved here: `compare` never looks at text."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from real_openrlhf.verifier.reading.cutting import (
+    RELATIONS,
+    find,
+    is_name,
+    is_words,
+    listing,
+    opened,
+    sides_and_signs,
+    split,
+    texts_of,
+    trimmed,
+)
+from real_openrlhf.verifier.reading.grammar import expression
+from real_openrlhf.verifier.reading.quantities import expr_of, read_based, read_quantity, read_time, read_words
+from real_openrlhf.verifier.reading.relations import (
+    as_group,
+    as_interval,
+    complement,
+    intersection,
+    joint,
+    related,
+)
+from real_openrlhf.verifier.reading.tex import Token, Tokens, clean, closing, plain, tokens
+from real_openrlhf.verifier.reading.tree import (
+    NOTHING,
+    Answer,
+    Call,
+    Choice,
+    Conditioned,
+    Either,
+    Group,
+    Named,
+    Quantity,
+    Ratio,
+    Row,
+    Text,
+    Unreadable,
+)
+from real_openrlhf.verifier.reading.units import unit
+
+_SAME = "attained achieved reached obtained for where if when at as whenever provided given with".split()
+_CONDITION = (*_SAME, "unless")  # `unless` means the opposite of the others
+_CONNECTING = (*_SAME, "all", "any", "every", "each", "some", ",", ")", r"\forall")
+_BOUNDING = {r"\in", r"\ne", r"\le", r"\ge", "<", ">"}
+_MATRICES = ("matrix", "pmatrix", "bmatrix", "vmatrix", "Bmatrix", "smallmatrix", "array")
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> Answer:
+    """The tree of an answer's text."""
+    return answer_of(opened(tokens(clean(text))))
+
+
+def answer_of(parts: Tokens) -> Answer:
+    parts = trimmed(parts)
+    for sense in (_choice, _conditioned, _approximated, _listed):
+        found = sense(parts)
+        if found is not None:
+            return found
+    return _item(parts)
+
+
+def _choice(parts: Tokens) -> Answer | None:
+    """`(A) 30`, `A. 30`, `\\text{Option A}`, `(A)`, or a single letter."""
+    texts = texts_of(parts)
+    if len(texts) > 1 and texts[0].lower() in ("option", "choice", "answer"):
+        texts, parts = texts[1:], parts[1:]
+    if len(texts) == 1 and re.fullmatch("[A-Z]", texts[0]):
+        return Choice(texts[0])
+    bracketed = len(texts) > 2 and texts[0] == "(" and texts[2] == ")"
+    letter = texts[1] if bracketed else texts[0] if texts else ""
+    if not re.fullmatch("[A-Z]", letter):
+        return None
+    rest = parts[3:] if bracketed else parts[2:] if texts[1:2] in ([")"], ["."], [":"]) else None
+    if rest is None or (rest and not bracketed and not rest[0].spaced and texts[1] == "."):
+        return None
+    if not rest:
+        return Choice(letter)
+    if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
+        return None
+    return Choice(letter, answer_of(trimmed(rest)))
+
+
+def _conditioned(parts: Tokens) -> Answer | None:
+    """A condition behind a value: after `for`, `at`, `where`; `, x \\ne 2`; `(n \\ge 1)`; `k \\in \\mathbb{Z}`."""
+    at = find(parts, _begins_condition, 1)
+    if at > 0 and not is_words(parts):
+        value = trimmed(parts[:at])
+        value = value[:-1] if texts_of(value)[-1:] == ["("] else value
+        return Conditioned(answer_of(value), _condition(t for t in parts[at:] if t.text.lower() not in _CONNECTING))
+    before, inside = _appended(parts)
+    if before and inside and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
+        return Conditioned(answer_of(before), _condition(inside))
+    *pieces, last = split(parts, ",", ";")
+    head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
+    if not pieces or not _bounds(last):
+        return None
+    if texts_of(pieces[0])[1:] == [r"\in", r"\mathbb{R}"]:
+        return answer_of(last)
+    integer = last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
+    valued = find(head, lambda token: token.text in RELATIONS and token.text != "=") < 0
+    return Conditioned(answer_of(head), _condition(last)) if integer or valued else None
+
+
+def _condition(parts: Iterable[Token]) -> str:
+    """A condition as text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
+    said = plain(tuple(parts)).lower().replace(" ", "")
+    whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
+    return whole if whole == said else whole + " whole"
+
+
+def _begins_condition(token: Token) -> bool:
+    return (token.kind == "word" and token.text.lower() in _CONDITION) or token.text == r"\forall"
+
+
+def _appended(parts: Tokens) -> tuple[Tokens, Tokens]:
+    """The tokens before a parenthesis that ends the answer, and those in it; nothing if none does."""
+    ends = (at for at, token in enumerate(parts) if at and token.text == "(" and closing(parts, at) == len(parts) - 1)
+    opening = next(ends, 0)
+    return parts[:opening], parts[opening + 1 : -1] if opening else ()
+
+
+def _bounds(parts: Tokens) -> bool:
+    """Whether this is an inequality or a membership of one letter: a condition on the value beside it."""
+    sides, signs = sides_and_signs(parts)
+    return bool(signs) and set(signs) <= _BOUNDING and all(sides) and any(map(is_name, sides))
+
+
+def _approximated(parts: Tokens) -> Answer | None:
+    """Two forms of one value: `\\sqrt{2} \\approx 1.41`; `0.2 \\; (20%)` and `\\sqrt{6} (\\approx 2.449)`."""
+    at = find(parts, lambda token: token.text == r"\approx")
+    if at >= 0 and find(parts, lambda token: token.text in (",", ";")) < 0:
+        before, after = trimmed(parts[:at]), trimmed(parts[at + 1 :])
+        if not after or not before:
+            return answer_of(after or before) if after or before else None
+        left = answer_of(before)
+        if is_name(before) and not isinstance(left, Choice):
+            return Named(before, answer_of(after))
+        return Either((left, answer_of(after)))
+    value, inside = _appended(parts)
+    if value and inside and (inside[0].text in (r"\approx", "=", "or") or inside[-1].text == "%"):
+        again = inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]
+        return Either((answer_of(value), answer_of(again)))
+    return None
+
+
+def _listed(parts: Tokens) -> Answer | None:
+    """Several answers: between commas, semicolons, `and`, `or`, `\\cup`, or tuples side by side."""
+    if is_words(parts) and not any(token.text in (",", "and") for token in parts):
+        return None
+    found = listing(parts)
+    if found is None:
+        return None
+    pieces, said = found
+    if len(pieces) == 1:
+        return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
+    items = [answer_of(piece) for piece in pieces]
+    return joint(items, said) or _alternatives(items, said)
+
+
+def _alternatives(items: list[Answer], said: set[str]) -> Answer:
+    found = as_group(items)
+    different = len({*items}) == len(items)
+    return replace(found, alternatives="or" in said and different) if isinstance(found, Group) else found
+
+
+def _item(parts: Tokens) -> Answer:
+    parts = trimmed(parts)
+    if not parts:
+        return Text("")
+    for sense in (
+        read_words,
+        _measured,
+        read_time,
+        partial(related, answer=answer_of),
+        _plus_minus,
+        _set,
+        _labelled,
+        _bracketed,
+        _matrix,
+        _ratio,
+        read_based,
+    ):
+        found = sense(parts)
+        if found is not None:
+            return found
+    return read_quantity(parts)
+
+
+def _measured(parts: Tokens) -> Answer | None:
+    """A point or a set with a unit behind it, which is left out."""
+    end = closing(parts, 0)
+    behind = parts[end + 1 :]
+    if parts[0].text not in ("(", "[", r"\{") or not behind or behind[0].kind != "word" or unit(behind) is None:
+        return None
+    return _item(parts[: end + 1])
+
+
+def _plus_minus(parts: Tokens) -> Answer | None:
+    if not any(token.text in (r"\pm", r"\mp") for token in parts):
+        return None
+    signs = {r"\pm": "+-", r"\mp": "-+"}
+    sides = (tuple(Token("sign", signs[t.text][at]) if t.text in signs else t for t in parts) for at in (0, 1))
+    return as_group([*map(_item, sides)])
+
+
+def _set(parts: Tokens) -> Answer | None:
+    """`\\{...\\}`, builders, and differences of sets."""
+    for sign in (r"\setminus", "-"):
+        pieces = split(parts, sign)
+        if len(pieces) == 2 and (sign != "-" or texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"])):
+            whole, apart = map(answer_of, pieces)
+            rest = complement(apart.value if isinstance(apart, Named) else apart)
+            return (rest and intersection([whole, rest])) or Text(plain(parts), False)
+    if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
+        return Text(plain(parts), False)
+    if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
+        return None
+    inside = parts[1:-1]
+    at = find(inside, lambda token: token.text in ("|", ":"))
+    if at > 0 and find(inside[at + 1 :], lambda token: token.text in RELATIONS) >= 0:
+        return answer_of(inside[at + 1 :])
+    if not inside:
+        return NOTHING
+    items = [answer_of(piece) for piece in split(inside, ",", ";") if piece]
+    found = as_group(items)
+    if found == NOTHING:
+        return Row(r"\{\}", (NOTHING,))
+    return replace(found, braced=True) if isinstance(found, Group) else found
+
+
+def _labelled(parts: Tokens) -> Answer | None:
+    """`A(7,1)`, `\\text{vertex } (7,1)`, `\\text{Ann: } 7`: the label may be left out."""
+    at = next((at for at, token in enumerate(parts) if token.kind != "word" and token.text not in ("'", "-")), 0)
+    if parts[0].kind == "letters" and len(parts[0].text) > 2:
+        at = 1
+    if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
+        return Named(parts[:at], answer_of(parts[at + 1 :]))
+    name, inside = _appended(parts)
+    labelled = name and (len(name) == at or re.fullmatch("[A-Z]", plain(name))) and len(split(inside, ",", ";")) > 1
+    return Named(name, _item(parts[len(name) :])) if labelled else None
+
+
+def _bracketed(parts: Tokens) -> Answer | None:
+    opening, last = parts[0].text, parts[-1].text
+    if opening not in ("(", "[") or last not in (")", "]") or closing(parts, 0) < len(parts) - 1:
+        return None
+    pieces = [trimmed(piece) for piece in split(parts[1:-1], ",", ";")]
+    if len(pieces) == 1:
+        return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
+    if not all(pieces):
+        return Text(plain(parts), False)
+    return as_interval(opening, last, tuple(answer_of(piece) for piece in pieces))
+
+
+def _matrix(parts: Tokens) -> Answer | None:
+    begin = next((at for at, token in enumerate(parts) if token.text.startswith(r"\begin{")), -1)  # behind a factor
+    found = re.fullmatch(r"\\begin\{(\w+)\}", parts[begin].text)
+    if begin < 0 or not found or found[1] not in _MATRICES or closing(parts, begin) != len(parts) - 1:
+        return None
+    factor = expr_of(parts[:begin]) if begin else None
+    if begin and (factor is None or found[1] == "array"):
+        return None
+    lines = [split(line, "&") for line in split(parts[begin + 1 : -1], r"\\") if line]
+    entries = tuple(_item(trimmed(cell)) for line in lines for cell in line)
+    if factor is not None:
+        entries = tuple(
+            Quantity(Call("*", (factor, one.value))) if isinstance(one, Quantity) else one for one in entries
+        )
+    if found[1] == "array" and len(entries) == 1:
+        return entries[0]
+    shape = {len(entries): "column", 1: "row"}.get(len(lines), f"{len(lines)} rows")
+    return Row("det " * (found[1] == "vmatrix") + shape, entries)
+
+
+def _ratio(parts: Tokens) -> Answer | None:
+    spoken = any(token.kind == "word" and token.text == "to" for token in parts)
+    pieces = split(parts, ":", *["to"] * spoken)
+    if len(pieces) < 2 or not all(pieces):
+        return None
+    try:
+        return Ratio(tuple(expression(trimmed(piece)) for piece in pieces))
+    except Unreadable:
+        return Text(plain(parts), False)

@@ -1,0 +1,197 @@
+r"""What must hold for any answer, and the random answers to try it on: noise, LaTeX, formulas of known value.
+
+The fast tests run each property for a second or two, benchmarks/fuzz.py for as long as it is told.
+"""
+
+import math
+import time
+from fractions import Fraction
+
+from hypothesis import strategies as st
+
+from real_openrlhf.verifier import compare, guard
+from real_openrlhf.verifier.arithmetic import Undecided
+from real_openrlhf.verifier.reading.tex import clean
+from real_openrlhf.verifier.verdict import FAILED, RIGHT, WRONG, verify
+
+SLOWEST = 3.0  # seconds; a worker is killed after 2
+
+_PIECES = (
+    r"\frac{", r"\dfrac12", r"\sqrt{", r"\sqrt[3]{", r"\boxed{", r"\text{", r"\text{ cm}", r"\text{ or }", r"\left(",
+    r"\right)", r"\left\{", r"\right.", r"\begin{pmatrix}", r"\end{pmatrix}", r"\begin{cases}", r"\end{cases}", r"\\",
+    r"\{", r"\}", r"\cup", r"\cap", r"\setminus", r"\in", r"\mathbb{R}", r"\mathbb{Z}", r"\le ", r"\ge ", r"\ne ",
+    r"\mid ",
+    r"\approx ", r"\equiv ", r"\pmod{", r"\overline{", r"\dot{", r"\ldots", r"\pm ", r"\infty", r"\pi", r"\theta",
+    r"\sin ",
+    r"\log_{2}", r"\sum_{k=1}^{", r"\int_0^1 ", r"\lim_{x\to 0}", r"\cdot ", r"\times ", r"\angle ", r"\circ",
+    r"\mathbf{i}",
+    r"\hat{j}", r"\%", r"\$", r"\!", r"\,", "&", "$", "{", "}", "(", ")", "[", "]", "|", "^", "_", "!", "!=", "<",
+    ">", "=",
+    ":", ",", ";", ".", "...", "'", "+", "-", "*", "/", "~", " ", "\n", "0", "1", "2", "12", "345", "0.5",
+    "1,234", "1e5",
+    "x", "y", "k", "A", "AB", "P(", "f(x)", "i", "e", "C", "a.m.", "p.m.", "cm", "and", "or", "to", "for all",
+    "nan", "inf",
+    "½", "√", "²", "π", "≤", "∞", "∅", "\u0305", "\u200b", "\u202e", "\ud800", "\x00", "\x1b[2J", "答", "\\",
+    "</think>", "<think>",
+)  # fmt: skip
+
+noise = st.text(max_size=60)
+latex = st.lists(st.sampled_from(_PIECES), max_size=25).map("".join)
+anything = st.one_of(latex, latex, noise)
+
+
+@st.composite
+def arithmetic(draw, depth: int = 3) -> tuple[str, Fraction | None]:
+    """LaTeX of arithmetic and its value, built side by side; None where it divides by zero."""
+    if depth == 0 or draw(st.integers(0, 2)) == 0:
+        return draw(_numbers())
+    (left, a), (right, b) = draw(arithmetic(depth - 1)), draw(arithmetic(depth - 1))
+    kind = draw(st.sampled_from(["+", "-", r"\cdot ", r"\frac", "/", "^"]))
+    if kind == "^":
+        power = draw(st.integers(-2, 3))
+        undefined = a is None or (a == 0 and power < 0)
+        return f"\\left({left}\\right)^{{{power}}}", None if undefined else a**power
+    if None in (a, b) or (kind in ("/", r"\frac") and b == 0):
+        value = None
+    else:
+        value = {"+": a + b, "-": a - b, r"\cdot ": a * b}.get(kind)
+        value = a / b if value is None else value
+    text = f"\\dfrac{{{left}}}{{{right}}}" if kind == r"\frac" else f"({left}){kind}({right})"
+    return text, value
+
+
+@st.composite
+def _numbers(draw) -> tuple[str, Fraction]:
+    number = draw(st.integers(0, 30))
+    kind = draw(st.sampled_from(["integer", "decimal", "mixed", "recurring"]))
+    if kind == "decimal":
+        return f"{number}.25", number + Fraction(1, 4)
+    if kind == "mixed":
+        return f"{number + 1}\\frac{{1}}{{3}}", number + Fraction(4, 3)
+    if kind == "recurring":
+        digit = draw(st.integers(1, 8))
+        return f"{number}.\\overline{{{digit}}}", number + Fraction(digit, 9)
+    return str(number), Fraction(number)
+
+
+def spellings(value: Fraction) -> list[str]:
+    """Texts that all say this number."""
+    p, q = value.numerator, value.denominator
+    sign, size = ("-", -p) if p < 0 else ("", p)
+    texts = [
+        f"{sign}\\frac{{{size}}}{{{q}}}",
+        f"{sign}\\dfrac{{{3 * size}}}{{{3 * q}}}",
+        f"{p}/{q}",
+        f"x = \\frac{{{p}}}{{{q}}}",
+    ]
+    texts += [f"$\\left({sign}\\tfrac{{{size}}}{{{q}}}\\right)$", f"{sign}{size} \\div {q}"]
+    if q == 1:
+        texts += [str(p), f"{p}.0", f"{p}.", f"\\text{{{p}}}", f"+{p}" if p >= 0 else f"−{size}"]
+    return texts
+
+
+@st.composite
+def values(draw) -> str:
+    """An answer of a usual kind, without names and equations, between which equality must be symmetric."""
+    number = st.integers(-9, 9).map(str)
+    part = st.one_of(
+        number,
+        st.builds("\\frac{{{}}}{{{}}}".format, number, number),
+        st.builds("{}.{}".format, number, st.integers(0, 999)),
+        st.builds("{}\\sqrt{{{}}}".format, number, st.integers(2, 12)),
+        st.sampled_from([r"\pi", "e", r"\infty", r"-\infty", "x", "2x+1", r"\sqrt{x}", "i", "40\\%", "90^\\circ"]),
+    )
+    parts = draw(st.lists(part, min_size=1, max_size=3))
+    shape = draw(st.sampled_from(["{}", "({})", "[{}]", "[{})", r"\{{{}\}}", ":", "matrix", "time", "unit"]))
+    if shape == ":":
+        return ":".join(parts)
+    if shape == "time":
+        half = draw(st.sampled_from(["", " a.m.", " p.m."]))
+        return f"{draw(st.integers(0, 13))}:{draw(st.integers(0, 61)):02d}{half}"
+    if shape == "matrix":
+        return "\\begin{pmatrix}" + "\\\\".join(parts) + "\\end{pmatrix}"
+    if shape == "unit":
+        return parts[0] + draw(st.sampled_from([r"\text{ cm}", r"\text{ m}", r"\text{ km/h}", r"\%"]))
+    return shape.format(",".join(parts))
+
+
+@st.composite
+def pairs_of_values(draw) -> tuple[str, str]:
+    """Two values, often nearly the same: a bracket, a sign, a digit or the order is changed."""
+    one = draw(values())
+    change = draw(st.sampled_from(["none", "bracket", "sign", "digit", "order", "letter", "spelling"]))
+    if change == "none":
+        return one, draw(values())
+    if change == "order":
+        return one, ",".join(reversed(one.split(","))) if one[:1] not in "([\\" else one[0] + one[-2:0:-1] + one[-1]
+    old, new = {
+        "bracket": ("(", "["), "sign": ("-", "+"), "digit": ("2", "3"), "letter": ("x", "y"), "spelling": (",", " , "),
+    }[change]  # fmt: skip
+    return one, one.replace(old, new)
+
+
+def exactly(gold: str, answer: str) -> bool | None:
+    """The verdict without algebra; None where that has to decide."""
+    if guard.too_deep(gold) or guard.too_deep(answer):
+        return None
+    try:
+        return compare.same(gold, answer)
+    except (Undecided, compare.Unreadable):
+        return None
+
+
+def right(answer: str, gold: str) -> bool:
+    return verify(f"so \\boxed{{ {answer}\\, }}", gold).score == 1.0
+
+
+def there_is_always_a_verdict_in_time(gold: str, response: str) -> None:
+    start = time.monotonic()
+    for text, prompt in ((f"so \\boxed{{{response}}}", ""), (response, ""), (f"\\boxed{{{gold}+0}}", f"${response}$")):
+        verdict = verify(text, gold, prompt=prompt)
+        assert verdict.reason in (*RIGHT, *WRONG, *FAILED) and verdict.reason != "verifier_error", verdict
+        assert math.isnan(verdict.score) or verdict.score in (0.0, 1.0)
+    assert time.monotonic() - start < 2 * SLOWEST
+
+
+def arithmetic_is_equal_where_its_value_is(one, other, index: int) -> None:
+    (gold, gold_value), (answer, value) = one, other
+    known = None not in (gold_value, value)
+    if clean(gold) != clean(answer):
+        assert exactly(gold, answer) is (known and gold_value == value)
+    if gold_value is not None:
+        same, different = spellings(gold_value), spellings(gold_value + 1)
+        assert exactly(gold, same[index % len(same)]) is True
+        assert exactly(gold, different[index % len(different)]) is False
+
+
+def what_has_no_value_equals_nothing(one, other, symbol: str) -> None:
+    (gold, gold_value), (answer, _) = one, other
+    if gold_value is not None:
+        gold = f"\\frac{{{gold}}}{{0}}"
+    for text in (answer, symbol, f"{answer}+\\pi"):
+        if clean(gold) != clean(text):
+            assert not right(text, gold) and not right(gold, text)
+
+
+def equality_of_values_is_symmetric(pair: tuple[str, str]) -> None:
+    one, other = pair
+    there, back = verify(f"\\boxed{{{one}}}", other), verify(f"\\boxed{{{other}}}", one)
+    assert (there.score == 1.0) == (back.score == 1.0) or there.ignored or back.ignored
+
+
+def a_value_is_itself_in_another_spelling(text: str) -> None:
+    spelled = text.replace(r"\frac", r"\dfrac").replace("(", r"\left(").replace(")", r"\right)").replace(",", " , ")
+    assert right(spelled, text)
+
+
+PROPERTIES = {
+    there_is_always_a_verdict_in_time: (latex.filter(bool), anything),
+    arithmetic_is_equal_where_its_value_is: (arithmetic(), arithmetic(), st.integers(0, 99)),
+    what_has_no_value_equals_nothing: (
+        arithmetic(),
+        arithmetic(),
+        st.sampled_from(["nan", r"\infty", "inf", r"\text{undefined}", "x"]),
+    ),
+    equality_of_values_is_symmetric: (pairs_of_values(),),
+    a_value_is_itself_in_another_spelling: (values(),),
+}
