@@ -122,8 +122,11 @@ def test_fisher_is_that_of_scipy_and_counts_inside_blocks():
     runs = {(lost, kept): [1.0] * lost + [0.0] * kept for lost, kept in ((8, 2), (1, 5), (10, 0), (5, 5))}
     assert fisher({"": runs[8, 2]}, {"": runs[1, 5]}) == pytest.approx(0.034965034965)
     assert fisher({"": runs[10, 0]}, {"": runs[5, 5]}) == pytest.approx(0.032507739938)
-    one, other = {"a": [1.0] * 5, "b": [0.0] * 5}, {"a": [1.0] * 5, "b": [0.0] * 5, "c": [1.0]}
-    assert fisher(one, other) == 1.0  # all losses are the machine's
+    machine = {"a": [1.0] * 5, "b": [0.0]}, {"a": [1.0], "b": [0.0] * 5, "c": [1.0]}
+    assert fisher(*machine) == 1.0  # all losses are the machine's
+    three, none = [1.0] * 3 + [0.0] * 2, [0.0] * 5
+    assert fisher({"a": three}, {"a": none}) == pytest.approx(2 / 12)
+    assert fisher({"a": three, "b": three}, {"a": none, "b": none}) == pytest.approx(2 / 12**2)
     assert fisher({"a": [1.0]}, {"b": [0.0]}) is None
 
 
