@@ -70,9 +70,11 @@ def test_the_ends_that_the_page_lists_of_single_runs():
 
 def ends(campaign: str, run: str) -> dict[str, float]:
     """The last pass@1 of each run of this name, by seed."""
-    names = [name for name in check.campaign(campaign) if re.fullmatch(rf"{run}-s\d+", name)]
-    assert names, run
-    return {name.rpartition("-s")[2]: curve(campaign, name)[-1] for name in names}
+    found = {
+        name: curve(campaign, name)[-1] for name in check.campaign(campaign) if re.fullmatch(rf"{run}-s\d+", name)
+    }
+    assert found, run
+    return {name.rpartition("-s")[2]: end for name, end in found.items()}
 
 
 def said(values: list[float]) -> str:
