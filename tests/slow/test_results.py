@@ -161,7 +161,7 @@ def test_a_block_of_the_next_experiments_is_a_command_that_trains():
 
 @pytest.mark.parametrize("block", ["ratio", "old"])  # the others have the same arms
 def test_every_cell_of_the_next_experiments_is_accepted_and_its_objectives_load(block, tmp_path, monkeypatch, capsys):
-    """A dry run checks each arm as a run does. In this process, from the words that the script gives to compare_cpu.sh."""
+    """Dry runs in this process, with the words that the script gives to compare_cpu.sh."""
     shell = tmp_path / "bash"
     shell.write_text("#!/bin/sh\nshift\nprintf '%s\\n' compare \"$@\" ''\n")
     shell.chmod(0o755)
