@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     refuse_foreign(args.input, args.output)
-    graders = [args.grader, *[args.compare] * bool(args.compare)]
+    graders = [args.grader, args.compare] if args.compare else [args.grader]
     if "disco" in graders and importlib.util.find_spec("openrlhf") is None:
         raise UserError("--grader disco is OpenRLHF's own grader, which is not installed. pip install openrlhf")
     if "gym" in graders:
