@@ -68,11 +68,12 @@ def _main(argv: list[str], chosen: str) -> int:
         prog="real-openrlhf", description="REAL (Rewards as Labels) on OpenRLHF. `COMMAND --help` explains each."
     )
     parser.add_argument("--version", action="version", version=f"real_openrlhf {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (module, _, summary) in COMMANDS.items():
+    implementation = importlib.import_module(f"real_openrlhf.{COMMANDS[chosen][0]}") if chosen in COMMANDS else None
+    kind = getattr(implementation, "PARSER", Parser)  # the one of the chosen command: no other parses
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=kind)
+    for name, (_, _, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
-        if name == chosen:
-            implementation = importlib.import_module(f"real_openrlhf.{module}")
+        if implementation and name == chosen:
             implementation.configure(command)
     if not argv:
         parser.exit(2, f"{parser.format_help()}\nreal-openrlhf: error: the name of a command is missing\n")
@@ -81,6 +82,7 @@ def _main(argv: list[str], chosen: str) -> int:
         os.getcwd()
     except FileNotFoundError:
         raise UserError("the current folder was deleted. Change into another one.") from None
+    assert implementation
     return run(chosen, implementation, args)
 
 

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from real_openrlhf.algorithm import meter, update
 from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
 from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.step_plan import Plan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import BatchPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.algorithm.update import NonFiniteError, StepTable
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
@@ -234,7 +234,7 @@ def facts_of(case: Case) -> Rollouts:
     )
 
 
-def deal(policy, case: Case) -> tuple[list[Experience], Plan, PlannedExperience]:
+def deal(policy, case: Case) -> tuple[list[Experience], BatchPlan, PlannedExperience]:
     """The controller's part: all rollouts with their old log-probabilities, for the naive formula; the plan; and what
     this rank gets, of which the first update comes without old log-probabilities, as in a run."""
     maker = ExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)

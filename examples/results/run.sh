@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one of the campaigns of archive/measurements.md, writes its report, and puts what is committed here beside this script:
+# Runs one of the campaigns of archive/README.md, writes its report, and puts what is committed here beside this script:
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,
@@ -30,7 +30,7 @@ at_best_rates() { # runs that varied the rate, then flags of compare
 sampler='--algo.real.set score=log_ratio_rollout'
 four_wait=(--no-train.colocate_all --vllm.num_engines 1 --train.async_enable --train.async_queue_size 4
     --train.hopeless fail --train.hopeless_steps 0)
-smollm2=(--task needle_haystack --train.micro_batch_size 32 --eval.n_samples_per_prompt 2)
+smollm2=(--recipe cpu-smollm2 --train.micro_batch_size 32 --eval.n_samples_per_prompt 2)
 short_warm_up() { "${REAL_VENV:-.venv}/bin/python" examples/results/smollm2/short_warm_up.py | tail -n 1; }
 case "$name" in
 map) # rate x updates a rollout (1, 4, 16) x method: where each works and where it breaks
@@ -55,7 +55,7 @@ tune-hard | tune-sums) # the same on other tasks: four rates on seed 1, then the
     methods=(real real_constant real_balanced grpo) && grid=(1e-4 2e-4 4e-4 8e-4)
     case "$name" in
     tune-hard) flags=(--steps 40 --skill 0.05) && methods+=(reinforce) ;;
-    tune-sums) flags=(--steps 20 --task sums) && grid+=(5e-5) ;;
+    tune-sums) flags=(--steps 20 --recipe cpu-sums) && grid+=(5e-5) ;;
     esac
     tried=("${flags[@]}" --seeds 1 --algos "${methods[@]}" --grid actor.adam.lr "${grid[@]}" "$@")
     name=$name-rates sweep "${tried[@]}"

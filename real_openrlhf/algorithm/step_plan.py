@@ -66,7 +66,7 @@ class PlannedStep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """All optimizer steps of a rollout batch, epoch after epoch."""
 
     steps: list[PlannedStep]
@@ -84,7 +84,7 @@ class Plan:
         return [position for position, rank in enumerate(self.owner) if rank != NOBODY]
 
 
-def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> Plan:
+def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int = 0) -> BatchPlan:
     """Split groups into steps, steps into waves, waves into ranks and micro-batches, from the arguments alone.
 
     Steps are made of all rollouts, so leaving some out does not change them; waves hold only those that are trained.
@@ -107,7 +107,7 @@ def plan_rollouts(rollouts: Rollouts, settings: PlanSettings, rollout_step: int 
         if epoch == 0:
             owner = _owners(steps, len(groups))
             layout = replace(layout, owner=owner)
-    return Plan(steps, settings.step_wide, Moment(rollout_step + 1, settings.steps), owner)
+    return BatchPlan(steps, settings.step_wide, Moment(rollout_step + 1, settings.steps), owner)
 
 
 def _epoch_in_waves(
@@ -226,7 +226,7 @@ class RankPlan:
 
 
 def rank_plans(
-    plan: Plan,
+    plan: BatchPlan,
     rollouts: Rollouts,
     num_ranks: int,
     forwarded: Positions,
@@ -260,7 +260,7 @@ def rank_plans(
 
 def _rank_steps(
     step: PlannedStep,
-    plan: Plan,
+    plan: BatchPlan,
     unknown: bool,
     rollouts: Rollouts,
     items: Sequence[dict[int, int]],

@@ -4,7 +4,6 @@ A finished run is not run again. Several shells or tasks of SLURM on one folder 
 """
 
 import argparse
-import fcntl
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import ownership
+from real_openrlhf.base import locks, ownership
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import (
     PassThrough,
@@ -52,7 +51,7 @@ from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch.progress import duration, end_unwatched
 from real_openrlhf.training.run_inputs import OPTIONS, Request
 from real_openrlhf.training.tasks import tiny_model
-from real_openrlhf.training.tasks.tasks import TASKS, TINY, recipe_of
+from real_openrlhf.training.tasks.tasks import TINY
 
 DEFAULT_ALGOS = ("real", "real_constant", "grpo", "dapo", "gspo")
 LOOK_SECONDS = 5.0
@@ -69,7 +68,7 @@ INSTEAD = {
 # A campaign is a comparison in a TOML file, whose keys are the options of `compare`.
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
-KEYS = "recipe task skill algos seeds first-seed grid steps benchmarks eval-flags flags".split()
+KEYS = "recipe skill algos seeds first-seed grid steps benchmarks eval-flags flags".split()
 
 
 def find_campaign(name: str) -> Path:
@@ -125,17 +124,19 @@ class WithCampaign(PassThrough):
         return super().parse_known_args([*written, *typed], namespace)
 
 
+PARSER = WithCampaign
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = WithCampaign
     parser.usage = "%(prog)s [--campaign NAME | --recipe NAME] [OpenRLHF flags]"
     parser.add_argument(
         "--campaign",
         metavar="NAME",
         help=f"{', '.join(OURS)}, or a file like these in {CAMPAIGNS.name}/; options beside it win",
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--recipe", choices=RECIPES, metavar="NAME", help="as of `train` (default: cpu)")
-    where.add_argument("--task", choices=TASKS, help="a recipe for CPU by its task's name")
+    parser.add_argument(
+        "--recipe", choices=RECIPES, default="cpu", metavar="NAME", help="as of `train` (default: %(default)s)"
+    )
     parser.add_argument(
         "--algos",
         nargs="+",
@@ -280,6 +281,7 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
 def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
     from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
 
+    ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     refuse_foreign(runs.out / "report")
     ownership.refuse_foreign("--out", [runs.out / SESSION_LOG], (runs.out / QUEUE).is_dir())
     if published:
@@ -295,7 +297,7 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
     for option, instead in INSTEAD.items():
         if any(word.partition("=")[0] == option for word in args.openrlhf):
             raise UserError(f"{option} is of `train`: a comparison sets it for each run. {instead}")
-    recipe = RECIPES[args.recipe or recipe_of(args.task or "reverse")]
+    recipe = RECIPES[args.recipe]
     # Never stop hopeless runs early: a collapse is a result, and runs are compared at their last step.
     common = ["--train.hopeless_steps", "0"] * ("--train.hopeless_steps" not in args.openrlhf)
     common += ["--recipe", recipe.name]
@@ -317,7 +319,7 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
 
 
 def _skilled(args: argparse.Namespace) -> tiny_model.TinyTask:
-    task = args.task or RECIPES[args.recipe or "cpu"].model
+    task = RECIPES[args.recipe].model
     if task not in TINY:
         raise UserError(f"--skill is for models that are pre-trained here, as for {', '.join(TINY)}. Leave it out.")
     return TINY[task](skill=args.skill)  # type: ignore[call-arg]
@@ -384,7 +386,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.read_runs import read_runs
 
     with open(runs.out / ".report.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        locks.wait_for(lock)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return

@@ -1,7 +1,6 @@
 """The dry run of a comparison: list its runs, check those that are left, and estimate their cost."""
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | 
     if words is None:
         return
     plan = request.plan()
-    if plan.number("--ds.lora.rank"):
+    if plan.args.ds.lora.rank:
         yield (
             "--benchmarks: a run with --ds.lora.rank saves an adapter, which `eval` cannot load. Give --benchmarks "
             "none, and evaluate the merged model (docs/use/runs.md)"
@@ -142,14 +141,14 @@ def drawing(shape: Shape, answers: float, longest: int, engines: int, most: int)
 
 def training_seconds(shape: Shape, plan: Plan) -> float:
     """Seconds of the whole run: generation, log-probabilities, updates, validation."""
-    gpus, longest = math.prod(plan.layout), plan.number("--rollout.max_new_tokens")
-    engines = plan.number("--vllm.num_engines")
+    gpus, longest = plan.ranks, plan.args.rollout.max_new_tokens or plan.args.data.max_len
+    engines = plan.args.vllm.num_engines or 1
     tokens = rollouts(plan) * LENGTH * longest
-    again = "--actor.gradient_checkpointing_enable" in plan.flags
-    passes = 2 + (2 if plan.needs_reference else 0) + (8 if again else 6) * plan.number("--train.max_epochs")
-    most = plan.number("--vllm.max_num_seqs") or VLLMS_AT_ONCE
+    again = plan.args.actor.gradient_checkpointing_enable
+    passes = 2 + (2 if plan.needs_reference else 0) + (8 if again else 6) * plan.args.train.max_epochs
+    most = plan.args.vllm.max_num_seqs or VLLMS_AT_ONCE
     step = drawing(shape, rollouts(plan), longest, engines, most) + passes * shape.parameters * tokens / gpus / FLOPS
-    steps, every = plan.number("--train.max_steps"), plan.number("--eval.steps")
+    steps, every = plan.args.train.max_steps, plan.args.eval.steps
     validations = steps // every + 2 if every > 0 else 0
     return steps * step + validations * longest * decoding(shape, min(most, VLLMS_AT_ONCE), LENGTH * longest)
 
@@ -162,5 +161,5 @@ def evaluation_seconds(shape: Shape, plan: Plan, words: Sequence[str] | None) ->
     names = args.benchmarks.split(",")
     sizes = [benchmark.rows for name, benchmark in BENCHMARKS.items() if name in names or "all" in names]
     answers = sum(min(size, args.limit or size) for size in sizes) * args.k
-    engines = max(math.prod(plan.layout) // args.tensor_parallel, 1)
+    engines = max(plan.ranks // args.tensor_parallel, 1)
     return drawing(shape, answers, args.max_new_tokens or LONGEST, engines, EVALUATED_AT_ONCE) if answers else 0.0

@@ -11,14 +11,13 @@ from real_openrlhf.runs.provenance import code, irreproducible
 from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 # Beginnings of the names of all metrics that results and maps read.
-COMPACT = (
-    *("phase", "step", "eval_", "entropy_loss", "ppo_kl", "ppo_clip_ratio", "actor_grad_norm"),
-    *("update/clipped_share", "update/ratio_max"),
-    *("rollout/pass_rate", "rollout/solve_all", "rollout/solve_none", "rollout/reward_mean"),
-    "rollout/entropy",
-    *("rollout/response_length_mean", "rollout/response_length_right", "rollout/response_length_wrong"),
-    *("rollout/truncated_right", "rollout/truncated_wrong"),
-    *("real/loss", "real/score_std", "real/score_abs_max", "real/weight_", "real/mixed_groups", "timing/step_total"),
+COMPACT = tuple(
+    """
+    phase step eval_ entropy_loss ppo_kl ppo_clip_ratio actor_grad_norm update/clipped_share update/ratio_max
+    rollout/pass_rate rollout/solve_all rollout/solve_none rollout/reward_mean rollout/entropy
+    rollout/response_length_mean rollout/response_length_right rollout/response_length_wrong
+    rollout/truncated_right rollout/truncated_wrong
+    real/loss real/score_std real/score_abs_max real/weight_ real/mixed_groups timing/step_total""".split()
 )
 
 

@@ -1,7 +1,6 @@
 """From samples to numbers: verdicts by the verifier or by a reward file, then pass@1, its errors, and pass@k."""
 
 import math
-import runpy
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast, get_args
@@ -10,9 +9,11 @@ import numpy as np
 from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
+from real_openrlhf.base.user_files import raised, reward_function
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.evaluation.store import Sample
 from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.hooks.rollout.reward_calls import checked
 from real_openrlhf.report.benchmarks.scores import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
@@ -37,8 +38,11 @@ def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade
         return lambda pairs: judge_many(
             (Asked(one.response, task.label, task.prompt) for task, one in pairs), think, grader, allowed
         )
-    reward = _reward_function(Path(name))
-    return lambda pairs: (_rewarded(task, sample, reward) for task, sample in pairs)
+    try:
+        reward = reward_function(name)
+    except ValueError as error:
+        raise UserError(f"--grader {error}") from error
+    return lambda pairs: (_rewarded(task, sample, reward, name) for task, sample in pairs)
 
 
 def grade(tasks: list[Task], k: int, samples: dict[tuple[str, int], Sample], grader: Grade) -> list[dict]:
@@ -65,19 +69,18 @@ def per_problem(task: Task, graded: list[Graded]) -> dict:
     }
 
 
-def _rewarded(task: Task, sample: Sample, reward: Callable) -> tuple[float, str]:
+def _rewarded(task: Task, sample: Sample, reward: Callable, file: str) -> tuple[float, str]:
     """Call the reward function with one query. Its score must be 0, 1, or nan for no verdict."""
-    score = float(reward([task.prompt + sample.response], [task.prompt], [task.label])["scores"])
+    try:
+        score = checked(reward([task.prompt + sample.response], [task.prompt], [task.label]))["scores"]
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"--grader {file} failed on {task.identity}: {raised(error, Path(file).resolve())}. "
+            f"`real-openrlhf reward {file}` tries it"
+        ) from error
     if not (math.isnan(score) or score in (0.0, 1.0)):
         raise UserError(f"the reward file gave {score}, and pass@1 needs 0 or 1. Return these, or nan for no verdict")
     return score, "reward"
-
-
-def _reward_function(path: Path) -> Callable:
-    defined = runpy.run_path(str(path), run_name="reward")
-    if "reward_func" not in defined:
-        raise UserError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")
-    return defined["reward_func"]
 
 
 # Numbers, per benchmark and on average

@@ -1,14 +1,13 @@
 """The samples of an evaluation on disk: appended one by one, continued only with the settings that drew them."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from real_openrlhf.base import ownership
+from real_openrlhf.base import locks, ownership
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, read_bytes, write_json
 
@@ -66,12 +65,8 @@ class SampleStore:
                 f"cannot write to {self._samples.parent} ({error.strerror}). Choose another --out"
             ) from error
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(
-                    f"another evaluation is writing to {self._samples.parent}: give another --out"
-                ) from None
+            if not locks.taken(file):
+                raise UserError(f"another evaluation is writing to {self._samples.parent}: give another --out")
             file.seek(0)  # a kill in the middle of a write leaves a last line without line end: remove it
             file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
             self._agree(settings, prompts, problems or {})

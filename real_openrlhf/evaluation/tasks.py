@@ -14,8 +14,7 @@ from real_openrlhf.data.benchmarks import BENCHMARKS, chosen, read_benchmark
 from real_openrlhf.data.problems import token_ids
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.machine.nvidia import environment_for_cpu
-from real_openrlhf.training.checks.model_check import heads_problem, model_findings
-from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.checks.model_check import heads_problem, read_config
 from real_openrlhf.training.tasks import gguf_model, smollm2
 
 if TYPE_CHECKING:
@@ -81,10 +80,7 @@ def find_model(name: str) -> Path:
     if gguf_model.is_one(name):
         return gguf_model.prepare(Path(name).expanduser())
     folder = smollm2.prepare() if name == smollm2.NAME else Path(name).expanduser()
-    findings = Findings()
-    model_findings(str(folder), findings, must_reach=True)
-    if findings.problems:
-        raise UserError(*findings.problems)
+    read_config(str(folder))  # refuses what is no model
     if folder.exists():
         return folder
     from huggingface_hub import snapshot_download

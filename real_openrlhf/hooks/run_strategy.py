@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.files import write_json, write_text
-from real_openrlhf.hooks.controller import prompt_stream
 from real_openrlhf.hooks.controller.prompt_stream import PromptStream
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import (
     ask_torch_for_free_memory,
@@ -27,7 +25,6 @@ from real_openrlhf.machine.signs_of_life import enter, offer_stacks
 
 # OpenRLHF reads these keys of a loaded checkpoint's state before it checks whether there was a checkpoint.
 NOTHING_YET = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
-sys.modules["real_openrlhf.hooks.prompt_stream"] = prompt_stream  # version 0.1 pickled State under this name
 BEST = "best"
 DRAFT = ".writing"
 AVERAGE = "moving_average"

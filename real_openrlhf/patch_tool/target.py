@@ -5,7 +5,6 @@ whole.
 """
 
 import contextlib
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from real_openrlhf import OPENRLHF_VERSION
+from real_openrlhf.base import locks
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.patch_tool.series import UNKNOWN, Series
 
@@ -78,7 +78,7 @@ def locked(root: Path) -> Iterator[None]:
     try:
         # A network file system may not lock folders; two writers there would write equal files.
         with contextlib.suppress(OSError):
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            locks.wait_for(folder)
         yield
     finally:
         os.close(folder)

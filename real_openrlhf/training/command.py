@@ -16,7 +16,7 @@ from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.lines import wrapped
-from real_openrlhf.base.parsing import Parser, name_list, path_of, share, whole
+from real_openrlhf.base.parsing import name_list, path_of, share, whole
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import Plan, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -29,12 +29,12 @@ from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
 
+PARSER = config_file.WithConfig
 FULL_BYTES = 1 << 20
 SIGNALS = [128 + number for number in signals.ENDING]  # exit codes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.__class__ = config_file.WithConfig
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [--recipe NAME] [--algo NAME] [any OpenRLHF flag]"
     lines = name_list("recipes", [(recipe.name, recipe.about) for recipe in RECIPES.values()])
@@ -97,7 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command line, for callers in Python."""
-    parser = Parser(prog="real-openrlhf train")
+    parser = PARSER(prog="real-openrlhf train")
     configure(parser)
     return parser.parse_args(words)
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from real_openrlhf import __version__
-from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.lines import short_path, wrapped
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import LABELS, OBJECTIVE, REWARD, SET, USER, Plan, Setting
 from real_openrlhf.training import run_inputs
-from real_openrlhf.training.checks import flag_checks
-from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.checks.findings import Findings
 from real_openrlhf.training.launch.place import TRAINER, Place, process_table
 from real_openrlhf.training.run_inputs import Request
 
@@ -72,16 +71,8 @@ def _in_words(flag: str, setting: Setting | None) -> str:
 
 def _default_of(flag: str) -> str:
     """A flag that is not given: a switch is off, a value is that of OpenRLHF's parser."""
-    try:
-        action = flag_checks.openrlhf_parser().build_parser()._option_string_actions.get(flag)
-    except UserError:  # the checks report it
-        return "not given"
-    if action is None or action.default is None:
-        return "not given"
-    if action.nargs == 0:
-        return "off"
-    default = action.default if isinstance(action.default, list | tuple) else [action.default]
-    return f"{' '.join(map(str, default))} (OpenRLHF's default)"
+    default = openrlhf_parser.defaults().get(flag)
+    return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
 
 
 def page(findings: Findings, everything: bool) -> Iterator[str]:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import importlib.util
 import json
 import logging
 import math
@@ -17,9 +16,11 @@ from typing import Any, NoReturn
 
 from real_openrlhf.base.errors import UserError, first_line
 from real_openrlhf.base.parsing import path_of
+from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
-from real_openrlhf.training.checks.reward_check import FUNCTION, reward_file_problem
+from real_openrlhf.training.checks.data_check import COLUMNS
+from real_openrlhf.training.checks.reward_check import reward_file_problem
 
 SECONDS = 20.0  # a call that takes longer counts as hanging
 ROWS, AT_ONCE = 24, 16
@@ -27,7 +28,6 @@ RIGHT = 0.5  # a score above it is a right answer
 EXAMPLES = [
     {"prompt": f"What is {n} + {n * n}? Put the answer in a box.", "label": str(n + n * n)} for n in range(2, 26)
 ]
-COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # flags of a run, and their defaults
 FORMS = (r"\boxed{%s}", "The answer is %s.", "%s")
 JUNK = {
     "empty": "",
@@ -116,18 +116,14 @@ class Trial:
         self.wrong += [wrong] if wrong else []
 
     def load(self) -> None:
-        """Load the file as OpenRLHF does in every rollout actor."""
+        """Load the file as every rollout actor does."""
         if wrong := reward_file_problem(self.file):
             raise UserError(f"it {wrong}")
         started = time.monotonic()
-        spec = importlib.util.spec_from_file_location("reward_func", self.file)
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
-            self.calls = RewardCalls(getattr(module, FUNCTION))
-        except (Exception, SystemExit) as error:
-            raise UserError(f"it cannot be loaded: {type(error).__name__}: {first_line(error)}") from error
+            self.calls = RewardCalls(reward_function(self.file))
+        except ValueError as error:
+            raise UserError(str(error)) from error
         self.calls.seconds = min(SECONDS, self.calls.limit)
         self.say(f"it loads, in {time.monotonic() - started:.1f} s")
 

@@ -5,7 +5,6 @@ Files are prepared sets, files of a task, or the user's own. This package makes 
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -13,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from real_openrlhf.algorithm.lookup import absolute, file_of
-from real_openrlhf.base import secrets
+from real_openrlhf.base import locks, secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import REWARD
+from real_openrlhf.base.user_files import absolute, file_of
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes.algorithms import ALGORITHMS
@@ -217,7 +216,7 @@ def made_once() -> Iterator[None]:
     except OSError as error:
         raise UserError(unwritten_cache(error.strerror)) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        locks.wait_for(lock)
         yield
 
 

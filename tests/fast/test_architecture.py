@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ ROOMS = {
     "base": (set(), set()),
     "machine": (set(), {TOP, "base"}),
     "patch_tool": (set(), {TOP, "base"}),
-    "algorithm": ({"torch"}, set()),
+    "algorithm": ({"torch"}, {"base"}),
     "hooks": (
         {"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},
         {TOP, "algorithm", "base", "machine"},
@@ -149,3 +150,19 @@ def test_hooks_have_an_order():
 
 def test_the_root_has_the_package_the_commands_and_the_patches_alone():
     assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
+
+
+# what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
+HOMES = {
+    "a lock between processes": (r"\bfcntl\.flock\(", {"base.locks"}),
+    "a user's file is run": (
+        r"(?<![\w.])exec\(|runpy\.run_path\(",
+        {"base.user_files", "recipes.openrlhf_parser", "training.launch.forked_workers"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOMES)
+def test_what_has_one_home(what):
+    pattern, homes = HOMES[what]
+    assert {name for name, text in TEXTS.items() if re.search(pattern, text)} == homes

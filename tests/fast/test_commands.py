@@ -76,7 +76,7 @@ def reward_func(queries, prompts, labels):
 """
 GOOD = HEAD + "    return {'rewards': float(found[-1:] == [label])}\n"
 BROKEN = {
-    "it cannot be loaded: ZeroDivisionError": "1 / 0\n" + GOOD,
+    "broken.py cannot be loaded: line 1, ZeroDivisionError": "1 / 0\n" + GOOD,
     "it fails (raises) on empty: IndexError": HEAD + "    return {'rewards': float(found[-1] == label)}",
     "it fails (no_reward) on empty": HEAD + "    return [1.0]",
     "it calls these right: empty": HEAD + "    return {'rewards': 1.0}",

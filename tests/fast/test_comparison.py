@@ -73,7 +73,7 @@ ROOT = Path(__file__).parents[2]
 
 def of(*words: str):
     """The runs of a command line, as `compare` has them."""
-    parser = argparse.ArgumentParser()
+    parser = command.PARSER()
     command.configure(parser)
     return command.run_list(parser.parse_args(words))
 
@@ -152,7 +152,6 @@ def test_a_wrong_flag_of_one_method_is_told_before_the_first_run_starts(tmp_path
         ("--skill 2", "argument --skill: '2' is not a share: give a number above 0 and at most 1"),
         ("--skill nan", "argument --skill: 'nan' is not a share"),
         ("--recipe cpu-sum", "there is no 'cpu-sum'. Did you mean cpu-sums? Choose one of cpu, cpu-sums, "),
-        ("--task sum", "there is no 'sum'. Did you mean sums?"),
         ("--campaign paper-1.5", "no campaign of ours. Did you mean paper-1.5b?"),
         ("--algos grpoo", "not an algorithm. Did you mean grpo?"),
         ("--benchmarks math50", "unknown benchmark math50. Did you mean math500?"),
@@ -211,7 +210,7 @@ def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
     assert norms("--algos", "real", "--actor.max_norm", "1") == ["1"]
     assert (
         norms("--algos", "real", "--recipe", "qwen7b")
-        == norms("--algos", "real", "--task", "needle_haystack")
+        == norms("--algos", "real", "--recipe", "cpu-smollm2")
         == ["1.0"]
     )
 

@@ -3,7 +3,6 @@
 import fcntl
 import json
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,6 @@ from real_openrlhf.evaluation.tasks import Task, answer_length, read_tasks
 from real_openrlhf.report.benchmarks.paired import Evaluated, differences
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import to_markdown
-
-ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
 
 def write_jsonl(path, rows):
@@ -46,10 +43,9 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
     }
 
 
-@pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")
-def test_all_is_the_six_in_the_order_of_the_paper(tmp_path):
+def test_all_is_the_six_in_the_order_of_the_paper(benchmarks, tmp_path):
     mine = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "ab", "label": "1"}])
-    groups = read_tasks(f"{mine},all", ORIGINALS, letters())
+    groups = read_tasks(f"{mine},all", benchmarks, letters())
     assert list(groups) == ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench", "mine"]
     assert [len(group) for group in groups.values()] == [30, 30, 500, 83, 272, 675, 1]
     first = groups["aime24"][0]
@@ -280,16 +276,28 @@ def test_the_same_samples_are_graded_again(sampled, evaluate, tmp_path):
     assert (tmp_path / "out" / "samples.jsonl").read_bytes() == before
 
 
-def test_a_reward_file_grades_as_in_training(sampled, evaluate, tmp_path):
-    reward = tmp_path / "reward.py"
-    reward.write_text(
-        "def reward_func(queries, prompts, labels):\n"
-        "    right = queries[0] == prompts[0] + '</think>\\\\boxed{' + str(prompts[0].count('a')) + '}'\n"
-        "    return {'rewards': float(right), 'scores': float(right), 'extra_logs': {}}\n"
-    )
-    assert evaluate("--grader", reward) == 0
+REWARD = """def reward_func(queries, prompts, labels):
+    right = float(queries[0] == prompts[0] + '</think>\\\\boxed{' + str(prompts[0].count('a')) + '}')
+    return RESULT
+"""
+
+
+@pytest.mark.parametrize("result", ["{'rewards': 0, 'scores': [right]}", "{'rewards': right}"])
+def test_a_reward_file_grades_as_in_training(sampled, evaluate, tmp_path, result):
+    (tmp_path / "reward.py").write_text(REWARD.replace("RESULT", result))
+    assert evaluate("--grader", tmp_path / "reward.py") == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["benchmarks"]["mine"]["pass@1"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [("right", "Fault: it returned a"), ("1 / 0", "line 3, ZeroDivisionError: division by zero")],
+)
+def test_a_reward_file_that_fails_is_named(sampled, evaluate, tmp_path, capsys, result, said):
+    (tmp_path / "reward.py").write_text(REWARD.replace("RESULT", result))
+    assert evaluate("--grader", tmp_path / "reward.py") == 2
+    assert f"{tmp_path}/reward.py failed on mine-0: {said}" in capsys.readouterr().err
 
 
 def test_fewer_problems_and_samples_of_what_is_there(sampled, evaluate, tmp_path):

@@ -11,6 +11,7 @@ from real_openrlhf.comparison.dry_run import training_seconds
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.checks import memory_estimate, token_budgets
+from real_openrlhf.training.checks.findings import Findings
 
 GPU = 80e9
 P = 7_615_616_512
@@ -125,8 +126,10 @@ def test_disk_counts_what_is_kept_and_what_is_never_rotated():
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_gpu_recipe_is_estimated_to_fit_its_gpus(recipe, algo):
     gpu_gb = RECIPES[recipe].gpu_gb
-    lines, warnings = memory_estimate.report(*planned(recipe, algo), gpu_gb, measured=False, host_bytes=None)
-    assert warnings == []
+    said = Findings()
+    said.add(memory_estimate.check(*planned(recipe, algo), gpu_gb, measured=False, host_bytes=None))
+    lines = said.lines
+    assert said.notes == []
     for part in ("activations at their largest: the head", "log-probabilities of rollouts"):
         assert any(line.endswith(part) for line in lines)
     generated = 128 * 8 * (8192 if gpu_gb == 80 else 4096)
@@ -135,7 +138,7 @@ def test_every_gpu_recipe_is_estimated_to_fit_its_gpus(recipe, algo):
 
 def test_a_run_that_does_not_fit_is_told_what_to_do():
     one_gpu = planned("qwen7b", user={"--actor.num_gpus_per_node": ("1",), "--actor.num_nodes": ("1",)})
-    _, warnings = memory_estimate.report(*one_gpu, 80, measured=False, host_bytes=None)
+    warnings = [*memory_estimate.check(*one_gpu, 80, measured=False, host_bytes=None)]
     assert any(warning.startswith("training may need") and "--ds.adam_offload" in warning for warning in warnings)
 
 
@@ -238,9 +241,9 @@ def test_what_is_offloaded_is_too():
 
 @pytest.mark.parametrize("host, warned", [(None, False), (2e12, False), (400e9, True)])
 def test_a_machine_with_too_little_is_warned_of(host, warned):
-    lines, warnings = memory_estimate.report(*planned(), 80, measured=True, host_bytes=host)
+    lines = [*memory_estimate.check(*planned(), 80, measured=True, host_bytes=host)]
     assert "host memory, a machine: 431 GB" in lines
-    assert any("431 GB of host memory" in warning for warning in warnings) is warned
+    assert any("431 GB of host memory" in line for line in lines) is warned
 
 
 # What a rank's memory leaves for kept graphs, on a GPU that is not here: DeepSpeed's accelerator is replaced

@@ -11,7 +11,7 @@ import pytest
 import torch
 from small_runs import run_args
 
-from real_openrlhf.algorithm.lookup import load
+from real_openrlhf.base.user_files import load
 from real_openrlhf.hooks.controller import user_logger
 from real_openrlhf.hooks.controller.hopeless import HopelessCounter, HopelessRunError
 from real_openrlhf.hooks.controller.run_log import RunLog

@@ -21,8 +21,7 @@ from real_openrlhf.base import whole_folders
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.rewards import math_reward
 from real_openrlhf.training import command
-from real_openrlhf.training.checks.model_check import model_findings
-from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.checks.model_check import read_config
 from real_openrlhf.training.tasks import gguf_model, kept_folder, smollm2, sums_task, tiny_model
 from real_openrlhf.training.tasks.reverse_task import DIGITS, MAX_DOTS, RESPONSE_LENGTH, ReverseTask, answer
 from real_openrlhf.training.tasks.sums_task import SumsTask
@@ -249,9 +248,8 @@ def test_a_changed_file_is_told_by_its_name_and_a_run_with_it_is_refused(tmp_pat
         UserError, match="config.json is not what was written: its hash differs. Delete the folder, and"
     ):
         smollm2.prepare()
-    findings = Findings()
-    model_findings(str(smollm2.folder()), findings, must_reach=True)
-    assert "was changed since it was made: config.json" in findings.problems[0]
+    with pytest.raises(UserError, match="was changed since it was made: config.json"):
+        read_config(str(smollm2.folder()))
 
 
 def test_a_run_makes_what_its_model_needs(tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def test_a_reward_server_is_asked_before_the_start(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def problems(url: str) -> list[str]:
-        return reward_check.server_problems(plan(user={"--reward.remote_url": (url,)}))
+        return [*reward_check.server_problems(plan(user={"--reward.remote_url": (url,)}))]
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/score"
@@ -154,8 +154,9 @@ def test_a_job_carries_the_variables_of_the_reward_function(monkeypatch):
 
 
 def test_every_variable_that_the_reward_files_read_is_carried():
-    rewards = Path(real_openrlhf.__file__).parent / "rewards"
-    texts = [file.read_text() for file in (*rewards.rglob("*.py"), rewards.parent / "hooks/rollout/reward_calls.py")]
+    package = Path(real_openrlhf.__file__).parent
+    files = [file for room in ("rewards", "verifier", "hooks/rollout") for file in (package / room).rglob("*.py")]
+    texts = [file.read_text() for file in files]
     read = {name for text in texts for name in re.findall(r'environ\.get\("(REAL_\w+)"', text)}
     assert read - {"REAL_VERIFIER_FAULTS"} == {*NAMES}  # the tests' own
 
@@ -443,9 +444,9 @@ def test_a_compiler_lock_goes_with_its_owner(tmp_path):
 
 
 def test_too_little_room_is_refused_before_anything_starts(tmp_path, monkeypatch):
-    assert preflight.room_problems(tmp_path / "runs") == []
+    assert [*preflight.room_problems(tmp_path / "runs")] == []
     monkeypatch.setattr(preflight, "LEAST_MB", 1 << 40)  # no disk has that
-    assert "Free some space, or another --runs-dir" in preflight.room_problems(tmp_path / "runs")[0]
+    assert "Free some space, or another --runs-dir" in next(preflight.room_problems(tmp_path / "runs"))
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):

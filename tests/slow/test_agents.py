@@ -149,8 +149,8 @@ def test_the_label_is_the_last_score_or_the_sum_of_rewards(tmp_path, rewards, sc
 @pytest.mark.parametrize(
     "body, told",
     [
-        ('raise KeyError("door")', ", line 8: KeyError: 'door', after turn 1 of prompt '8:'"),
-        ("exit(3)", ", line 8: SystemExit: 3"),
+        ('raise KeyError("door")', ": line 8, KeyError: 'door', after turn 1 of prompt '8:'"),
+        ("exit(3)", ": line 8, SystemExit: 3"),
         (f'return {{"rewards": 1.0, {TOLD}}} | {{"rewards": "much"}}', "Fault: rewards is a str, not a number"),
         (f'return {{"rewards": float("inf"), {TOLD}}}', "Fault: rewards inf"),
         ('return {"rewards": 1.0, "done": True}', "KeyError: 'environment_feedback'"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import shutil
 from functools import partial
 from types import SimpleNamespace
@@ -157,13 +156,6 @@ def test_an_old_one_goes_when_the_new_one_is_there(trained, case, tmp_path):
     manifest = json.loads((actor(tmp_path) / "global_step3" / whole_folders.MANIFEST).read_text())
     assert manifest["global_step"] == 3 and manifest["ranks"] == 2
     assert all(whole_folders.damage(actor(tmp_path) / tag) is None for tag in left)
-
-
-def test_a_checkpoint_of_0_1_is_read():
-    """It names the state of the prompts by the module that had it then."""
-    from real_openrlhf.hooks import run_strategy
-
-    assert pickle.loads(b"creal_openrlhf.hooks.prompt_stream\nState\n.") is run_strategy.prompt_stream.State
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ pretrained) # SmolLM2 on questions that it solves now and then: level with REAL,
     place=$("$python" examples/results/smollm2/short_warm_up.py | tail -n 1)
     mkdir -p comparison
     [ -s "$questions" ] || "$python" examples/results/smollm2/solvable.py "$questions" "$place" 320
-    flags=(--task needle_haystack --train.micro_batch_size 32 --eval.n_samples_per_prompt 2 --steps 10 --eval.steps 2
+    flags=(--recipe cpu-smollm2 --train.micro_batch_size 32 --eval.n_samples_per_prompt 2 --steps 10 --eval.steps 2
         --actor.model_name_or_path "$place/model" --data.prompt_dataset "$questions" --eval.dataset "$place/eval.jsonl"
         --rollout.batch_size 16 --no-eval.at_start --ckpt.save_steps 100)
     arms=(real grpo dapo gspo)

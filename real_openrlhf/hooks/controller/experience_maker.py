@@ -16,7 +16,7 @@ from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, against_sampler
 from real_openrlhf.algorithm.groups import IGNORED
 from real_openrlhf.algorithm.objective import weightless
 from real_openrlhf.algorithm.schedule import SPARE, SPARE_ZERO_3, Layout, Limit, Positions
-from real_openrlhf.algorithm.step_plan import Plan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
+from real_openrlhf.algorithm.step_plan import BatchPlan, PlanSettings, RankPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.hooks.controller.advantages import add_advantages, add_kl
 from real_openrlhf.hooks.controller.labels import label_rollouts, over_limit
 from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
@@ -86,7 +86,7 @@ class ExperienceMaker(RemoteExperienceMaker):
         signal = [bool((sample.advantages * sample.action_mask).any()) for sample in samples]
         return replace(rollouts, signal=torch.tensor(signal))
 
-    def plan(self, rollouts: Rollouts, settings: PlanSettings) -> Plan:
+    def plan(self, rollouts: Rollouts, settings: PlanSettings) -> BatchPlan:
         start = time.perf_counter()
         plan = plan_rollouts(rollouts, settings, self.rollout_step)
         self.plan_seconds = time.perf_counter() - start

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from real_openrlhf.algorithm.lookup import load
-from real_openrlhf.base.errors import first_line
+from real_openrlhf.base.user_files import load, raised
 
 Label = int | None
 Rule = Callable[[Sequence["Rollout"]], Sequence[Label]]
@@ -42,8 +41,7 @@ def apply(rule: Rule, rollouts: Sequence[Rollout]) -> list[Label]:
     try:
         labels = list(rule(rollouts))
     except Exception as error:
-        raised = f"{type(error).__name__}: {first_line(error)}"
-        raise ValueError(f"it raises {raised}. Change it so that it takes any group") from error
+        raise ValueError(f"it raises {raised(error)}. Change it so that it takes any group") from error
     if len(labels) != len(rollouts):
         raise ValueError(f"it returns {len(labels)} labels for {len(rollouts)} rollouts. Return one for each")
     for label in labels:

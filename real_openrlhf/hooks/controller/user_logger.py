@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from real_openrlhf.algorithm.lookup import load
-from real_openrlhf.base.errors import first_line
+from real_openrlhf.base.user_files import load, raised
 
 
 def problems(path: str) -> Iterator[str]:
@@ -39,6 +38,5 @@ class UserLogger:
                 function(*arguments)
         except (Exception, SystemExit) as error:
             path, self.path = self.path, None
-            raised = f"{name}() raised {type(error).__name__}: {first_line(error)[:300]}"
-            return f"--logger.file {path}: {raised}. It is not called again in this run"
+            return f"--logger.file {path}: {name}() raised {raised(error)[:300]}. It is not called again in this run"
         return None

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.hooks.engine import engine_process
 from real_openrlhf.hooks.fixes.repeatable_engine import WANTED
 from real_openrlhf.hooks.rollout.read_once import ReadOnce
@@ -89,7 +90,10 @@ def executor(url: str | list[str] | None) -> Any:
 
     class Executor(SingleTurnAgentExecutor):
         def __init__(self) -> None:
-            super().__init__(url)
+            files = [one for one in ([url] if isinstance(url, str) else url or [])[:1] if one.endswith(".py")]
+            super().__init__(None if files else url)
+            if files:
+                self.reward_endpoints, self.reward_func = files, reward_function(files[0])
             self.calls = RewardCalls(self.reward_func)
             self.reader: ReadOnce | None = None
 

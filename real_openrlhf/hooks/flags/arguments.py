@@ -8,13 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import OBJECTIVES, OF_THE_BATCH, SETTINGS, readers
-from real_openrlhf.algorithm.lookup import absolute, find
+from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import positive, whole
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.base.secrets import put_back
+from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.flags.refusals import problems, run_problems
 from real_openrlhf.machine.signs_of_life import offer_stacks
 
@@ -140,7 +141,7 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         type=float,
         metavar="FLOAT",
         help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, whose labels are for the log)",
+        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)",
     )
     group.add_argument(
         "--algo.real.labels",
@@ -240,7 +241,7 @@ def _add_head(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--ds.share_prompts",
         action="store_true",
-        help="policy and reference: compute what the answers of a micro-batch begin with in common once; for prompts "
+        help="policy and reference: compute a prompt once for all its answers in a micro-batch; for prompts "
         "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
     )
     group.add_argument(
@@ -312,6 +313,8 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if ours:
         args.train.deal = "groups"
     args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
+    if not args.eval.dataset:  # as --no-eval.dataset leaves it
+        args.eval.at_start = args.eval.at_end = False
     _resolve_mismatch(args)
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from real_openrlhf.algorithm.formulas import OF_THE_BATCH, SETTINGS, TokenLoss, against_sampler, assignments, readers
-from real_openrlhf.algorithm.lookup import file_of, find
+from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.base.user_files import file_of
 from real_openrlhf.hooks.controller import label_rules, user_logger
 from real_openrlhf.hooks.messages.settings import ranks_of
 
@@ -309,7 +310,8 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
         with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
-            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own), args.train.max_steps):
+            sampled = args.rollout.mismatch != "off"
+            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own), args.train.max_steps, sampled):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 

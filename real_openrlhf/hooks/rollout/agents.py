@@ -3,7 +3,6 @@
 This module gives each turn a seed and the run's length limit, and checks the environment's results.
 """
 
-import traceback
 from collections.abc import Callable
 from copy import copy
 from functools import cache
@@ -12,8 +11,7 @@ from typing import Any
 import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
-from real_openrlhf.algorithm.lookup import load
-from real_openrlhf.base.errors import first_line
+from real_openrlhf.base.user_files import load, raised
 from real_openrlhf.hooks.rollout.reward_calls import checked, logged, number
 from real_openrlhf.hooks.rollout.sample_seeds import seeded_by_turn
 
@@ -97,12 +95,9 @@ async def play(
     except (Exception, SystemExit) as error:
         if error is turns.failure:
             raise
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        place = f", line {lines[-1]}" if lines else ""
-        raised = f"{type(error).__name__}: {first_line(error)[:500]}"
         raise AgentError(
-            f"the agent {path}{place}: {raised}, after turn {turns.count} of prompt {prompt[:80]!r}. Mend it; an "
-            "environment that cannot judge catches its exception and returns scores nan"
+            f"the agent {path}: {raised(error, path)[:500]}, after turn {turns.count} of prompt {prompt[:80]!r}. "
+            "Mend it; an environment that cannot judge catches its exception and returns scores nan"
         ) from error
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.training.checks import hub_data
-from real_openrlhf.training.checks.preflight import Findings
+from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.training.run_inputs import VALIDATION
 from real_openrlhf.training.tasks.tasks import TASKS
 
 LINES, TABLES = (".jsonl", ".json"), (".csv", ".arrow")  # OpenRLHF reads all; the rows of TABLES are not checked here
@@ -27,28 +28,28 @@ TRIED = 3  # labels that this package's own reward functions are tried on
 MOST = 6  # kinds of faults of a file that are printed
 
 
-def data_findings(plan: Plan, flag: str, findings: Findings) -> None:
+def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
     """Find the defects of the files that a flag names: the first row with each kind of fault, and how many follow."""
     for name in plan.text(flag).split(","):
         path = Path(name)
         checked = path.suffix in (*LINES, ".parquet")
         try:
             if path.is_dir():
-                _folder(path, flag, findings, checked)
+                yield _folder(path, flag, checked)
             elif is_hub_id(name) and not path.exists():
-                hub_data.findings_of(name, flag, findings)
+                yield from hub_data.check(name, flag, elsewhere)
             elif not path.is_file():
-                findings.problems.append(f"{flag} {name} does not exist. {_similar(path)}{EXISTING}")
+                yield f"{flag} {name} does not exist. {_similar(path)}{EXISTING}"
             elif checked:
-                _check_file(path, flag, plan, findings)
+                yield from _check_file(path, flag, plan)
             elif path.suffix in TABLES:
-                findings.notes.append(f"{flag} {name} is neither JSONL nor parquet: its rows were not checked")
+                yield Note(f"{flag} {name} is neither JSONL nor parquet: its rows were not checked")
             else:
                 wrong = f"has the ending {path.suffix!r}" if path.suffix else "has no ending"
                 known = "by which OpenRLHF knows the format. Rename it to .jsonl, .json, .parquet or .csv."
-                findings.problems.append(f"{flag} {name} {wrong}, {known}")
+                yield f"{flag} {name} {wrong}, {known}"
         except OSError as error:
-            findings.problems.append(f"{flag} {name} cannot be read ({error.strerror}). Name a readable file.")
+            yield f"{flag} {name} cannot be read ({error.strerror}). Name a readable file."
 
 
 EXISTING = (
@@ -60,16 +61,16 @@ def _similar(path: Path) -> str:
     return did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])
 
 
-def _folder(path: Path, flag: str, findings: Findings, checked: bool) -> None:
+def _folder(path: Path, flag: str, checked: bool) -> str:
     """OpenRLHF reads a folder that `datasets` saved, or one of data files."""
     inside = [*path.iterdir()]
     saved = any(one.name in ("state.json", "dataset_dict.json") for one in inside)
     if checked or not (saved or any(one.suffix in (*LINES, *TABLES, ".parquet") for one in inside)):
-        findings.problems.append(f"{flag} {path} is a folder. Name a file in it.")
-    else:
-        findings.notes.append(f"{flag} {path} is a folder: its rows were not checked")
+        return f"{flag} {path} is a folder. Name a file in it."
+    return Note(f"{flag} {path} is a folder: its rows were not checked")
 
 
+COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # of a file that this package makes
 OTHER_FILE = (
     "This file is the recipe's: give --eval.dataset FILE with the columns of your --data, or --no-eval.dataset for a "
     "run without validation."
@@ -95,33 +96,33 @@ class Faults:
             yield line + f" ({more} more like it)" * bool(more)
 
 
-def _check_file(path: Path, flag: str, plan: Plan, findings: Findings) -> None:
-    rows, faults = Rows(plan, plan.flags[flag].origin), Faults(f"{flag} {path}")
+def _check_file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
+    rows, faults = Rows(plan, flag), Faults(f"{flag} {path}")
     try:
         for where, row in _rows_of(path, faults, {*rows.columns.values()}):
             for fault in rows.faults(where, row):
                 faults.add(where, fault)
     except UserError as wrong:
-        findings.problems += [f"{flag} {path} {line}" for line in wrong.problems]
+        yield from (f"{flag} {path} {line}" for line in wrong.problems)
         return
-    findings.problems += faults
+    yield from faults
     if faults.first:
         return
     if not rows.count:
-        findings.problems.append(f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`.")
+        yield f"{flag} {path} is empty. Prepare it again: `real-openrlhf data --help`."
     elif rows.unlabelled == rows.count:
-        findings.problems.append(
+        yield (
             f"{flag} {path}: no row has a label in {rows.columns['--data.label_key']!r}. Fill that column, or "
             "name another with --data.label_key."
         )
     elif rows.unlabelled:
-        findings.notes.append(f"{flag} {path}: {rows.unlabelled} of {rows.count} rows have no label")
+        yield Note(f"{flag} {path}: {rows.unlabelled} of {rows.count} rows have no label")
     if rows.count > len(rows.prompts):
-        findings.notes.append(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
-    _try_reward(path, flag, plan, rows.labels, findings)
+        yield Note(f"{flag} {path}: {rows.count - len(rows.prompts)} of {rows.count} rows repeat a prompt")
+    yield from _try_reward(path, flag, plan, rows.labels)
 
 
-def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str], findings: Findings) -> None:
+def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterator[str]:
     """Whether this package's reward functions can grade the user's first labels."""
     setting = plan.flags.get(flag)
     if setting is None or setting.origin != USER or AGENT in plan.flags or not labels:
@@ -135,7 +136,7 @@ def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str], findings: 
             f"first {len(labels)} rows ({silent[0]}), and rows without a verdict are not trained. Give "
             "--reward.remote_url FILE.py of your own, and try it: `real-openrlhf reward FILE.py --data SET`."
         )
-        (findings.problems if len(silent) == len(labels) else findings.notes).append(said)
+        yield said if len(silent) == len(labels) else Note(said)
 
 
 def _rows_of(path: Path, faults: Faults, columns: set[str]) -> Iterator[tuple[str, dict]]:
@@ -189,10 +190,10 @@ class PromptLengths:
     """Whether each prompt leaves room for its answer. OpenRLHF would cut off the beginning of a longer prompt."""
 
     def __init__(self, plan: Plan) -> None:
-        total, answer = plan.number("--data.max_len"), plan.text("--rollout.max_new_tokens")
+        total, answer = plan.args.data.max_len, plan.args.rollout.max_new_tokens
         self.longest = total - (int(answer or 0) or 1)  # an answer without a limit has one token at least
         self.why = f"--data.max_len {total}" + (f" less --rollout.max_new_tokens {answer}" if answer else "")
-        self.model = Path(plan.text("--actor.model_name_or_path")).expanduser()
+        self.model = Path(plan.args.actor.model_name_or_path or "").expanduser()
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -220,14 +221,20 @@ class PromptLengths:
         )
 
 
+def check_made(plan: Plan, flag: str) -> Iterator[str]:
+    """As `check`, for a file that the run will make."""
+    row = dict.fromkeys(COLUMNS.values())
+    yield from (f"{flag} {plan.text(flag)} {fault}" for fault in Rows(plan, flag).lacking(row))
+
+
 class Rows:
     """Facts about a file's rows so far."""
 
-    def __init__(self, plan: Plan, origin: str) -> None:
-        self.origin = origin
-        flags = ("--data.input_key", "--data.label_key")
-        self.columns = {flag: plan.text(flag) for flag in flags if plan.text(flag)}  # of those that the run reads
-        self.chat = "--data.apply_chat_template" in plan.flags
+    def __init__(self, plan: Plan, flag: str) -> None:
+        # then the columns that it lacks may be those of the user's own --data
+        self.recipes_validation = flag == VALIDATION and plan.flags[flag].origin != USER
+        self.columns = {flag: plan.text(flag) for flag in COLUMNS if plan.text(flag)}  # of those that the run reads
+        self.chat = plan.args.data.apply_chat_template
         self.lengths = PromptLengths(plan)
         self.count = self.unlabelled = 0
         self.prompts: set[int] = set()
@@ -236,16 +243,7 @@ class Rows:
 
     def faults(self, where: str, row: dict) -> Iterator[str]:
         self.count += 1
-        for flag, column in self.columns.items():
-            if column not in row:
-                usual = PROBLEM_COLUMNS if flag == "--data.input_key" else GOLD_COLUMNS
-                near = [name for name in usual if name in row and name not in self.columns.values()]
-                hint = f"Is it {flag} {near[0]}?" if near else f"Name the right one with {flag}."
-                if self.origin != USER:  # the columns are those of the user's own --data
-                    hint = OTHER_FILE
-                yield f"has no column {column!r}, it has {', '.join(row) or 'none'}. {hint}"
-                if flag == "--data.input_key" and near:
-                    yield from self._of_prompt(row[near[0]], near[0])
+        yield from self.lacking(row)
         for column, value in row.items():
             if value is None:
                 continue
@@ -255,13 +253,28 @@ class Rows:
                     f"has {KINDS[type(value)]} in column {column!r}, {first} has {kind}. A column must hold one "
                     "kind of value."
                 )
-        if (column := self.columns["--data.input_key"]) in row:
+        column = self.columns["--data.input_key"]
+        if column not in row:
+            column = next(self._near("--data.input_key", row), column)
+        if column in row:
             yield from self._of_prompt(row[column], column)
         if (column := self.columns.get("--data.label_key", "")) in row:
             label = row[column]
             self.unlabelled += label in (None, "", [])
             if len(self.labels) < TRIED and label not in (None, "", []):
                 self.labels.append(str(label))
+
+    def lacking(self, row: Mapping) -> Iterator[str]:
+        for flag, column in self.columns.items():
+            if column not in row:
+                near = next(self._near(flag, row), None)
+                hint = f"Is it {flag} {near}?" if near else f"Name the right one with {flag}."
+                hint = OTHER_FILE if self.recipes_validation else hint
+                yield f"has no column {column!r}, it has {', '.join(row) or 'none'}. {hint}"
+
+    def _near(self, flag: str, row: Mapping) -> Iterator[str]:
+        usual = PROBLEM_COLUMNS if flag == "--data.input_key" else GOLD_COLUMNS
+        return (name for name in usual if name in row and name not in self.columns.values())
 
     def _of_prompt(self, prompt: Any, column: str) -> Iterator[str]:
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
@@ -323,8 +336,7 @@ def _no_number(name: str) -> None:
 
 def step_problems(plan: Plan, rows: int) -> Iterator[str]:
     """The passes over the data must be enough for all steps."""
-    flags = ("--train.max_steps", "--rollout.batch_size", "--train.num_episodes")
-    steps, prompts, passes = map(plan.number, flags)
+    steps, prompts, passes = plan.args.train.max_steps, plan.args.rollout.batch_size, plan.args.train.num_episodes
     rows = used_rows(plan, rows)
     if rows < prompts:
         yield f"{rows} rows of training data do not fill one --rollout.batch_size {prompts}. Give more rows."

@@ -4,52 +4,38 @@ OpenRLHF's parser takes some numbers with which a run would crash or train on no
 """
 
 import argparse
-import ast
-import builtins
-import contextlib
 import difflib
-import functools
-import importlib.util
-import io
 import math
-import runpy
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import whole
+from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.plan import DERIVED, USER, Plan
+from real_openrlhf.training.checks.findings import Note
 
 OFF = -1
 OR_OFF = ("--eval.steps", "--ckpt.save_steps")
 # OpenRLHF divides by these, or waits for ever, without a message that names the flag.
-AT_LEAST_1 = (
-    *("--actor.num_nodes", "--actor.num_gpus_per_node", "--vllm.num_engines", "--vllm.tensor_parallel_size"),
-    *("--rollout.batch_size", "--rollout.n_samples_per_prompt", "--rollout.micro_batch_size", "--data.max_len"),
-    *("--train.batch_size", "--train.micro_batch_size", "--train.max_epochs", "--train.num_episodes"),
-    *("--eval.n_samples_per_prompt", "--logger.logging_steps", "--rollout.max_new_tokens", "--data.max_samples"),
-    *("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu", "--ckpt.max_num", "--train.async_queue_size"),
-    *("--ds.ring_attn_size", "--ds.tensor_parallel_size", "--algo.kl.horizon", "--rollout.vllm_generate_batch_size"),
-    *OR_OFF,
-)
-AT_LEAST_0 = (
-    *("--ds.lora.rank", "--data.dataloader_num_workers", "--actor.adam.weight_decay"),
-    *("--actor.max_norm", "--eval.temperature", "--train.hung_minutes"),
-)
-ABOVE_0 = (
-    *("--actor.adam.lr", "--actor.adam.eps", "--actor.eps_clip", "--actor.eps_clip_low_high"),
-    "--rollout.temperature",
-)
-SHARES = (
-    *("--actor.adam.betas", "--actor.lr_warmup_ratio", "--actor.min_lr_ratio", "--algo.advantage.gamma"),
-    *("--algo.advantage.lambd", "--train.ema_beta", "--ds.lora.dropout"),
-)
-SHARES_ABOVE_0 = ("--rollout.top_p", "--vllm.gpu_memory_utilization")
+AT_LEAST_1 = """
+    --actor.num_nodes --actor.num_gpus_per_node --vllm.num_engines --vllm.tensor_parallel_size --rollout.batch_size
+    --rollout.n_samples_per_prompt --rollout.micro_batch_size --data.max_len --train.batch_size --train.max_epochs
+    --train.micro_batch_size --train.num_episodes --eval.n_samples_per_prompt --logger.logging_steps --ckpt.max_num
+    --rollout.max_new_tokens --data.max_samples --train.max_tokens_per_gpu --rollout.max_tokens_per_gpu
+    --train.async_queue_size --ds.ring_attn_size --ds.tensor_parallel_size --algo.kl.horizon
+    --rollout.vllm_generate_batch_size""".split()
+AT_LEAST_0 = """
+    --ds.lora.rank --data.dataloader_num_workers --actor.adam.weight_decay --actor.max_norm --eval.temperature
+    --train.hung_minutes""".split()
+ABOVE_0 = """
+    --actor.adam.lr --actor.adam.eps --actor.eps_clip --actor.eps_clip_low_high --rollout.temperature""".split()
+SHARES = """
+    --actor.adam.betas --actor.lr_warmup_ratio --actor.min_lr_ratio --algo.advantage.gamma --algo.advantage.lambd
+    --train.ema_beta --ds.lora.dropout""".split()
+SHARES_ABOVE_0 = "--rollout.top_p --vllm.gpu_memory_utilization".split()
 # flag -> (lowest number, highest number, whether the lowest itself is allowed)
 RANGES = {
-    **dict.fromkeys(AT_LEAST_1, (1.0, math.inf, True)),
+    **dict.fromkeys([*AT_LEAST_1, *OR_OFF], (1.0, math.inf, True)),
     **dict.fromkeys(AT_LEAST_0, (0.0, math.inf, True)),
     **dict.fromkeys(ABOVE_0, (0.0, math.inf, False)),
     **dict.fromkeys(SHARES, (0.0, 1.0, True)),
@@ -78,18 +64,19 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
 
 def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
     """{flag: message} for unknown flags, with the most similar known one, and for values that cannot be right."""
-    parser = openrlhf_parser().build_parser()
+    parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
     problems = {}
     for flag in [*plan.flags, *removed]:
         if flag in removed and flag in ours:
             problems[flag] = f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
-            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
+            same_end = [known for known in plan.flags if known.endswith(f".{flag[2:]}")]  # --lr: --actor.adam.lr
+            near = same_end or difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
-            _, error = _parsed(parser.parse_args, plan.typed(flag))
+            _, error = openrlhf_parser.parsed(parser.parse_args, plan.typed(flag))
             if error:
                 reason = error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
                 problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
@@ -110,16 +97,6 @@ def out_of_range(plan: Plan, flag: str) -> str | None:
     return None
 
 
-def _parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, str]:
-    """(arguments, "") or, where argparse would print an error and exit, (None, that error)."""
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-            return parse(words), ""
-    except SystemExit:
-        return None, output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-
-
 def _takes(action: argparse.Action) -> str:
     if action.nargs == 0:
         return "It is a switch: give it no value."
@@ -134,7 +111,7 @@ def combination(plan: Plan) -> str:
     from real_openrlhf.hooks.messages.settings import weightless_note
 
     try:
-        args, refusal = _parsed(openrlhf_parser().parse_args, plan.argv())
+        args, refusal = openrlhf_parser.parsed(openrlhf_parser.functions().parse_args, plan.argv())
     except UserError:
         raise
     except AssertionError as error:
@@ -154,20 +131,20 @@ OF_ALL = ("labels", "label_threshold", "truncated", "mismatch_limit", "kl_old_co
 
 def unread(plan: Plan) -> Iterator[str]:
     """Notes on flags of yours that the method does not read."""
-    loss, deal = plan.text("--actor.policy_loss_type"), plan.text("--train.deal")
+    loss, deal = plan.args.actor.policy_loss_type, plan.args.train.deal
     read = {f"--algo.real.{name}" for name in OF_ALL} if deal == "groups" else {"--algo.real.label_threshold"}
     for flag, setting in plan.flags.items():
         if loss != "real" and flag.startswith("--algo.real.") and setting.origin == USER and flag not in read:
             what = f"--actor.policy_loss_type {loss}" + ("" if deal == "groups" else " with --train.deal upstream")
-            yield f"{flag} {setting.text} is not read: {what} trains without it"
+            yield Note(f"{flag} {setting.text} is not read: {what} trains without it")
 
 
 def batch_problems(plan: Plan) -> Iterator[str]:
     """A rollout must divide into equal updates: OpenRLHF would drop the remainder."""
-    prompts, group = plan.number("--rollout.batch_size"), plan.number("--rollout.n_samples_per_prompt")
-    batch, rollout = plan.number("--train.batch_size"), prompts * group
+    prompts, group = plan.args.rollout.batch_size, plan.args.rollout.n_samples_per_prompt
+    batch, rollout = plan.args.train.batch_size, prompts * group
     fitting = [size for size in range(group, rollout + 1, group) if rollout % size == 0]
-    torn = batch % group and plan.text("--actor.policy_loss_type") == "real"  # REAL's own checks report that
+    torn = batch % group and plan.args.actor.policy_loss_type == "real"  # REAL's own checks report that
     if fitting and batch not in fitting and not torn:
         yield (
             f"--train.batch_size {batch} does not cut a rollout of {prompts} prompts x {group} into equal updates of "
@@ -177,48 +154,7 @@ def batch_problems(plan: Plan) -> Iterator[str]:
 
 def length_problems(plan: Plan) -> Iterator[str]:
     """A micro-batch by tokens must hold the longest sample."""
-    longest = plan.number("--data.max_len")
+    longest = plan.args.data.max_len
     for flag in ("--train.max_tokens_per_gpu", "--rollout.max_tokens_per_gpu"):
-        if "--train.dynamic_batch_enable" in plan.flags and flag in plan.flags and plan.number(flag) < longest:
+        if plan.args.train.dynamic_batch_enable and flag in plan.flags and plan.number(flag) < longest:
             yield f"{flag} {plan.number(flag)} cannot hold one sample of --data.max_len {longest}. Give at least that."
-
-
-# OpenRLHF's own parser and checks of flags, without Ray, vLLM and DeepSpeed, which its script imports first
-
-PARSER_FUNCTIONS = ("build_parser", "parse_args")
-# Of all that the script imports, these two functions use:
-PARSER_IMPORTS = ("argparse", "os", "datetime", "real_openrlhf.hooks.flags")
-
-
-@functools.cache
-def openrlhf_parser() -> SimpleNamespace:
-    """`build_parser()` and `parse_args(words)` from the text of OpenRLHF's script, so they are those of a run."""
-    found = importlib.util.find_spec("openrlhf")
-    if found is None or not found.submodule_search_locations:
-        raise UserError("OpenRLHF is not installed here. Run examples/scripts/setup_env.sh.")
-    package = Path(found.submodule_search_locations[0])
-    script = package / "cli" / "train_ppo_ray.py"
-
-    def import_alone(name: str, *context: Any) -> Any:
-        """Run a module of OpenRLHF from its file. A normal import would load its package, and with it torch."""
-        if not name.startswith("openrlhf."):
-            return builtins.__import__(name, *context)
-        return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))
-
-    body = [node for node in ast.parse(script.read_bytes()).body if _is_of_the_parser(node)]
-    names = {"__builtins__": vars(builtins) | {"__import__": import_alone}}
-    exec(compile(ast.Module(body, []), str(script), "exec"), names)
-    if not set(PARSER_FUNCTIONS) <= names.keys():
-        raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
-    return SimpleNamespace(**{name: names[name] for name in PARSER_FUNCTIONS})
-
-
-def _is_of_the_parser(node: ast.stmt) -> bool:
-    match node:
-        case ast.FunctionDef(name=name):
-            return name in PARSER_FUNCTIONS
-        case ast.Import(names=[ast.alias(name=name)]) | ast.ImportFrom(module=str(name)):
-            return name in PARSER_IMPORTS
-        case ast.Try(body=[ast.ImportFrom(module=str(name))]):
-            return name in PARSER_IMPORTS
-    return False

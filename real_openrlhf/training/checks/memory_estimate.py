@@ -5,12 +5,13 @@ fragmentation have a line of their own. Nobody has compared the sums with a GPU 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from real_openrlhf.algorithm import graph_memory
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, RUNTIME_BYTES, resident_bytes
 from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.training.checks.findings import Line, Note
 
 GB = 1e9
 TRAINING, GENERATION = "training", "generation"
@@ -89,41 +90,41 @@ def shape_of(config: Mapping) -> Shape | None:
 
 
 def trained_parameters(shape: Shape, plan: Plan) -> int:
-    return shape.adapter_parameters(plan.number("--ds.lora.rank")) or shape.parameters
+    return shape.adapter_parameters(plan.args.ds.lora.rank) or shape.parameters
 
 
 def gradient_bytes(plan: Plan) -> int:
     """Bytes of a number in the format that sums up micro-batches."""
-    return 4 if plan.text("--ds.grad_accum_dtype") == "fp32" else 2
+    return 4 if plan.args.ds.grad_accum_dtype == "fp32" else 2
 
 
 def offloads_reference(plan: Plan) -> bool:
     """DeepSpeed moves weights to the host under ZeRO-3 only."""
-    return plan.needs_reference and "--ref.offload" in plan.flags and plan.number("--ds.zero_stage") >= 3
+    return plan.needs_reference and plan.args.ref.offload and plan.args.ds.zero_stage >= 3
 
 
 def tokens(plan: Plan, when: str) -> int:
     """Tokens of one micro-batch: with gradients (TRAIN), or without (ROLLOUT)."""
-    if "--train.dynamic_batch_enable" not in plan.flags:
-        return plan.number(f"--{when}.micro_batch_size") * plan.number("--data.max_len")
-    return plan.number(f"--{when}.max_tokens_per_gpu") or plan.number("--train.max_tokens_per_gpu")
+    if not plan.args.train.dynamic_batch_enable:
+        return getattr(plan.args, when).micro_batch_size * plan.args.data.max_len
+    return getattr(plan.args, when).max_tokens_per_gpu or plan.args.train.max_tokens_per_gpu
 
 
 def rollouts(plan: Plan) -> int:
-    return plan.number("--rollout.batch_size") * plan.number("--rollout.n_samples_per_prompt")
+    return plan.args.rollout.batch_size * plan.args.rollout.n_samples_per_prompt
 
 
 def states(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes on one GPU that stay from step to step while the policy trains."""
     return resident_bytes(
-        shape.parameters + shape.adapter_parameters(plan.number("--ds.lora.rank")),
+        shape.parameters + shape.adapter_parameters(plan.args.ds.lora.rank),
         trained_parameters(shape, plan),
-        gpus=math.prod(plan.layout),
-        zero_stage=plan.number("--ds.zero_stage"),
+        gpus=plan.ranks,
+        zero_stage=plan.args.ds.zero_stage,
         head=shape.head,
         gradient_bytes=gradient_bytes(plan),
-        overlap_comm="--ds.overlap_comm" in plan.flags,
-        adam_offload="--ds.adam_offload" in plan.flags,
+        overlap_comm=plan.args.ds.overlap_comm,
+        adam_offload=plan.args.ds.adam_offload,
         reference=shape.parameters if plan.needs_reference and not offloads_reference(plan) else 0,
     )
 
@@ -134,14 +135,14 @@ def moments(shape: Shape, plan: Plan) -> dict[str, float]:
     # A layer keeps for its backward: of both norms the input in fp32, and the output in bf16 with and without weight;
     # in bf16: q and k rotated, v, attention's output; gate, up, activation, product.
     layer = 2 * 8 * h + 2 * (2 * a + 2 * kv) + 2 * 4 * i
-    if "flash" not in plan.text("--ds.attn_implementation"):
-        layer += shape.heads * plan.number("--data.max_len") * 6  # scores in fp32 and bf16
-    again = "--actor.gradient_checkpointing_enable" in plan.flags
+    if "flash" not in plan.args.ds.attn_implementation:
+        layer += shape.heads * plan.args.data.max_len * 6  # scores in fp32 and bf16
+    again = plan.args.actor.gradient_checkpointing_enable
     kept = (2 * h if again else layer) * shape.layers
     working = (layer if again else 0) + 2 * h + 2 * 2 * i  # gradients of the output, and of two of the MLP's
-    trains_head = 0 if plan.number("--ds.lora.rank") else 2 * shape.head
-    head = "the head" if "--ds.logit_free" in plan.flags else "the logits"
-    offloaded, gpus = "--ds.adam_offload" in plan.flags, math.prod(plan.layout)
+    trains_head = 0 if plan.args.ds.lora.rank else 2 * shape.head
+    head = "the head" if plan.args.ds.logit_free else "the logits"
+    offloaded, gpus = plan.args.ds.adam_offload, plan.ranks
     return {
         f"{ACTIVATIONS}: {head}": (tokens(plan, TRAIN) * kept + head_work(shape, plan) + trains_head),
         f"{ACTIVATIONS}: one layer": tokens(plan, TRAIN) * (kept + working),
@@ -152,9 +153,9 @@ def moments(shape: Shape, plan: Plan) -> dict[str, float]:
 
 def head_work(shape: Shape, plan: Plan) -> float:
     """Bytes of the head's forward and backward, without its weight and that weight's gradient."""
-    if "--ds.logit_free" not in plan.flags:
+    if not plan.args.ds.logit_free:
         # bf16 logits, their fp32 copy and its gradient; logging the entropy holds two tables more
-        tables = 2 + 4 + 4 + (8 if "--actor.entropy_coef" in plan.flags else 0)
+        tables = 2 + 4 + 4 + (8 if plan.args.actor.entropy_coef is not None else 0)
         return tokens(plan, TRAIN) * shape.vocabulary * tables
     # Per token: 8 bytes per hidden number are kept, and its gradient in fp32. A block takes 14 bytes per logit when it
     # is made (BLOCK_BYTES), later 10, and then the block's part of the hidden states' gradient in fp32.
@@ -167,8 +168,8 @@ def rollout_work(shape: Shape, plan: Plan) -> float:
     """A forward without gradients: a layer with the embeddings, or the head, whichever is more."""
     count = tokens(plan, ROLLOUT)
     # two residuals, norm; gate, up, product; an adapter's output for one of them
-    layer = count * 2 * (4 * shape.hidden + (4 if plan.number("--ds.lora.rank") else 3) * shape.intermediate)
-    if "--ds.logit_free" in plan.flags:
+    layer = count * 2 * (4 * shape.hidden + (4 if plan.args.ds.lora.rank else 3) * shape.intermediate)
+    if plan.args.ds.logit_free:
         return max(layer, count * 4 * shape.hidden + LOGITS_AT_ONCE_ON_GPU * BLOCK_BYTES)
     return max(layer, count * shape.vocabulary * (2 + 4))
 
@@ -180,15 +181,15 @@ def step_wide(plan: Plan) -> bool:
 
 def kept_graphs(shape: Shape, plan: Plan, gpu_bytes: float) -> float:
     """Bytes of a wave's graphs beside those of one micro-batch, at most (hooks/actor/kept_graphs.py)."""
-    depth = "auto" if step_wide(plan) else plan.text("--algo.real.wave_depth") or "auto"
+    depth = "auto" if step_wide(plan) else plan.args.algo.real.wave_depth
     if not plan.in_waves:
         return 0.0
     sizes = shape.hidden, shape.intermediate, shape.layers, shape.vocabulary
-    again, logit_free = "--actor.gradient_checkpointing_enable" in plan.flags, "--ds.logit_free" in plan.flags
+    again, logit_free = plan.args.actor.gradient_checkpointing_enable, plan.args.ds.logit_free
     per_token = graph_memory.graph_bytes_per_token(*sizes, checkpointing=again, logit_free=logit_free)
     left = gpu_bytes - RUNTIME_BYTES - sum(states(shape, plan).values())
-    if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
-        left -= float(plan.text("--vllm.gpu_memory_utilization")) * gpu_bytes
+    if plan.colocated and not plan.args.vllm.enable_sleep:
+        left -= plan.args.vllm.gpu_memory_utilization * gpu_bytes
     further = graph_memory.kept_tokens(left, per_token) - tokens(plan, TRAIN)
     if depth.isdecimal():
         further = min(further, (int(depth) - 1) * tokens(plan, TRAIN))
@@ -206,26 +207,26 @@ def training_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, flo
 
 def generation_memory(shape: Shape, plan: Plan, gpu_bytes: float) -> dict[str, float]:
     """Bytes on one GPU while vLLM generates; only colocated roles share it."""
-    share = float(plan.text("--vllm.gpu_memory_utilization"))
+    share = plan.args.vllm.gpu_memory_utilization
     memory = {f"vLLM, {share:.0%} of the GPU": share * gpu_bytes}
     if plan.colocated:
         stays = ("weights (bf16)", "reference model (bf16)")
         for name, size in states(shape, plan).items():
-            if name in stays or "--ds.enable_sleep" not in plan.flags:
+            if name in stays or not plan.args.ds.enable_sleep:
                 memory[f"resident: {name}"] = size
     return memory
 
 
 def disk(shape: Shape, plan: Plan) -> dict[str, float]:
     """The most bytes under the run folder: an old checkpoint goes when the new one is whole."""
-    every = plan.number("--ckpt.save_steps")
-    saves = math.ceil(plan.number("--train.max_steps") / every) if every > 0 else 0  # the last step is saved too
-    kept = min(plan.number("--ckpt.max_num") + 1, saves)
-    adapters = shape.adapter_parameters(plan.number("--ds.lora.rank"))
+    every = plan.args.ckpt.save_steps
+    saves = math.ceil(plan.args.train.max_steps / every) if every > 0 else 0  # the last step is saved too
+    kept = min(plan.args.ckpt.max_num + 1, saves)
+    adapters = shape.adapter_parameters(plan.args.ds.lora.rank)
     # fp32 weights and moments of trained parameters, and all bf16 weights
     checkpoint = 12.0 * (adapters or shape.parameters) + 2 * (shape.parameters + adapters)
     sizes = {f"{kept} DeepSpeed checkpoints": kept * checkpoint} if kept else {}
-    if "--ckpt.save_hf" in plan.flags and saves:
+    if plan.args.ckpt.save_hf and saves:
         sizes[f"{saves} HF models beside them (never rotated)"] = saves * 2.0 * shape.parameters
     sizes["final adapter" if adapters else "final HF model"] = 4.0 * adapters if adapters else 2.0 * shape.parameters
     return sizes
@@ -238,24 +239,24 @@ def pinned(size: float) -> int:
 
 def policy_bytes(shape: Shape, plan: Plan) -> float:
     """A sleeping rank's fp32 weights and two moments, and its gradients."""
-    held = trained_parameters(shape, plan) / math.prod(plan.layout)
-    largest = SUB_GROUP if plan.number("--ds.zero_stage") >= 3 else held
+    held = trained_parameters(shape, plan) / plan.ranks
+    largest = SUB_GROUP if plan.args.ds.zero_stage >= 3 else held
     groups = [min(largest, held - largest * index) for index in range(math.ceil(held / largest))]
     return 3 * sum(pinned(4 * group) for group in groups) + pinned(gradient_bytes(plan) * held)
 
 
 def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     """Bytes of host memory on each machine, while everything that can sleep sleeps."""
-    nodes, gpus = plan.layout[0], math.prod(plan.layout)
-    engines, tensor_parallel = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
+    nodes, gpus = plan.nodes, plan.ranks
+    engines, tensor_parallel = plan.args.vllm.num_engines or 0, plan.args.vllm.tensor_parallel_size
     memory = {"processes, a guess": (gpus + engines * tensor_parallel) * PROCESS_GB * GB / nodes}
-    if "--vllm.enable_sleep" in plan.flags:
+    if plan.args.vllm.enable_sleep:
         # each weight is a block of its own on each of an engine's GPUs; norms and biases are left out
         blocks = sum(pinned(2 * size / tensor_parallel) for size in shape.matrices)
         memory["weights of sleeping vLLM engines, pinned"] = tensor_parallel * blocks * engines / nodes
-    if "--ds.adam_offload" in plan.flags:
+    if plan.args.ds.adam_offload:
         memory["Adam and gradients in fp32"] = 16 * trained_parameters(shape, plan) / nodes
-    elif "--ds.enable_sleep" in plan.flags:
+    elif plan.args.ds.enable_sleep:
         memory["the sleeping policy's Adam and gradients, pinned"] = policy_bytes(shape, plan) * gpus / nodes
     if offloads_reference(plan):
         shards = sum(pinned(2 * size / gpus) for size in shape.matrices)
@@ -263,45 +264,46 @@ def host_memory(shape: Shape, plan: Plan) -> dict[str, float]:
     return memory
 
 
-def report(
+def check(
     shape: Shape, plan: Plan, gpu_gb: float, measured: bool, host_bytes: float | None, on_cpu: bool = False
-) -> tuple[list[str], list[str]]:
-    """(lines to print, warnings). `measured`: `gpu_gb` was read, not assumed. `host_bytes`: None if unknown."""
+) -> Iterator[str]:
+    """Lines, and notes on what may not fit. `measured`: `gpu_gb` was read. `host_bytes`: None if unknown."""
     training, generation = training_memory(shape, plan, gpu_gb * GB), generation_memory(shape, plan, gpu_gb * GB)
-    if plan.colocated and "--vllm.enable_sleep" not in plan.flags:
+    if plan.colocated and not plan.args.vllm.enable_sleep:
         training |= {name: size for name, size in generation.items() if name.startswith("vLLM")}
     count = shape.parameters
-    lines, warnings = [f"model: {count / 1e9:.2f} B parameters" if count > 1e8 else f"model: {count:,} parameters"], []
+    yield Line(f"model: {count / 1e9:.2f} B parameters" if count > 1e8 else f"model: {count:,} parameters")
     phases = {TRAINING: training, **({GENERATION: generation} if plan.colocated else {})}
     for phase, memory in () if on_cpu else tuple(phases.items()):
         total = sum(memory.values()) / GB + RUNTIME_GB[phase]
-        lines += sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
-        lines.append(f"    {RUNTIME_GB[phase]:6.1f}  CUDA, NCCL, fragmentation")
+        yield from sized(f"memory per GPU, {phase}: {total:.1f} GB (upper estimate)", memory)
+        yield Line(f"    {RUNTIME_GB[phase]:6.1f}  CUDA, NCCL, fragmentation")
         if phase == TRAINING:
             others = {name: size for name, size in moments(shape, plan).items() if name not in memory}
-            lines += sized("    at other moments of a step, in place of the largest:", others)
+            yield from sized("    at other moments of a step, in place of the largest:", others)
         if total > gpu_gb:
             kind = "these GPUs have" if measured else "is assumed for each GPU"
-            warnings.append(
+            yield Note(
                 f"{phase} may need {total:.0f} GB a GPU, {gpu_gb:.0f} GB {kind}: more GPUs, --ds.zero_stage 3, "
                 "--ds.adam_offload, --ref.offload, a smaller --train.max_tokens_per_gpu or "
                 "--vllm.gpu_memory_utilization"
             )
-    most = rollouts(plan) * (plan.number("--rollout.max_new_tokens") or plan.number("--data.max_len"))
-    updates = max(rollouts(plan) // plan.number("--train.batch_size"), 1) * plan.number("--train.max_epochs")
-    lines.append(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")
+    most = rollouts(plan) * (plan.args.rollout.max_new_tokens or plan.args.data.max_len)
+    updates = max(rollouts(plan) // plan.args.train.batch_size, 1) * plan.args.train.max_epochs
+    yield Line(f"per step: {rollouts(plan):,} rollouts, at most {most:,} generated tokens, {updates} updates")
     sizes = disk(shape, plan)
-    lines += sized(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB", sizes)
+    yield from sized(f"disk in the run folder: {sum(sizes.values()) / GB:.1f} GB", sizes)
     memory = host_memory(shape, plan)
     total = sum(memory.values())
-    lines += sized(f"host memory, a machine: {total / GB:.0f} GB", memory)
+    yield from sized(f"host memory, a machine: {total / GB:.0f} GB", memory)
     if host_bytes is not None and total > host_bytes:
-        warnings.append(
+        yield Note(
             f"the run may need {total / GB:.0f} GB of host memory, this machine has {host_bytes / GB:.0f} GB: leave "
             "out --vllm.enable_sleep or --ds.enable_sleep where the GPUs have room, or take more machines"
         )
-    return lines, warnings
 
 
-def sized(title: str, sizes: Mapping[str, float]) -> list[str]:
-    return [title, *(f"    {size / GB:6.1f}  {name}" for name, size in sizes.items())]
+def sized(title: str, sizes: Mapping[str, float]) -> Iterator[Line]:
+    yield Line(title)
+    for name, size in sizes.items():
+        yield Line(f"    {size / GB:6.1f}  {name}")

@@ -7,7 +7,8 @@ from typing import Any
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.recipes.plan import Plan
-from real_openrlhf.training.checks.preflight import HUB_ID, Findings
+from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.training.checks.preflight import HUB_ID
 from real_openrlhf.training.tasks import kept_folder
 
 CPU_HEAD_WIDTHS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vLLM's CPUAttentionBackend has this list
@@ -15,22 +16,26 @@ WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
-def model_findings(model: str, findings: Findings, must_reach: bool) -> dict | None:
-    """The model's config.json, or None. A path must exist; a hub id is a problem if the hub does not have it."""
+class Unreachable(UserError):
+    """The hub does not answer, and the model is not in its cache."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"{said}. Check the network, or give a folder with --model.")
+        self.said = said
+
+
+def read_config(model: str) -> dict:
+    """The model's config.json. Raises for a path that does not exist, and for a hub id that the hub does not have."""
     path = Path(model).expanduser()
-    try:
-        if path.is_dir():
-            kept_folder.refuse_changed_model(path)
-            if not (path / "config.json").is_file():
-                raise UserError(f"model {model} is a folder without config.json. Give a Hugging Face model folder.")
-            return _json(path / "config.json")
-        if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
-            wrong = "is a file" if path.is_file() else "does not exist"
-            raise UserError(f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B.")
-        return _hub_config(model, findings, must_reach)
-    except UserError as error:
-        findings.problems += error.problems
-        return None
+    if path.is_dir():
+        kept_folder.refuse_changed_model(path)
+        if not (path / "config.json").is_file():
+            raise UserError(f"model {model} is a folder without config.json. Give a Hugging Face model folder.")
+        return _json(path / "config.json")
+    if path.is_file() or path.is_absolute() or model.startswith((".", "~")) or not HUB_ID.fullmatch(model):
+        wrong = "is a file" if path.is_file() else "does not exist"
+        raise UserError(f"model {model} {wrong}. Give an existing folder, or a hub id such as Qwen/Qwen2.5-1.5B.")
+    return _hub_config(model)
 
 
 def _json(path: Path) -> dict:
@@ -43,7 +48,7 @@ def _json(path: Path) -> dict:
     return value
 
 
-def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None:
+def _hub_config(model: str) -> dict:
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
@@ -57,13 +62,10 @@ def _hub_config(model: str, findings: Findings, must_reach: bool) -> dict | None
             f"model {model} needs a login. Run `hf auth login` with an account that may read it."
         ) from None
     except RepositoryNotFoundError:
-        raise UserError(f"model {model} is not on the hub. Check the name, or give a folder.") from None
+        raise UserError(f"model {model} is no folder here, and not on the hub. Check the name.") from None
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
-        silence = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
-        if must_reach:
-            raise UserError(f"{silence}. Check the network, or give a folder with --model.") from None
-        findings.notes.append(f"{silence}: its existence was not checked")
-        return None
+        said = f"{model} is no folder here, not in the cache, and the hub cannot be asked ({last_line(error)})"
+        raise Unreachable(said) from None
     return _json(Path(config))
 
 
@@ -82,12 +84,12 @@ def unfit_problems(plan: Plan, config: dict) -> list[str]:
     """Reasons why packing, shared prompts, the attention or the logit-free head do not go with this model."""
     from real_openrlhf.hooks.model import unfit_models
 
-    packing = ("--ds.packing_samples", "--train.dynamic_batch_enable")  # OpenRLHF packs with either
+    ds, train = plan.args.ds, plan.args.train
     way = unfit_models.Way(
-        attention=plan.text("--ds.attn_implementation"),
-        packs=any(flag in plan.flags for flag in packing) or plan.number("--ds.ring_attn_size") > 1,
-        shares_prompts="--ds.share_prompts" in plan.flags,
-        logit_free="--ds.logit_free" in plan.flags,
+        attention=ds.attn_implementation,
+        packs=ds.packing_samples or train.dynamic_batch_enable or ds.ring_attn_size > 1,  # OpenRLHF packs with either
+        shares_prompts=ds.share_prompts,
+        logit_free=ds.logit_free,
     )
     try:
         read, model_class = unfit_models.as_transformers_reads(config)
@@ -96,13 +98,13 @@ def unfit_problems(plan: Plan, config: dict) -> list[str]:
     return [*unfit_models.problems(way, read, model_class)]
 
 
-def folder_findings(plan: Plan, config: dict, findings: Findings) -> None:
+def folder_problems(plan: Plan, config: dict, elsewhere: bool) -> Iterator[str]:
     """Check a model in a folder: whole weights that fit configuration, tokenizer and flags."""
-    folder = Path(plan.text("--actor.model_name_or_path")).expanduser()
+    folder = Path(plan.args.actor.model_name_or_path).expanduser()
     if not folder.is_dir():
         return
     if "auto_map" in config:
-        findings.notes.append(f"model {folder} brings Python code of its own, which OpenRLHF runs")
+        yield Note(f"model {folder} brings Python code of its own, which OpenRLHF runs")
     if not any((folder / name).exists() for name in (WEIGHTS, SHARDS)):
         wrong = f"it has neither {WEIGHTS} nor {SHARDS}. Download the model again."
         if pickled := sorted(path.name for path in folder.glob("*.bin")):
@@ -111,13 +113,13 @@ def folder_findings(plan: Plan, config: dict, findings: Findings) -> None:
                 "loaded. Save the model as safetensors."
             )
         # a dry run for another machine needs only the configuration
-        (findings.notes if findings.elsewhere else findings.problems).append(f"model {folder}: {wrong}")
+        yield Note(f"model {folder}: {wrong}") if elsewhere else f"model {folder}: {wrong}"
         return
     for check in (_weights, _tokenizer, _context):
         try:
-            findings.problems += [f"model {folder}: {wrong}" for wrong in check(folder, config, plan)]
+            yield from (f"model {folder}: {wrong}" for wrong in check(folder, config, plan))
         except UserError as error:
-            findings.problems += error.problems
+            yield from error.problems
 
 
 def _weights(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
@@ -174,7 +176,7 @@ def _tokenizer(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
     if not settings.get("pad_token") and not settings.get("eos_token"):
         yield "its tokenizer has no pad_token and no eos_token to pad with. Name one in tokenizer_config.json."
     templates = (folder / "chat_template.jinja").exists() or (folder / "chat_template.json").exists()
-    if "--data.apply_chat_template" in plan.flags and not (settings.get("chat_template") or templates):
+    if plan.args.data.apply_chat_template and not (settings.get("chat_template") or templates):
         yield (
             "it has no chat template, which --data.apply_chat_template needs. Add chat_template to "
             "tokenizer_config.json, or give --no-data.apply_chat_template and prompts that are text."
@@ -196,7 +198,7 @@ def _vocabulary(tokenizer: dict, words: Any) -> Iterator[str]:
 
 
 def _context(folder: Path, config: dict, plan: Plan) -> Iterator[str]:
-    limit, longest = config.get("max_position_embeddings"), plan.number("--data.max_len")
+    limit, longest = config.get("max_position_embeddings"), plan.args.data.max_len
     if isinstance(limit, int) and not config.get("rope_scaling") and longest > limit:
         yield (
             f"it was made for {limit} tokens (max_position_embeddings), and --data.max_len is {longest}. Give "

@@ -11,8 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from real_openrlhf.base.errors import UserError, last_line
@@ -20,6 +19,7 @@ from real_openrlhf.base.secrets import BY_VARIABLE, KEY_VARIABLE, REWARD, URL_VA
 from real_openrlhf.machine import nvidia
 from real_openrlhf.machine.probe import ProbeFailed
 from real_openrlhf.recipes.plan import Plan
+from real_openrlhf.training.checks.findings import Line, Note
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SHARED = "shared"  # the third word of `main`
@@ -30,39 +30,25 @@ PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_
 ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
 
 
-@dataclass
-class Findings:
-    """Problems stop the run. Notes are always printed, lines only in a dry run.
-
-    `elsewhere`: this machine lacks something that the run needs, so a dry run must be for another machine.
-    """
-
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    elsewhere: bool = False
-
-
-def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> list[str]:
+def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> Iterator[str]:
     """Secrets that would not reach the run's processes."""
     key, missing = plan.text(WANDB_KEY), KEY_VARIABLE not in os.environ
     if key and cluster and KEY_VARIABLE in secrets:
-        return [
+        yield (
             f"{WANDB_KEY}: a key typed here does not reach the cluster {cluster}. Set {KEY_VARIABLE} where its Ray "
             f"is started, and give {WANDB_KEY} {BY_VARIABLE}."
-        ]
+        )
     if key == BY_VARIABLE and not cluster and missing and KEY_VARIABLE not in secrets:
-        return [f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...` first."]
+        yield f"{WANDB_KEY} {BY_VARIABLE}: {KEY_VARIABLE} is not set. Type `export {KEY_VARIABLE}=...` first."
     if job and URL_VARIABLE in secrets:
-        return [
+        yield (
             f"{REWARD}: user and password of a URL do not travel with a job. Name a URL without, or set RAY_ADDRESS "
             "to HEAD:6379."
-        ]
-    return []
+        )
 
 
-def kernels(plan: Plan, on_cpu: bool) -> list[str]:
-    """Lines for a dry run: attention and optimizer, and whether a compiler must build them first."""
+def kernels(plan: Plan, on_cpu: bool) -> Iterator[str]:
+    """Attention and optimizer, and whether a compiler must build them first."""
     name = plan.text(ATTENTION)
     about = {
         "flash_attention_torch": "PyTorch's own kernels",
@@ -75,33 +61,29 @@ def kernels(plan: Plan, on_cpu: bool) -> list[str]:
         optimizer = f"DeepSpeed's Adam on the CPU ({OFFLOAD}), which g++ compiles at the first start"
     else:
         optimizer = "PyTorch's AdamW" + ", fused" * (not on_cpu)
-    return [
-        f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}",
-        f"optimizer: {optimizer}",
-    ]
+    yield Line(f"attention: {name}, {about.get(name, f'of the package {PACKAGES.get(name, name)}')}")
+    yield Line(f"optimizer: {optimizer}")
 
 
-def kernel_problems(plan: Plan) -> list[str]:
+def kernel_problems(plan: Plan) -> Iterator[str]:
     """Packages and compilers that this machine lacks."""
-    found = []
     name = plan.text(ATTENTION)
     package = PACKAGES.get(name)
     if package and not importlib.util.find_spec(package):
-        found.append(
+        yield (
             f"{ATTENTION} {name} needs the package {package}, which is not installed. Give {ATTENTION} "
             "flash_attention_torch, which needs none."
         )
     if OFFLOAD in plan.flags and not shutil.which("g++"):
-        found.append(f"{OFFLOAD}: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it.")
-    return found
+        yield f"{OFFLOAD}: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
 
 
-def allocator_notes() -> list[str]:
+def allocator_notes() -> Iterator[str]:
     """Tells of a word in this shell's variables that `Place.environment` takes out."""
-    return [
-        f"{name}: the run leaves out {nvidia.EXPANDABLE}, because vLLM cannot be handed weights from such segments"
-        for name in nvidia.expandable_segments(os.environ)
-    ]
+    for name in nvidia.expandable_segments(os.environ):
+        yield Note(
+            f"{name}: the run leaves out {nvidia.EXPANDABLE}, because vLLM cannot be handed weights from such segments"
+        )
 
 
 def local_gpus() -> tuple[int, float | None]:
@@ -127,32 +109,28 @@ def existing(folder: Path) -> Path:
     return next(path for path in (place, *place.parents) if os.path.exists(path))
 
 
-def folder_problems(folder: Path) -> list[str]:
+def folder_problems(folder: Path) -> Iterator[str]:
     """Why no run folder can be made in this folder."""
     place = next(path for path in (folder, existing(folder)) if os.path.lexists(path))
     if not os.path.isdir(place):
-        return [f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."]
-    if not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-        return [f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."]
-    try:  # as in /proc, which a superuser may seem to write to
-        tempfile.TemporaryDirectory(prefix=".real-", dir=place).cleanup()
-    except OSError as error:
-        return [f"--runs-dir {folder}: no folder can be made in {place} ({error.strerror}). Name another --runs-dir."]
-    return []
+        yield f"--runs-dir {folder}: {place} is not a folder. Name another --runs-dir."
+    elif not os.access(place, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        yield f"--runs-dir {folder}: nothing can be written to {place}. Name another --runs-dir."
+    else:
+        try:  # as in /proc, which a superuser may seem to write to
+            tempfile.TemporaryDirectory(prefix=".real-", dir=place).cleanup()
+        except OSError as error:
+            yield f"--runs-dir {folder}: no folder can be made in {place} ({error.strerror}). Name another --runs-dir."
 
 
-def room_problems(folder: Path) -> list[str]:
+def room_problems(folder: Path) -> Iterator[str]:
     """Disks that are too full for a run on this machine: it would crash, or hang for minutes."""
-    problems = []
     places = {folder.resolve(): "another --runs-dir", Path(tempfile.gettempdir()): "set RAY_TMPDIR and TMPDIR"}
     for place, other in places.items():
         there = existing(place)
         free = shutil.disk_usage(there).free / 1e6
         if free < LEAST_MB:
-            problems.append(
-                f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
-            )
-    return problems
+            yield f"{there} has {free:.0f} MB free, a run needs {LEAST_MB} at least. Free some space, or {other}."
 
 
 def cluster_problems(needed: int, nodes: int, shared: bool) -> list[str]:

@@ -3,6 +3,7 @@
 import ast
 import socket
 import symtable
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -12,22 +13,20 @@ from real_openrlhf.recipes.plan import Plan
 FUNCTION, ARGUMENTS = "reward_func", ("queries", "prompts", "labels")  # of a reward file
 
 
-def reward_problems(plan: Plan) -> list[str]:
-    urls = [url for url in plan.text("--reward.remote_url").split(",") if url.endswith(".py")]
-    return [f"--reward.remote_url {url} {wrong}" for url in urls if (wrong := reward_file_problem(Path(url)))]
+def reward_problems(plan: Plan) -> Iterator[str]:
+    for url in (plan.args.reward.remote_url or "").split(","):
+        if url.endswith(".py") and (wrong := reward_file_problem(Path(url))):
+            yield f"--reward.remote_url {url} {wrong}"
 
 
-def server_problems(plan: Plan) -> list[str]:
+def server_problems(plan: Plan) -> Iterator[str]:
     """Reward servers that take no connection: each answer would have no verdict, and the run would go on."""
-    found = []
-    for url in plan.text("--reward.remote_url").split(","):
+    for url in (plan.args.reward.remote_url or "").split(","):
         parts = urlsplit(url)
-        if not url or url.endswith(".py") or "--train.agent_func_path" in plan.flags:
+        if not url or url.endswith(".py") or plan.args.train.agent_func_path:
             continue
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            found.append(
-                "--reward.remote_url: one is neither a Python file (.py) nor an address with http://. Give one."
-            )
+            yield "--reward.remote_url: one is neither a Python file (.py) nor an address with http://. Give one."
         elif parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
             continue  # only the proxy can tell
         else:
@@ -36,8 +35,7 @@ def server_problems(plan: Plan) -> list[str]:
                 socket.create_connection((parts.hostname, port), timeout=5).close()
             except OSError as error:
                 server = f"{parts.hostname}:{port}"
-                found.append(f"--reward.remote_url: nothing answers at {server} ({error}). Start the server first.")
-    return found
+                yield f"--reward.remote_url: nothing answers at {server} ({error}). Start the server first."
 
 
 def reward_file_problem(path: Path) -> str | None:

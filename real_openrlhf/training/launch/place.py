@@ -1,7 +1,6 @@
 """Where a training runs: this machine or a Ray cluster. Its command, variables and processes, and what is missing."""
 
 import json
-import math
 import os
 import platform
 import socket
@@ -169,7 +168,7 @@ class Place:
 
     def problems(self, plan: Plan) -> list[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
-        nodes, needed = plan.layout[0], plan.gpus
+        nodes, needed = plan.nodes, plan.gpus
         apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
         if self.address:
             return self._ask_cluster(self.address, nodes, needed, plan.colocated and not self.on_cpu)
@@ -242,13 +241,13 @@ def threads_each(at_once: int) -> int:
 
 def offload_threads(plan: Plan) -> tuple[int, str]:
     """As `thread_choice`, for DeepSpeed's Adam on the CPU, a loop over threads: Ray would give each rank one."""
-    ranks = plan.layout[1]
+    ranks = plan.ranks // plan.nodes
     return threads_each(ranks), f"{len(os.sched_getaffinity(0))} cores; {ranks} ranks run DeepSpeed's Adam at once"
 
 
 def thread_choice(plan: Plan) -> tuple[int, str]:
     """(threads of each process, why). The user's OMP_NUM_THREADS wins."""
-    ranks, size = plan.layout[0] * plan.layout[1], parameters(plan.text("--actor.model_name_or_path"))
+    ranks, size = plan.ranks, parameters(plan.text("--actor.model_name_or_path"))
     engines = plan.number("--vllm.num_engines") * plan.number("--vllm.tensor_parallel_size")
     if size is not None and size < SMALL:
         millions = f"{size / 1e6:.1f} M parameters: under {SMALL / 1e6:.0f} M"
@@ -271,7 +270,7 @@ def parameters(model: str) -> int | None:
 
 def process_table(plan: Plan, place: Place) -> list[str]:
     """A run's processes and their variables, for a dry run. Each is the title of a Ray actor, or a description."""
-    ranks, on_gpu = str(math.prod(plan.layout)), "CPU" if place.on_cpu else "a GPU"
+    ranks, on_gpu = str(plan.ranks), "CPU" if place.on_cpu else "a GPU"
     engines, width = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
     shared = on_gpu if place.on_cpu or not plan.colocated else "the policy's GPU"
     memory = f"{memory_estimate.PROCESS_GB:g} GB"

@@ -1,8 +1,7 @@
-"""The tasks for machines without a GPU by name, and the recipe, files and model of each."""
+"""The tasks for machines without a GPU by name, and the files and model of each."""
 
 from pathlib import Path
 
-from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training.tasks import tiny_model
 from real_openrlhf.training.tasks.gym_task import GymTask
 from real_openrlhf.training.tasks.reverse_task import ReverseTask
@@ -27,8 +26,3 @@ def default(name: str) -> TinyTask | GymTask:
 def prepare(task: TinyTask | GymTask) -> Path:
     """The folder with `model/`, `train.jsonl` and `eval.jsonl`."""
     return task.prepare() if isinstance(task, GymTask) else tiny_model.prepare(task)
-
-
-def recipe_of(task: str) -> str:
-    """The name of the recipe that trains on this task."""
-    return next(recipe.name for recipe in RECIPES.values() if recipe.model == task)

@@ -1,0 +1,69 @@
+"""Files of a user's own: FILE.py:NAME as a path, loaded, and what its code raised in one line."""
+
+import hashlib
+import sys
+import traceback
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from real_openrlhf.base.errors import first_line
+
+
+def file_of(name: str) -> Path | None:
+    """The absolute path of the file in FILE.py:NAME; None for a name without a file."""
+    file, colon, _ = name.rpartition(":")
+    return Path(file).expanduser().resolve() if colon else None
+
+
+def absolute(name: str) -> str:
+    """The name with the absolute path of its file, because Ray's actors run in other directories."""
+    path = file_of(name)
+    return name if path is None else f"{path}:{name.rpartition(':')[2]}"
+
+
+def load(name: str) -> object:
+    """The object of this name in a file (FILE.py:NAME), or None; a ValueError if the file cannot be loaded."""
+    path = file_of(name)
+    if path is None:
+        raise ValueError(f"{name!r} names no file. Give FILE.py:NAME")
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}). Give a Python file that can") from None
+    return vars(_module(path, source)).get(name.rpartition(":")[2])
+
+
+def reward_function(path: Path | str) -> Callable:
+    """The `reward_func` of a file; a ValueError if it has none."""
+    found = load(f"{path}:reward_func")
+    if not callable(found):
+        raise ValueError(f"{path} has no reward_func. Define `def reward_func(queries, prompts, labels)` in it")
+    return found
+
+
+@cache
+def _module(path: Path, source: bytes) -> ModuleType:
+    """Load the file as a module; once for each content."""
+    module = ModuleType(f"real_users_file_{hashlib.sha256(source).hexdigest()[:12]}")
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # the file may import its neighbours, also later, inside its functions
+    sys.modules[module.__name__] = module  # dataclasses in it look themselves up there
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        line = getattr(error, "lineno", None)
+        said = f"line {line}, {raised(error)}" if line else raised(error, path)
+        raise ValueError(f"{path} cannot be loaded: {said}. Change it so that Python runs it") from error
+    return module
+
+
+def raised(error: BaseException, path: Path | str = "") -> str:
+    """`TypeError: its first line`; with the last line of the user's file in its traceback, if `path` names one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    where = f"line {lines[-1]}, " if lines else ""
+    return f"{where}{type(error).__name__}: {first_line(error)}"

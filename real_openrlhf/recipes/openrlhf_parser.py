@@ -1,0 +1,96 @@
+"""OpenRLHF's own parser and checks of flags, without Ray, vLLM and DeepSpeed, which its script imports first."""
+
+import argparse
+import ast
+import builtins
+import contextlib
+import importlib.util
+import io
+import runpy
+from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from real_openrlhf.base.errors import UserError
+
+PARSER_FUNCTIONS = ("build_parser", "parse_args")
+# Of all that the script imports, these two functions use:
+PARSER_IMPORTS = ("argparse", "os", "datetime", "real_openrlhf.hooks.flags")
+
+
+@cache
+def functions() -> SimpleNamespace:
+    """`build_parser()` and `parse_args(words)` from the text of OpenRLHF's script, so they are those of a run."""
+    found = importlib.util.find_spec("openrlhf")
+    if found is None or not found.submodule_search_locations:
+        raise UserError("OpenRLHF is not installed here. Run examples/scripts/setup_env.sh.")
+    package = Path(found.submodule_search_locations[0])
+    script = package / "cli" / "train_ppo_ray.py"
+
+    def import_alone(name: str, *context: Any) -> Any:
+        """Run a module of OpenRLHF from its file. A normal import would load its package, and with it torch."""
+        if not name.startswith("openrlhf."):
+            return builtins.__import__(name, *context)
+        return SimpleNamespace(**runpy.run_path(str(package.parent / f"{name.replace('.', '/')}.py")))
+
+    body = [node for node in ast.parse(script.read_bytes()).body if _is_of_the_parser(node)]
+    names = {"__builtins__": vars(builtins) | {"__import__": import_alone}}
+    exec(compile(ast.Module(body, []), str(script), "exec"), names)
+    if not set(PARSER_FUNCTIONS) <= names.keys():
+        raise UserError("this OpenRLHF is not patched. Run `real-openrlhf patch apply`.")
+    return SimpleNamespace(**{name: names[name] for name in PARSER_FUNCTIONS})
+
+
+def _is_of_the_parser(node: ast.stmt) -> bool:
+    match node:
+        case ast.FunctionDef(name=name):
+            return name in PARSER_FUNCTIONS
+        case ast.Import(names=[ast.alias(name=name)]) | ast.ImportFrom(module=str(name)):
+            return name in PARSER_IMPORTS
+        case ast.Try(body=[ast.ImportFrom(module=str(name))]):
+            return name in PARSER_IMPORTS
+    return False
+
+
+def parsed(parse: Callable[[list[str]], Any], words: list[str]) -> tuple[Any, str]:
+    """(arguments, "") or, where argparse would print an error and exit, (None, that error)."""
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
+            return parse(words), ""
+    except SystemExit:
+        return None, output.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+
+
+@cache
+def _parser() -> argparse.ArgumentParser:
+    return functions().build_parser()
+
+
+@lru_cache(maxsize=64)
+def arguments(words: tuple[str, ...]) -> SimpleNamespace:
+    """`args.train.batch_size` and all others, without OpenRLHF's checks and ours."""
+    args, wrong = parsed(_parser().parse_args, [*words])
+    if wrong:
+        raise UserError(wrong)
+    nested = SimpleNamespace()
+    for name, value in vars(args).items():
+        *groups, last = name.split(".")
+        place = nested
+        for group in groups:
+            place = vars(place).setdefault(group, SimpleNamespace())
+        setattr(place, last, value)
+    return nested
+
+
+@cache
+def defaults() -> dict[str, str]:
+    """{flag: its default as typed, of a switch an empty text}; {} if there is no parser, which a check reports."""
+    with contextlib.suppress(UserError):
+        actions = _parser()._option_string_actions.items()
+        valued = {flag: "" if action.nargs == 0 else action.default for flag, action in actions}
+        lists = {flag: value if isinstance(value, list | tuple) else [value] for flag, value in valued.items()}
+        return {flag: " ".join(map(str, words)) for flag, words in lists.items() if words != [None]}
+    return {}
