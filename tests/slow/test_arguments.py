@@ -39,6 +39,13 @@ def test_real_needs_one_flag_beside_what_grpo_has():
     assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
 
 
+@pytest.mark.parametrize("flags, evaluates", [("", False), ("--eval.dataset rows.jsonl", True)])
+def test_without_a_validation_set_nothing_is_evaluated(flags, evaluates):
+    """--no-eval.dataset ended the run before its first step, because recipes evaluate at the start."""
+    found = resolve(f"{REAL} --eval.at_start --eval.at_end {flags}").eval
+    assert (found.at_start, found.at_end) == (evaluates, evaluates)
+
+
 def test_a_password_comes_by_a_variable_and_is_not_printed(monkeypatch):
     monkeypatch.setenv("REAL_REMOTE_URL", "http://me:pw@host/x")
     args = resolve(f"{REAL} --reward.remote_url http://***@host/x")
