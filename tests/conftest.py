@@ -130,3 +130,24 @@ def random_model(tmp_path_factory) -> str:
     model.save_pretrained(folder)  # float32
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def benchmarks(tmp_path_factory) -> Path:
+    """A folder of the six benchmarks with invented problems, stored as the originals are: golds of three types."""
+    import pyarrow
+    from pyarrow import parquet
+
+    from real_openrlhf.data.benchmarks import BENCHMARKS
+
+    end = " Let's think step by step and output the final answer within \\boxed{}."
+    types = {"aime24": float, "olympiadbench": lambda number: [f" {number}", str(number)]}
+    folder = tmp_path_factory.mktemp("benchmarks")
+    for name, benchmark in BENCHMARKS.items():
+        rows = []
+        for number in range(benchmark.rows):
+            text = f"{name} asks what the sum of {number} and of {number} is, exactly?{end}"
+            gold = {"ground_truth": types.get(name, str)(2 * number)}
+            rows.append({"prompt": [{"role": "user", "content": text}], "reward_model": gold})
+        parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{benchmark.stem}.parquet")
+    return folder

@@ -17,8 +17,7 @@ from pathlib import Path
 import places
 from records import HERE, runs_of
 
-from real_openrlhf.report import maps, table_forms, tables
-from real_openrlhf.report.differences.table import differences
+from real_openrlhf.report import table_forms, tables
 from real_openrlhf.report.page import write
 from real_openrlhf.report.settings import compare
 
@@ -107,15 +106,8 @@ def table(name: str, stem: str) -> str:
     scripts = HERE / name.partition("-")[0]
     if (scripts / f"{stem}.py").is_file():
         return table_forms.to_markdown(runpy.run_path(str(scripts / f"{stem}.py"))["table"](runs, HERE / name))
-    if (scripts / "tables.py").is_file() and (make := runpy.run_path(str(scripts / "tables.py")).get(stem)):
-        return table_forms.to_markdown(make(runs))
     (comparison,) = compare(runs, across)
-    others = {
-        "map": lambda comparison: maps.cells(comparison, across),
-        "cell-differences": lambda comparison: maps.differences(comparison, across),
-        "differences": differences,
-    }
-    made = others.get(stem, getattr(tables, stem, None))(comparison)
+    made = getattr(tables, stem)(comparison)
     return table_forms.to_markdown(made) if made else ""
 
 

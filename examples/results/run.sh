@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one of the campaigns of archive/measurements.md, writes its report, and puts what is committed here beside this script:
+# Runs one of the campaigns of archive/README.md, writes its report, and puts what is committed here beside this script:
 #   bash examples/results/run.sh NAME [any flag of compare_cpu.sh]    # without a name it lists them
 # The runs go to comparison/NAME. After an interrupt the same command continues. A run is the same, bit for bit, on one
 # machine, but for those of stale. Commit first: runs of uncommitted code are not published. To replace a campaign,

@@ -297,7 +297,7 @@ def _part_of(block: Tensor, columns: int) -> Tensor:
 
 @functools.cache
 def _compiled(function: Callable) -> Callable:
-    """The function as one kernel; as it stands if it cannot be compiled here."""
+    """The function as one kernel, or unchanged if it cannot be compiled here."""
     fast: Callable = torch.compile(function, dynamic=True)
     tried = False
 

@@ -107,7 +107,7 @@ class State:
 
 
 def state(runs: RunList, entry: Entry) -> State:
-    """Read the attempt first: then the creator of the next attempt knows that no other process worked meanwhile."""
+    """Reads the attempt before the run's folder, to avoid a race with the next attempt."""
     newest, path = attempts.newest(runs.out / QUEUE, entry.name), runs.path(entry)
     held = newest is not None and newest.is_held()
     number = newest.number if newest else 0

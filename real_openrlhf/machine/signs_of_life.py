@@ -1,6 +1,6 @@
-"""A run's processes note their phase, and write their stacks on request, for the command that watches them.
+"""Each process of a run writes its phase into a file of the run's folder, and its stacks when the command asks.
 
-The phase is a file in the run's folder. faulthandler writes the stacks without the GIL, so a process that hangs in C
+faulthandler writes the stacks without the GIL, so a process that hangs in C
 code answers too.
 """
 

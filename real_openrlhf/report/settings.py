@@ -37,7 +37,7 @@ class Setting:
 
     algo: str
     deviation: tuple[str, ...]  # flags that differ from the method's, in words
-    distinction: tuple[str, ...]  # other flags in which the method's settings here differ
+    distinction: tuple[str, ...]  # flags that differ between this method's settings, beside these
     runs: tuple[Run, ...]
 
     @property

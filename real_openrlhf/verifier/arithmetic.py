@@ -22,7 +22,7 @@ class TooLarge(NoFraction):
 
 
 class NoValue(NoFraction):
-    """The expression divides by zero: it equals only the same expression."""
+    """The expression divides by zero, so only the same text is equal to it."""
 
 
 class NotRational(NoFraction):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,7 +17,6 @@ from tiny_models import letters, model_of
 from real_openrlhf.runs.provenance import CODE
 
 K = 128
-BENCHMARKS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
 
 @pytest.fixture(scope="module")
@@ -159,19 +157,6 @@ def test_one_engine_killed_and_continued_gives_the_table_of_two_that_went_throug
     assert outcome(folder, "one") == through
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason=f"the benchmark files are not at {BENCHMARKS}")
-def test_the_example_script_on_all_six_benchmarks(folder):
-    places = {"BENCHMARKS": str(BENCHMARKS), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    options = ("--limit", "2", "--k", "2", "--max-new-tokens", "100", "--think", "optional")
-    script = ("bash", "examples/scripts/eval_math.sh", str(folder / "model"), str(folder / "six"), *options)
-    subprocess.run(script, env=os.environ | places, cwd=Path(__file__).parents[2], check=True, timeout=600)
-    results = json.loads((folder / "six" / "results.json").read_text())
-    assert {name: entry["problems"] for name, entry in results["benchmarks"].items()} == dict.fromkeys(
-        ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench"], 2
-    )
-    assert "AIME24 | AIME25 | MATH500 | AMC23 | Minerva | O-Bench | Avg." in (folder / "six" / "table.md").read_text()
-
-
 def test_an_engine_that_fails_is_one_line(folder, forked):
     python, environment = forked
     shutil.copytree(folder / "model", folder / "broken" / "model")
@@ -185,6 +170,7 @@ def test_an_engine_that_fails_is_one_line(folder, forked):
     assert last.startswith("real-openrlhf eval: error: vLLM failed: ") and last.endswith("the same command continues")
 
 
+@every  # of training: test_long_prompts.py
 def test_an_engine_that_is_killed_says_by_what(folder):
     running = run_until(folder, "killed", K)
     (engine,) = (one for one in psutil.Process(running.pid).children() if "spawn_main" in " ".join(one.cmdline()))

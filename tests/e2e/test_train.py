@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 from every import every
-from small_runs import LEARNING, NO_EVALUATION, REAL, SHORT, as_killed
+from small_runs import LEARNING, NO_EVALUATION, REAL, SHORT, SMALL, as_killed
 
 from real_openrlhf.answers import kept
 from real_openrlhf.base.files import ROLLOUTS
@@ -132,3 +132,26 @@ def test_resume_continues_where_the_run_ended(real, train):
     assert [line["step"] for line in resumed.lines("train")] == [*range(1, 13)]
     before, after = resumed.values("rollout/pass_rate")[9:11]
     assert abs(after - before) < 0.25  # the policy that it left, not the one that it began with
+
+
+# A run that fails ends the session, so that it comes last
+
+
+UNSYNCED = """
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+from real_openrlhf.algorithm.formulas import OBJECTIVES
+
+ActorPPOTrainer.broadcast_to_vllm = lambda self: None
+real = lambda scores, groups, settings: OBJECTIVES["real"].loss(scores, groups, settings)
+"""
+
+
+def test_a_policy_that_keeps_its_weights_to_itself_is_stopped(train, tmp_path):
+    """The file of this objective breaks the weight sync of the process that trains: vLLM draws from older weights."""
+    broken = tmp_path / "broken_sync.py"
+    broken.write_text(UNSYNCED)
+    words = ("--algo", "real", "--algo.real.objective", f"{broken}:real", "--actor.adam.lr", "1e-2")
+    run = train("unsynced", *words, *SMALL, *NO_EVALUATION, "--max-steps", "4", code=1)
+    assert "MismatchError: vLLM and the policy are unrelated in optimizer step" in run.output
+    assert "Look at the weight sync" in run.output
+    assert not (run.folder / "model").exists()

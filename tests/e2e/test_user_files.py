@@ -75,26 +75,6 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     assert "began with another objective, rule for labels or agent of your own" in refused.output
 
 
-UNSYNCED = """
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
-from real_openrlhf.algorithm.formulas import OBJECTIVES
-
-ActorPPOTrainer.broadcast_to_vllm = lambda self: None
-real = lambda scores, groups, settings: OBJECTIVES["real"].loss(scores, groups, settings)
-"""
-
-
-def test_a_policy_that_keeps_its_weights_to_itself_is_stopped(train, tmp_path):
-    """The file of this objective breaks the weight sync of the process that trains: vLLM draws from older weights."""
-    broken = tmp_path / "broken_sync.py"
-    broken.write_text(UNSYNCED)
-    words = ("--algo", "real", "--algo.real.objective", f"{broken}:real", "--actor.adam.lr", "1e-2")
-    run = train("unsynced", *words, *SMALL, *NO_EVALUATION, "--max-steps", "4", code=1)
-    assert "MismatchError: vLLM and the policy are unrelated in optimizer step" in run.output
-    assert "Look at the weight sync" in run.output
-    assert not (run.folder / "model").exists()
-
-
 PROMPT, TURN = 5, 7  # tokens: `3758=`, and an answer without dots
 BREAKS = """
 games = []

@@ -305,6 +305,21 @@ def test_a_file_becomes_openrlhf_rows(tmp_path, capsys):
     assert "6 rows read, 3 kept" in printed and "contamination was not checked" in printed
 
 
+@pytest.mark.parametrize("decontaminate", [False, True])
+def test_problems_of_a_benchmark_are_listed_and_dropped_if_that_is_asked(tmp_path, benchmarks, decontaminate):
+    asked = "As aime24 asks what the sum of 7 and of 7 is, exactly?"
+    source = write_rows(tmp_path / "raw.jsonl", [{"problem": asked, "answer": "14"}, ROWS[0]])
+    out = tmp_path / "train.jsonl"
+    words = ["--benchmarks", str(benchmarks), "--out", str(out), *["--decontaminate"] * decontaminate]
+    assert main(["data", str(source), *words]) == 0
+    assert [row["id"] for row in lines(out)] == ["raw-1"] if decontaminate else ["raw-0", "raw-1"]
+    match = {"id": "raw-0", "benchmark": "aime24", "benchmark_id": "aime24-7", "overlap": 1.0}
+    assert lines(out.with_suffix(".contamination.jsonl")) == [match]
+    manifest = json.loads(out.with_suffix(".manifest.json").read_text())
+    assert manifest["contamination"]["by_benchmark"] == {"aime24": 1}
+    assert manifest["rows"]["dropped"] == ({cleaning.CONTAMINATED: 1} if decontaminate else {})
+
+
 def test_json_jsonl_and_a_folder_give_the_same(tmp_path):
     written = []
     folder = tmp_path / "folder"

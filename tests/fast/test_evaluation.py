@@ -3,7 +3,6 @@
 import fcntl
 import json
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,6 @@ from real_openrlhf.evaluation.tasks import Task, answer_length, read_tasks
 from real_openrlhf.report.benchmarks.paired import Evaluated, differences
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import to_markdown
-
-ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
 
 
 def write_jsonl(path, rows):
@@ -46,10 +43,9 @@ def test_a_file_is_asked_as_it_stands(tmp_path):
     }
 
 
-@pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")
-def test_all_is_the_six_in_the_order_of_the_paper(tmp_path):
+def test_all_is_the_six_in_the_order_of_the_paper(benchmarks, tmp_path):
     mine = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "ab", "label": "1"}])
-    groups = read_tasks(f"{mine},all", ORIGINALS, letters())
+    groups = read_tasks(f"{mine},all", benchmarks, letters())
     assert list(groups) == ["aime24", "aime25", "math500", "amc23", "minerva", "olympiadbench", "mine"]
     assert [len(group) for group in groups.values()] == [30, 30, 500, 83, 272, 675, 1]
     first = groups["aime24"][0]

@@ -277,5 +277,5 @@ def test_a_model_that_does_not_read_the_mask_is_stopped():
     forward = model.forward
     model.forward = lambda *inputs, attention_mask, **named: forward(*inputs, **named)
     sequences, mask = micro_batch([([3, 4, 5, 6, 7], [[7, 8], [9, 8], [8, 7]])], "right")
-    with pytest.raises(UserError, match=r"does not read a mask of attention as it stands. Leave --ds.share_prompts"):
+    with pytest.raises(UserError, match=r"ignores or changes the attention mask. Leave --ds.share_prompts"):
         shared_or_not(model, sequences, mask, shares=True)

@@ -44,12 +44,10 @@ def test_the_blocks_of_the_page_of_objectives_run(tmp_path, monkeypatch):
 
 
 def test_the_blocks_that_need_torch_alone_run(capsys):
-    first, loop, advantages = (block for block in BLOCKS if block not in NAMED.values())
+    first, advantages = (block for block in BLOCKS if block not in NAMED.values())
     assert run(first)["new"].grad.abs().sum() > 0
     run(advantages)
     assert capsys.readouterr().out.strip() == advantages.rpartition("# ")[2].strip()  # as the page says
-    run(loop)
-    assert float(re.search(r"mean reward ([\d.]+)", capsys.readouterr().out)[1]) > 0.9
 
 
 GROUP, TOKENS = 4, 5

@@ -91,6 +91,16 @@ def test_the_pretrained_model_trains_on_cpu_and_on_a_gpu_by_one_flag(call):
     ]
 
 
+def test_the_evaluation_of_the_paper_prepares_its_benchmarks_and_takes_more_options(call, tmp_path):
+    places = {"BENCHMARKS": str(tmp_path / "data"), "TP": "2"}
+    prepare, evaluate = call("eval_math.sh", "M", "O", "--k", "2", installed=True, **places)
+    assert prepare == f"real-openrlhf data benchmarks --out {tmp_path}/data"
+    assert evaluate.startswith(
+        f"real-openrlhf eval --model M --out O --benchmarks all --data-dir {tmp_path}/data --k 16"
+    )
+    assert evaluate.endswith("--grader robust --think required --tensor-parallel 2 --k 2")
+
+
 def test_slurm_steps_have_all_of_a_node(tmp_path):
     """Without a word a step has one core, and a job its partition's default memory."""
     (tmp_path / "examples/scripts").mkdir(parents=True)
@@ -126,61 +136,24 @@ def test_slurm_steps_have_all_of_a_node(tmp_path):
     assert (tmp_path / "trained").read_text().startswith("train --recipe qwen7b --gpus 8 --nodes 2 --resume")
 
 
-# The six benchmarks: row counts, formats, and the very prompts of the paper's baselines
-
-ORIGINALS = Path(__file__).parents[2] / ".." / "shared" / "data" / "benchmarks"
-needs_originals = pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"the benchmark files are not at {ORIGINALS}")
+# The six benchmarks: row counts, formats, prompts
 
 ROWS = {"aime24": 30, "aime25": 30, "math500": 500, "amc23": 83, "minerva": 272, "olympiadbench": 675}
-FILES = dict(zip(ROWS, ["aime", "aime25", "math", "amc", "minerva", "olympiad_bench"], strict=True))
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("benchmarks")
-    assert main(["data", "benchmarks", "--source", str(ORIGINALS), "--out", str(folder)]) == 0
-    return folder
-
-
-def records(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def originals(name):
-    return pyarrow.parquet.read_table(ORIGINALS / f"{FILES[name]}.parquet").to_pylist()
-
-
-@needs_originals
-@pytest.mark.parametrize("name", ROWS)
-def test_every_row_with_the_baselines_very_prompt(prepared, name):
-    before, after = originals(name), records(prepared / f"{name}.jsonl")
-    assert len(before) == len(after) == ROWS[name] == BENCHMARKS[name].rows
-    assert [row["prompt"][0]["content"] for row in after] == [row["prompt"][0]["content"] for row in before]
-    assert {row["datasource"] for row in after} == {name}
-    assert len({row["id"] for row in after}) == ROWS[name]
-    assert len({row["prompt"][0]["content"] for row in after}) == ROWS[name]
-
-
-@needs_originals
-@pytest.mark.parametrize("name", ROWS)
-def test_every_gold_is_there(prepared, name):
-    for before, after in zip(originals(name), records(prepared / f"{name}.jsonl"), strict=True):
-        gold, golds = before["reward_model"]["ground_truth"], json.loads(after["label"])
-        if isinstance(gold, float):
-            assert golds == [str(int(gold))] and int(gold) == gold
-        elif isinstance(gold, list):
-            assert golds == list(dict.fromkeys(item.strip() for item in gold))
-        else:
-            assert golds == [str(gold)]
-
-
-@needs_originals
-@pytest.mark.parametrize("name", ROWS)
-def test_prepared_files_prepare_to_themselves(prepared, name, tmp_path):
-    for source in (prepared, prepared / f"{name}.jsonl"):
-        out = tmp_path / "again.jsonl"
-        assert main(["data", name, "--source", str(source), "--out", str(out)]) == 0
-        assert out.read_bytes() == (prepared / f"{name}.jsonl").read_bytes()
+def test_a_prepared_benchmark_has_every_prompt_and_gold_and_prepares_to_itself(benchmarks, tmp_path):
+    out, again = tmp_path / "prepared", tmp_path / "again.jsonl"
+    assert main(["data", "benchmarks", "--source", str(benchmarks), "--out", str(out)]) == 0
+    for name, count in ROWS.items():
+        before = pyarrow.parquet.read_table(benchmarks / f"{BENCHMARKS[name].stem}.parquet").to_pylist()
+        after = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
+        assert len(before) == count == BENCHMARKS[name].rows == len({row["id"] for row in after})
+        assert [row["prompt"] for row in after] == [row["prompt"] for row in before]
+        assert [row["label"] for row in after] == [f'["{2 * number}"]' for number in range(count)]
+        assert {row["datasource"] for row in after} == {name}
+        for source in (out, out / f"{name}.jsonl"):
+            assert main(["data", name, "--source", str(source), "--out", str(again)]) == 0
+            assert again.read_bytes() == (out / f"{name}.jsonl").read_bytes()
 
 
 def write_aime(folder, golds):

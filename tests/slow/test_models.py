@@ -40,13 +40,19 @@ def test_a_warm_up_is_a_function_of_its_examples_and_learns_their_answers(tmp_pa
     tokenizer.save_pretrained(tmp_path / "base")
     asked = [row["prompt"] for row in task.rows()[0][:64]]
     examples = [([{"role": "user", "content": one}], tiny_model.BOX + answer(one) + "}") for one in asked]
-    settings, losses, weights = WarmUp(steps=16, batch_size=4, learning_rate=3e-3), {}, {}
-    for name, shown in (("one", examples), ("two", examples), ("other", examples[::-1])):
+    losses, weights = {}, {}
+    for name, shown, steps in (
+        ("one", examples, 2),
+        ("two", examples, 2),
+        ("other", examples[::-1], 2),
+        ("long", examples, 16),
+    ):
+        settings = WarmUp(steps=steps, batch_size=4, learning_rate=3e-3)
         losses[name] = warm_up(tmp_path / "base", shown, settings, tmp_path / name, progress=False)
         weights[name] = load_file(tmp_path / name / "model.safetensors")
     assert all(torch.equal(value, weights["two"][name]) for name, value in weights["one"].items())
     assert not all(torch.equal(value, weights["other"][name]) for name, value in weights["one"].items())
-    assert losses["one"] < 2.2  # of ten digits and six other tokens, guessed: 2.8; once boxes are learned: 1.3
+    assert losses["long"] < 2.2  # of ten digits and six other tokens, guessed: 2.8; once boxes are learned: 1.3
 
     batch = _batch(tokenizer, [*examples[:1], ([{"role": "user", "content": "12="}], "21}")])
     trained = [tokenizer.decode(row[row != NO_LABEL]) for row in batch["labels"]]

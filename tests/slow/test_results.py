@@ -54,19 +54,51 @@ def test_the_edge_of_the_map_recomputed(algo, label):
             collapsed += curve[-1] < max(curve) / 2
         cells.append(f"{statistics.mean(ends):.3f} ± {statistics.stdev(ends) / math.sqrt(5):.3f}")
     row = f"| {label} | {' | '.join(cells)} | {collapsed} of 15 |"
-    assert row in (RESULTS / "archive" / "measurements.md").read_text().splitlines()
+    assert row in (RESULTS / "archive" / "README.md").read_text().splitlines()
 
 
 def test_the_ends_that_the_page_lists_of_single_runs():
-    page, archive = ((RESULTS / "archive" / name).read_text() for name in ("measurements.md", "README.md"))
+    page = (RESULTS / "archive" / "README.md").read_text()
     for rate in ("1e-4", "4e-4"):
         for algo, label in {"real": "REAL", "grpo": "GRPO", "cispo": "CISPO"}.items():
             ends = [curves("stale")[f"{algo}-lr-{rate}-async_queue_size-{size}-s1"][-1] for size in (1, 2, 4, 8)]
-            assert f"| {label} | {rate} | {' | '.join(f'{end:.2f}' for end in ends)} |" in archive.splitlines()
+            assert f"| {label} | {rate} | {' | '.join(f'{end:.2f}' for end in ends)} |" in page.splitlines()
     algos = "real", "real_constant", "real_balanced", "grpo"
     real, constant, balanced, grpo = (curves("rates")[f"tune-sums-rates/{algo}-lr-4e-4-s1"][-1] for algo in algos)
     said = f"at 4e-4 REAL ends at {real:.2f} and constant weights at {constant:.2f}, balanced REAL at {balanced:.2f}"
     assert f"{said} and GRPO at {grpo:.2f}" in " ".join(page.split())
+
+
+def ends(campaign: str, run: str) -> dict[str, float]:
+    """The last pass@1 of each run of this name, by seed."""
+    found = {name: curve[-1] for name, curve in curves(campaign).items() if re.fullmatch(rf"{run}-s\d+", name)}
+    assert found, run
+    return {name.rpartition("-s")[2]: end for name, end in found.items()}
+
+
+def said(values: list[float]) -> str:
+    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values) / math.sqrt(len(values)):.3f}"
+
+
+def test_the_ends_and_differences_that_are_typed_recomputed():
+    page = " ".join((RESULTS / "archive" / "README.md").read_text().split())
+    mixed = {"dapo": "DAPO", "real_no_anchor": "REAL without anchor", "grpo": "GRPO", "real": "REAL"}
+    mixed |= {"real_constant": "constant weights", "real_bce": "BCE", "gspo": "GSPO"}
+    for algo, label in mixed.items():
+        assert f"{label} {said([*ends('archive', f'mixed/{algo}').values()])}" in page
+    hard = [said([*ends("archive", f"hard/{name}").values()]) for name in ("real", "real-uniform_groups-keep", "grpo")]
+    assert f"REAL ends at {hard[0]}, with `keep` at {hard[1]}," in page and f"GRPO at {hard[2]}; three seeds" in page
+    demo = [said([*ends("smollm2-demo", name).values()]) for name in ("real-lr-3e-5", "gspo-lr-6e-5", "grpo-lr-6e-5")]
+    assert "REAL ends at {}, GSPO at {}, GRPO at {}.".format(*demo) in page
+    real = ends("smollm2", "real-lr-3e-05")
+    for label, folder, run in (
+        ("random labels", "smollm2", "real-lr-3e-05-labels-.*"),
+        ("right answers only", "smollm2-controls", "real-lr-3e-5-labels-.*"),
+        ("constant weights", "smollm2-controls", "real_constant-lr-3e-5"),
+        ("GRPO", "smollm2", "grpo-lr-3e-05"),
+        ("listwise targets", "smollm2-controls", "listwise-lr-3e-5"),
+    ):
+        assert f"| {label} | {said([end - real[seed] for seed, end in ends(folder, run).items()])} |" in page
 
 
 def check(*words: str, cwd=ROOT) -> subprocess.CompletedProcess:

@@ -1,12 +1,13 @@
 """The wheel in an environment that has it and what it declares: installed for real, the rest linked from this one."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
@@ -46,22 +47,30 @@ def needed(requirements: Iterable[str], extra: str) -> list[Distribution]:
     return list(found.values())
 
 
-def environment(folder: Path, wheel: Path, extra: str) -> Path:
-    """An environment with the wheel, and with what the wheel's metadata asks for; its `real-openrlhf`."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-deps", "--no-index"]
-    subprocess.run([*pip, wheel], check=True)
+@contextlib.contextmanager
+def linked(folder: Path, extra: str = "") -> Iterator[None]:
+    """What the installed wheel's metadata asks for is in its environment."""
     (installed,) = distributions(name="real_openrlhf", path=[str(folder / SITE)])
+    links = []
     for package in needed(installed.requires, extra):
         for name in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
             if not (folder / SITE / name).exists():
                 (folder / SITE / name).symlink_to(package.locate_file(name))
-    return folder / "bin/real-openrlhf"
+                links.append(folder / SITE / name)
+    yield
+    for link in links:
+        link.unlink()
 
 
 @pytest.fixture(scope="module")
-def alone(wheel, tmp_path_factory) -> Path:
-    return environment(tmp_path_factory.mktemp("alone"), wheel, extra="")
+def alone(wheel, tmp_path_factory) -> Iterator[Path]:
+    """The `real-openrlhf` of an environment with the wheel and what it asks for without an extra."""
+    folder = tmp_path_factory.mktemp("alone")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*pip, wheel], check=True)
+    with linked(folder):
+        yield folder / "bin/real-openrlhf"
 
 
 def run(command: Path, *words: object) -> subprocess.CompletedProcess:
@@ -107,9 +116,9 @@ def test_without_its_extra_a_subcommand_says_what_to_install(alone, tmp_path, an
 
 
 @pytest.mark.parametrize("command", ["data", "grade", "report"])
-def test_with_its_extra_a_subcommand_works(wheel, tmp_path, answers, command):
-    installed = environment(tmp_path / "environment", wheel, extra=command)
-    result = run(installed, *words_of(command, tmp_path, answers))
+def test_with_its_extra_a_subcommand_works(alone, tmp_path, answers, command):
+    with linked(alone.parents[1], extra=command):
+        result = run(alone, *words_of(command, tmp_path, answers))
     assert result.returncode == 0, result.stderr
     assert command != "report" or (tmp_path / "report/index.html").is_file()  # what the README says to open
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from real_openrlhf.data.benchmarks import BENCHMARKS
-
 BIN = Path(sys.prefix) / "bin"
 SECONDS = 300
 FIRST_HOUR = re.compile("NAME|comparison|runs/|calc")  # one builds on the other
@@ -109,8 +107,8 @@ def test_every_entry_is_shown():
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory) -> Path:
-    """With what the pages' commands read: answers to grade, problems to prepare, benchmarks of the right size."""
+def folder(tmp_path_factory, benchmarks) -> Path:
+    """With what the pages' commands read: answers to grade, problems to prepare, benchmarks."""
     import pyarrow
     from pyarrow import parquet
 
@@ -120,16 +118,9 @@ def folder(tmp_path_factory) -> Path:
     (folder / "in.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     sums = [{"prompt": f"{number}=", "label": str(number)[::-1], "id": str(number)} for number in (1234, 5678)]
     (folder / "sums.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in sums))
-
-    def write(path: Path, rows: int) -> None:
-        problems = [f"What is {row} + {rows}?" for row in range(rows)]
-        answers = [str(row + rows) for row in range(rows)]
-        parquet.write_table(pyarrow.table({"problem": problems, "answer": answers}), path)
-
-    write(folder / "my.parquet", 128)  # enough for a batch of any recipe
-    (folder / "benchmarks").mkdir()
-    for benchmark in BENCHMARKS.values():
-        write(folder / "benchmarks" / f"{benchmark.stem}.parquet", benchmark.rows)
+    rows = [{"problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(128)]  # a batch of any recipe
+    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "my.parquet")
+    (folder / "benchmarks").symlink_to(benchmarks)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Does a logged number predict a collapse? The table of archive/measurements.md, from the runs of the map:
+"""Does a logged number predict a collapse? The table of archive/README.md, from the runs of the map:
 
 python examples/results/map/collapse.py
 

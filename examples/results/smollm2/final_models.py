@@ -1,4 +1,4 @@
-"""What the trained models of this campaign answer, without sampling noise: a table of archive/measurements.md.
+"""What the trained models of this campaign answer, without sampling noise: a table of archive/README.md.
 
     python examples/results/smollm2/final_models.py comparison/smollm2/runs examples/results/smollm2
 

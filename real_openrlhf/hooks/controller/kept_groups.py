@@ -88,7 +88,7 @@ def in_last_update(tables: Iterable[Tensor]) -> dict[int, list[Weighed]]:
 
 
 def choose(labels: Sequence[set[str]], trained: Iterable[int], count: int) -> list[int]:
-    """The first groups drawn, then the mixed group that was trained last, whose scores have moved most."""
+    """The first groups drawn, then the mixed group that was trained last: by then its scores had moved most."""
     drawn = range(len(labels))
     last = [group for group in (*drawn, *trained) if {"positive", "negative"} <= labels[group]][-1:]
     return [*(group for group in drawn if group not in last)][: count - len(last)] + last

@@ -141,7 +141,7 @@ def _add_labels(group: argparse._ArgumentGroup) -> None:
         type=float,
         metavar="FLOAT",
         help="a score above this is positive, else negative; without it scores other than 0 and 1 are refused (paper: "
-        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, whose labels are for the log)",
+        "scores are 0 or 1; default: none; 0.5 for an objective of graded rewards, which uses labels in metrics only)",
     )
     group.add_argument(
         "--algo.real.labels",
@@ -241,7 +241,7 @@ def _add_head(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--ds.share_prompts",
         action="store_true",
-        help="policy and reference: compute what the answers of a micro-batch begin with in common once; for prompts "
+        help="policy and reference: compute a prompt once for all its answers in a micro-batch; for prompts "
         "that are longer than their answers, with --ds.logit_free and the attention of sdpa or eager (default: off)",
     )
     group.add_argument(

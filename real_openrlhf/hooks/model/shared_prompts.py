@@ -100,6 +100,6 @@ def refuse_another_model(found: Tensor, alone: Tensor, labelled: Tensor, dtype: 
     if not bool(difference <= ROUNDINGS * torch.finfo(dtype).eps + SLACK):
         raise UserError(
             f"with shared prompts this model gives tokens log-probabilities that differ by {difference:.2g} nats on "
-            f"average from those of rollouts alone: it does not read a mask of attention as it stands. "
+            f"average from those of rollouts alone: it ignores or changes the attention mask. "
             f"{SHARING_REMEDY}"
         )

@@ -85,7 +85,7 @@ def head_problem(config: Mapping) -> str | None:
 
 
 def as_transformers_reads(config: Mapping) -> tuple[Mapping, Any]:
-    """(the text model's configuration with defaults, its class) of a config.json; as it stands for a plain model."""
+    """(the text model's configuration with defaults, its class); a plain model's config.json unchanged."""
     if config.get("model_type") in PLAIN:
         return config, None
     from transformers import AutoConfig

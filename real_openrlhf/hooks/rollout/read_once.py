@@ -2,8 +2,8 @@
 
 vLLM lets the first answer's request prefill the whole prompt and the others only its end. There attention sums in
 another order, so samples would depend on which request came first. Here a request for one token prefills the prompt,
-and each answer's request prefills the last block again. Each prefill has its own name (repeatable_engine.py), so no
-request reuses blocks of another prompt, or of the same prompt under other weights.
+and each answer's request computes only the last block of the cache again. Each prefill has its own name
+(repeatable_engine.py), so no request reuses blocks of another prompt, or of the same prompt under other weights.
 """
 
 import asyncio

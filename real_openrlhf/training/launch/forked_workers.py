@@ -214,7 +214,7 @@ def ask(path: str, words: list[str]) -> int:
         answer = server.recv(16)
     if not answer:
         print(
-            "ChildProcessError: the server that forked this process was killed, and this process with it",
+            "ChildProcessError: the server that forked this process was killed, so this process ends too",
             file=sys.stderr,
         )
     code = int(answer or 1)

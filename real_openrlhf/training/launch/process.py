@@ -25,7 +25,7 @@ SOON = (
 STALLED = 124  # the run's exit code after a stall, as timeout(1) has it
 STACKS = "stalled"  # folder
 LIMIT = "--train.hung_minutes"
-ASLEEP = 60.0  # seconds; after a longer gap between two checks this process slept: the limit counts from now on
+ASLEEP = 60.0  # seconds; a longer gap between two checks means that the machine slept: the clock starts again
 
 
 @dataclass
