@@ -60,7 +60,7 @@ class Request:
         recipe = RECIPES[args.recipe]
         paths: dict[str, Callable[[str], object]] = {
             "model": model_path,
-            "data": partial(training_sets, data_dir=args.data_dir),
+            "data": lambda names: ",".join(str(training_set(one.strip(), args.data_dir)) for one in names.split(",")),
         }
         given, removed = flag_checks.split_flags(args.openrlhf)
         if RUN_DIR in given or RUN_DIR in removed:
@@ -150,11 +150,6 @@ def model_path(name: str) -> str | Path:
     if gguf_model.is_one(name):
         return gguf_model.folder(Path(name).expanduser())
     return smollm2.folder() if name == smollm2.NAME else name
-
-
-def training_sets(names: str, data_dir: Path) -> str:
-    """One set or several, with commas between them."""
-    return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
 
 
 def training_set(name: str, data_dir: Path) -> Path:
