@@ -7,25 +7,30 @@ Prints how often each property was tried and for how long and, smallest first, a
 """
 
 import argparse
-import importlib.util
 import logging
 import math
 import random
+import sys
 import time
 import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from real_openrlhf.verifier.verdict import verify
 
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path += [str(TESTS / "data"), str(TESTS / "verifier")]
+
+import spelled_pairs  # noqa: E402
+import untrusted_text  # noqa: E402
+import verifier_properties  # noqa: E402
+
 BATCH = 200  # examples of a property at a time
 SHOWN = 3000  # letters of a failing input
-TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 def main() -> None:
@@ -39,7 +44,7 @@ def main() -> None:
     if args.pairs:
         judge_pairs(args.pairs, args.seed)
         return
-    properties = {**loaded("untrusted_text").PROPERTIES, **loaded("verifier_properties").PROPERTIES}
+    properties = {**untrusted_text.PROPERTIES, **verifier_properties.PROPERTIES}
     tried: Counter[str] = Counter()
     spent: Counter[str] = Counter()
     failures: set[str] = set()
@@ -85,11 +90,10 @@ def run(holds, strategies, batch: int, tried: Counter[str]) -> str | None:
 
 def judge_pairs(count: int, first: int) -> None:
     """Every wrong verdict, and what is left without one."""
-    pair = loaded("spelled_pairs").pair
     judged: Counter[tuple[bool, float]] = Counter()
     start = time.monotonic()
     for at in range(first, first + count):
-        gold, answer, equal = pair(random.Random(at))
+        gold, answer, equal = spelled_pairs.pair(random.Random(at))
         score = verify(f"so \\boxed{{{answer}}}", gold).score
         judged[equal, score if score in (0.0, 1.0) else math.nan] += 1
         if score != float(equal):
@@ -98,14 +102,6 @@ def judge_pairs(count: int, first: int) -> None:
     unjudged = sum(count for (_, score), count in judged.items() if math.isnan(score))
     print(f"{count:,} pairs, {equal:,} equal, in {time.monotonic() - start:.0f} s")
     print(f"{judged[True, 0.0]} missed, {judged[False, 1.0]} wrongly accepted, {unjudged} without a verdict")
-
-
-def loaded(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, next(TESTS.glob(f"*/{name}.py")))
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -56,12 +56,14 @@ class Run:
 def campaign(folder: str) -> dict[str, Run]:
     evals: dict[str, dict] = defaultdict(dict)
     train: dict[str, dict] = defaultdict(lambda: defaultdict(dict))
-    for line in pyarrow.parquet.read_table(HERE / folder / "metrics.parquet").to_pylist():
-        run, step = line["run"], line["step"]
-        for key, value in line.items():
-            if isinstance(value, float) and line["phase"] == "train":
+    columns = pyarrow.parquet.read_table(HERE / folder / "metrics.parquet").to_pydict()
+    lines = [*zip(columns.pop("run"), columns.pop("phase"), columns.pop("step"), strict=True)]
+    for key, values in columns.items():
+        is_pass1 = re.fullmatch(r"eval_\w+_pass1", key)
+        for (run, phase, step), value in zip(lines, values, strict=True):
+            if isinstance(value, float) and phase == "train":
                 train[run][key][step] = value
-            elif isinstance(value, float) and re.fullmatch(r"eval_\w+_pass1", key):
+            elif isinstance(value, float) and is_pass1:
                 evals[run][step] = value
     return {run: Run(run, evals[run], train[run]) for run in evals if max(evals[run]) > 0 and not FAILED.search(run)}
 
@@ -380,12 +382,16 @@ def unlike(shown: list[list[str]], computed: list[list[str]]) -> Iterator[tuple[
     yield from ((one, other) for one, other in zip(shown, computed, strict=False) if one != other)
 
 
-if __name__ == "__main__":
-    sys.modules["check"] = sys.modules["__main__"]  # sentences.py imports it
+def main() -> int:
     found = list(problems())
     for problem in found:
         print(problem, file=sys.stderr)
     rows = sum(len(list(make())) for make in TABLES.values())
     sentences = sum(map(len, said().values()))
     print(f"{rows} rows of tables and {sentences} sentences read, {len(found)} problems")
-    sys.exit(bool(found))
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.modules["check"] = sys.modules["__main__"]  # sentences.py imports it
+    sys.exit(main())

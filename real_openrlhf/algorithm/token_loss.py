@@ -23,11 +23,17 @@ class TokenGroup:
     positive: Tensor  # (B, 1) labelled right
     values: Tensor  # (B, 1) rewards
     rate: Tensor  # (B, 1) share of right answers among the prompt's answers with a verdict
-    gap: Tensor  # (B, T) log pi_old - log pi of vLLM; 0 if vLLM's are not known
+    known_gap: Tensor | None  # (B, T) log pi_old - log pi of vLLM
 
     def __getitem__(self, name: str) -> Any:
         """The value of a setting that the loss defines."""
         return self.settings[name]
+
+    @property
+    def gap(self) -> Tensor:
+        if self.known_gap is None:
+            raise ValueError("group.gap needs vLLM's log-probabilities. Leave --rollout.mismatch off out")
+        return self.known_gap
 
     @property
     def step(self) -> int:
@@ -56,7 +62,7 @@ class WeightedTokens(Update):
         """(B, T) the loss's weights at these advantages, 0 where the mask is 0."""
         mask = now.mask.bool()
         new, old, advantages = (torch.where(mask, one, 0.0) for one in (now.log_probs.detach(), now.old, advantages))
-        gap = torch.zeros_like(old) if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
+        gap = None if now.sampler is None else -token_gaps(now.old, now.sampler, mask)
         positive, values, rate = self.columns_of[:, now.rows.to(self.device), None]
         group = TokenGroup(self.settings, self.step.moment, positive > 0, values, rate, gap)
         return torch.where(mask, self.tokens.loss(new - old, advantages, mask, group), 0.0)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -31,10 +32,13 @@ LENGTHS = (3, 5, 2, 4, 1, 6, 2, 2, 3, 7, 1)
 DRIFT = (0.2, -0.1, 0.3, 0.1, -0.2, 0.25, 0.15, -0.3, 0.05, -0.15, 0.35)
 
 
-def problem(settings: ObjectiveSettings, steps: int = 10) -> str | None:
-    """The defect of the objective's loss, in one line with the fix; None if it can train in a run of these steps."""
+def problem(settings: ObjectiveSettings, steps: int = 10, sampled: bool = True) -> str | None:
+    """The defect of the objective's loss, in one line with the fix; None if it can train in a run of these steps.
+
+    `sampled`: the run has vLLM's log-probabilities.
+    """
+    of_moment = partial(_problem_of_tokens, sampled=sampled) if settings.objective.of_tokens else _problem_of_groups
     moments = (Moment(step, steps) for step in sorted({1, max(steps, 1)}))
-    of_moment = _problem_of_tokens if settings.objective.of_tokens else _problem_of_groups
     return next(filter(None, (of_moment(settings, moment) for moment in moments)), None)
 
 
@@ -103,17 +107,17 @@ def _problem(settings: ObjectiveSettings, scores: Tensor, table: Groups) -> str 
     return None
 
 
-def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment) -> str | None:
+def _problem_of_tokens(settings: ObjectiveSettings, moment: Moment, sampled: bool) -> str | None:
     """The same for a loss of tokens: it must weigh each rollout alike in any micro-batch."""
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     drift = torch.tensor(DRIFT)[:, None] * (torch.arange(max(LENGTHS)) + 1.0).sin() * mask
     advantages = torch.tensor([0.9, -1.1, 0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.0, 0.7, -0.7])[:, None] * mask
-    columns = (torch.tensor(LABELS) == POSITIVE)[:, None], torch.tensor(REWARDS)[:, None]
-    rate = torch.tensor([2 / 3, 2 / 3, 2 / 3, 2 / 3, 1.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5])[:, None]
+    positive, values = (torch.tensor(LABELS) == POSITIVE)[:, None], torch.tensor(REWARDS)[:, None]
+    rate = torch.tensor([1 / 3, 1 / 3, 1 / 3, 1 / 3, 1.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5])[:, None]
 
     def weights(rows: slice, tokens: int) -> Tensor:
-        rest = (one[rows, :tokens] for one in (*columns, rate, drift.roll(1, 0) * mask))
-        group = TokenGroup(settings, moment, *rest)
+        gap = (drift.roll(1, 0) * mask)[rows, :tokens] if sampled else None
+        group = TokenGroup(settings, moment, positive[rows], values[rows], rate[rows], gap)
         return settings.objective.loss(drift[rows, :tokens], advantages[rows, :tokens], mask[rows, :tokens], group)
 
     try:

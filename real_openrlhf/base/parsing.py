@@ -60,8 +60,9 @@ def flag_name(text: str) -> str:
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """`Did you mean X? ` if one of the names is similar, else an empty text."""
-    near = difflib.get_close_matches(word, [*names], n=1, cutoff=0.5)
-    return f"Did you mean {near[0]}? " if near else ""
+    known = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
+    return f"Did you mean {known[near[0]]}? " if near else ""
 
 
 def name_list(title: str, names: Iterable[tuple[str, str]]) -> list[str]:

@@ -281,6 +281,7 @@ def _notes(args: argparse.Namespace, runs: RunList) -> Iterator[str]:
 def refuse_foreign_results(runs: RunList, published: Path | None) -> None:
     from real_openrlhf.report.page import refuse_foreign  # matplotlib takes a second
 
+    ownership.refuse_foreign("--out", [runs.out], runs.out.is_dir())
     refuse_foreign(runs.out / "report")
     ownership.refuse_foreign("--out", [runs.out / SESSION_LOG], (runs.out / QUEUE).is_dir())
     if published:

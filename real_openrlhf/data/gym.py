@@ -25,6 +25,7 @@ from real_openrlhf.data import written
 from real_openrlhf.data.problems import Problem
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.rewards.graders import Asked, judge
+from real_openrlhf.verifier.process import NoVerdict
 
 PROMPT = "{}\n\nGive the final answer in \\boxed{{}}."
 JUNK = ("xyzzy plugh", "?", "[]", "{}")
@@ -175,7 +176,7 @@ def _draw(part: Part, wanted: int, seed: int, seen: set[str]) -> Iterator[dict]:
 
 def _objection(label: str, gold: str | None) -> str | None:
     for junk in JUNK:
-        with contextlib.suppress(gym_tasks.ScorerRaised):
+        with contextlib.suppress(NoVerdict):
             if junk != gold and gym_tasks.right(label, junk):  # safe in this process, because the text is ours
                 return ACCEPTS_JUNK
     if gold is not None and judge(Asked(f"\\boxed{{{gold}}}", label), grader="gym").score != 1.0:

@@ -162,6 +162,7 @@ def _engine(results: "Queue", pairs: list[Pair], settings: EngineSettings, devic
         os.environ.setdefault("REAL_REPEATABLE_ENGINE", "1")  # samples are a function of their seeds
         os.environ.setdefault(THREADS, str(threads_each(engines)))
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # vLLM's C++ warns of the memory's place
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     with contextlib.suppress(_Stopped), tempfile.TemporaryDirectory(prefix="real_engine_") as folder:
         reason = Path(folder) / "reason"

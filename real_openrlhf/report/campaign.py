@@ -51,6 +51,7 @@ def write(
         rows.writerow([run, *(_cell(record[key]) if key in record else "" for key in varied)])
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / ABOUT, {"sources": {}})  # after an interrupt the files are known as ours, and read by nobody
     _write_lines(folder / METRICS, lines)
     write_text(folder / RUNS, [table.getvalue()])
     write_json(folder / ABOUT, {"format": FORMAT, "common": _nested(common), "sources": dict(sorted(sources.items()))})

@@ -1,5 +1,6 @@
 """The paper's metrics by name, and each setting's curve of one metric: a pandas series of values by step."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ def validation_sets(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(sorted(set.intersection(*sets_of_runs))) if sets_of_runs else ()
 
 
-def series(run: Run, metric: Metric, sets: Sequence[str] = ()) -> pd.Series | None:
+@functools.cache
+def series(run: Run, metric: Metric, sets: tuple[str, ...] = ()) -> pd.Series | None:
     """One run's curve of a metric; validation is the unweighted mean over the evaluation sets.
 
     A run that `--train.hopeless end` stopped keeps its last value until its planned end.
@@ -77,7 +79,7 @@ def carried(curve: pd.Series, every: int, last: int) -> pd.Series:
     return curve.reindex(steps[steps >= curve.index[0]], method="ffill")
 
 
-def all_series(runs: Sequence[Run], metric: Metric, sets: Sequence[str] = ()) -> list[pd.Series]:
+def all_series(runs: Sequence[Run], metric: Metric, sets: tuple[str, ...] = ()) -> list[pd.Series]:
     """The curves of the runs that logged the metric."""
     return [curve for run in runs if (curve := series(run, metric, sets)) is not None]
 
@@ -120,7 +122,7 @@ class Curve:
         return self.band is None and not self.singles
 
 
-def curve(setting: Setting, metric: Metric, sets: Sequence[str] = (), window: int = 1) -> Curve:
+def curve(setting: Setting, metric: Metric, sets: tuple[str, ...] = (), window: int = 1) -> Curve:
     """Training metrics are averaged over windows of steps, the same for all settings of a figure.
 
     Runs that did not log the metric are left out of the setting's mean; `runs` has the others.
@@ -140,12 +142,12 @@ def near(curve: pd.Series, metric: Metric, last: int) -> float | None:
     return None if found.empty else float(found.mean())
 
 
-def near_end(setting: Setting, metric: Metric, step: int, sets: Sequence[str] = ()) -> Estimate | None:
+def near_end(setting: Setting, metric: Metric, step: int, sets: tuple[str, ...] = ()) -> Estimate | None:
     """Over the finished runs that logged the metric there."""
     return estimate(near(values, metric, step) for values in all_series(setting.counted, metric, sets))
 
 
-def last_shared(setting: Setting, metric: Metric, sets: Sequence[str] = ()) -> int | None:
+def last_shared(setting: Setting, metric: Metric, sets: tuple[str, ...] = ()) -> int | None:
     """The last step at which all finished runs that logged the metric did, so that all have trained for as many."""
     shared = band(all_series(setting.counted, metric, sets))
     return None if shared is None else int(shared.index[-1])

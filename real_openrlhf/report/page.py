@@ -89,8 +89,9 @@ def _save(part: Picture | Table, out: Path) -> Table | dict[str, str]:
         return folded(part)
     picture = drawing.save_as(part, out / "figures" / f"{part.name}.png", with_pdf=True)
     write_text(out / "figures" / f"{part.name}.csv", [part.to_csv()])
-    png = base64.b64encode(picture.read_bytes()).decode()
-    return {"title": part.title, "caption": part.caption, "png": png}
+    png = picture.read_bytes()
+    width = int.from_bytes(png[16:20], "big") * 2 // 3  # of its header; three dots to two pixels
+    return {"title": part.title, "caption": part.caption, "png": base64.b64encode(png).decode(), "width": str(width)}
 
 
 def section(comparison: Comparison, parts: Sequence[Table | dict[str, str]]) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def heading(comparisons: Sequence[Comparison]) -> str:
     labels = list(dict.fromkeys(setting.label for comparison in comparisons for setting in comparison.settings))
     if len(labels) > MOST_NAMED:
         return f"{len(labels)} settings compared"
-    return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+    return " and ".join(filter(None, (", ".join(labels[:-1]), *labels[-1:])))
 
 
 def _runs(comparisons: Sequence[Comparison]) -> Table:

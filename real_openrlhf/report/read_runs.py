@@ -26,11 +26,24 @@ PHASES = ("train", "eval")
 NOT_LOGGED = ("phase", "step", "time")  # keys of a line that are no curves
 RECORD_FRAME = 16  # bytes around each record of an event file: its length and two checksums
 COLUMNS = ["run", "phase", "step", "metric", "value"]
-Logged = tuple[str, str, int, str, float]  # of these columns
+Row = tuple[str, str, int, str, float]  # of these columns
 
 
 class UnreadableRun(UserError):
     """A folder that is left out of a report; the message says why in one line."""
+
+
+class Logged(dict[str, "pandas.DataFrame"]):
+    """phase -> a row a step in order, a column a metric; nan where a step did not log it."""
+
+    def __init__(self, rows: "pandas.DataFrame") -> None:
+        super().__init__()
+        self._rows = rows
+
+    def __missing__(self, phase: str) -> "pandas.DataFrame":
+        rows = self._rows[self._rows["phase"] == phase]
+        self[phase] = rows.pivot(index="step", columns="metric", values="value")
+        return self[phase]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +60,8 @@ class Run:
     evaluation: dict[str, Any] | None  # eval/results.json
 
     @functools.cached_property
-    def logged(self) -> dict[str, "pandas.DataFrame"]:
-        """phase -> a row a step in order, a column a metric; nan where a step did not log it."""
-        of_phases = {phase: self.rows[self.rows["phase"] == phase] for phase in PHASES}
-        return {phase: rows.pivot(index="step", columns="metric", values="value") for phase, rows in of_phases.items()}
+    def logged(self) -> "Logged":
+        return Logged(self.rows)
 
     @property
     def last_step(self) -> int:
@@ -132,7 +143,7 @@ def _run(
     )
 
 
-def table_of(logged: Iterable[Logged]) -> "pandas.DataFrame":
+def table_of(logged: Iterable[Row]) -> "pandas.DataFrame":
     """The table of a run's numbers. If a resumed run logs a step again, the later row counts."""
     import pandas
 
@@ -220,8 +231,8 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     return as_it_is(folder, meta)
 
 
-def _read_metrics(path: Path, unfinished: bool) -> list[Logged]:
-    logged: list[Logged] = []
+def _read_metrics(path: Path, unfinished: bool) -> list[Row]:
+    logged: list[Row] = []
     text = read_bytes(path)
     if not text.strip():
         raise UnreadableRun("metrics.jsonl is empty")
@@ -246,13 +257,13 @@ def _is_step(value: object) -> bool:
     return type(value) is int and 0 <= value <= LAST_STEP
 
 
-def _numbers(row: dict[str, Any]) -> Iterable[Logged]:
+def _numbers(row: dict[str, Any]) -> Iterable[Row]:
     for key, value in row.items():
         if key not in NOT_LOGGED and type(value) in (int, float):
             yield "", row["phase"], row["step"], word(key), float(value) if abs(value) < LARGEST else LARGEST
 
 
-def _read_events(folder: Path) -> tuple[list[Logged], bool]:
+def _read_events(folder: Path) -> tuple[list[Row], bool]:
     """Scalars tagged train/<key> and eval/<key>, as OpenRLHF's own logger writes them; and whether the log is cut off.
 
     TensorBoard writes in blocks, so the log of a running or killed training often ends inside a record.
@@ -266,7 +277,7 @@ def _read_events(folder: Path) -> tuple[list[Logged], bool]:
         from tensorboard.compat.proto.event_pb2 import Event
     except ImportError as problem:
         raise UnreadableRun("its TensorBoard log needs the package tensorboard: pip install tensorboard") from problem
-    logged: list[Logged] = []
+    logged: list[Row] = []
     cut = False
     for file in files:
         size = len(read_bytes(file))

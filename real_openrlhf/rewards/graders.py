@@ -8,12 +8,13 @@ from typing import Literal, NamedTuple
 from real_openrlhf.rewards import gym_tasks
 from real_openrlhf.verifier import extract, verdict
 from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA, NoVerdict
+from real_openrlhf.verifier.pool import ALGEBRA
+from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.verdict import FAILED, Verdict
 
 Grader = Literal["robust", "disco", "math_verify", "gym"]
 
-FAILED_GYM = (*FAILED, gym_tasks.ScorerRaised.reason)
+FAILED_GYM = (*FAILED, gym_tasks.SCORER_RAISED)
 _OTHERS, _GYM = "real_openrlhf.rewards.other_graders", "real_openrlhf.rewards.gym_tasks"
 _PROGRAMS = {"robust": ALGEBRA, "disco": _OTHERS, "math_verify": _OTHERS, "gym": _GYM}
 _LONGEST_BOX, _LONGEST_END = 4_000, 10_000
@@ -82,7 +83,7 @@ def _gym(response: str, label: object, think: Think) -> Verdict:
     text = extract.after_thinking(response, think)
     if text is None:
         return Verdict(0.0, "unfinished_thinking")
-    answer = extract.plain(extract.boxed_answer(text))
+    answer = extract.strip_tex(extract.boxed_answer(text))
     if answer is None:
         return Verdict(0.0, "no_answer")
     if answer == entry["answer"]:

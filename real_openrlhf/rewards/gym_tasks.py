@@ -24,6 +24,7 @@ from real_openrlhf.verifier import process
 RELEASE = "0.1.25"
 # Packages that reasoning_gym imports at its top. They have no wheels, so set-up leaves them out.
 ABSENT = ("cellpylib", "pycosat", "zss")
+SCORER_RAISED = "scorer_raised"  # some scorers raise on any prose
 BY_TARGET = ("countdown", "puzzle24")  # their scorers evaluate the answer: `_reaches_target` reads it instead
 RUNS_ANSWERS = (
     *("binary_matrix", "spiral_matrix", "string_insertion", "n_queens", "bitwise_arithmetic", "number_sorting"),
@@ -53,12 +54,6 @@ _OPERATIONS: dict[type, Callable] = {
     ast.USub: operator.neg,
 }
 _SIGNS = {"×": "*", r"\times": "*", r"\cdot": "*", "÷": "/", r"\div": "/", "−": "-"}
-
-
-class ScorerRaised(process.Undecided):
-    """reasoning-gym's scorer raised on the answer; some scorers raise on any prose."""
-
-    reason = "scorer_raised"
 
 
 def require() -> None:
@@ -128,7 +123,7 @@ def right(label: str, answer: str) -> bool:
     except MemoryError:
         raise
     except Exception as error:
-        raise ScorerRaised(f"{task}: {type(error).__name__}: {error}") from error
+        raise process.NoVerdict(SCORER_RAISED, f"{task}: {type(error).__name__}: {error}") from error
 
 
 @lru_cache(maxsize=64)

@@ -19,6 +19,7 @@ from real_openrlhf.base.parsing import path_of
 from real_openrlhf.base.user_files import reward_function
 from real_openrlhf.data.sources import read_local
 from real_openrlhf.hooks.rollout.reward_calls import Fault, RewardCalls
+from real_openrlhf.training.checks.data_check import COLUMNS
 from real_openrlhf.training.checks.reward_check import reward_file_problem
 
 SECONDS = 20.0  # a call that takes longer counts as hanging
@@ -27,7 +28,6 @@ RIGHT = 0.5  # a score above it is a right answer
 EXAMPLES = [
     {"prompt": f"What is {n} + {n * n}? Put the answer in a box.", "label": str(n + n * n)} for n in range(2, 26)
 ]
-COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # flags of a run, and their defaults
 FORMS = (r"\boxed{%s}", "The answer is %s.", "%s")
 JUNK = {
     "empty": "",

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 
-from real_openrlhf.verifier.reading.tree import Call, Expr, Number, Quantity, Symbol, letters_of
+from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, Symbol, letters_of, quantity
 
 MAX_BITS = 40_000  # 2^{1009} and 100! are answers; a tower of powers is not
 # Significant digits that a decimal needs to be accepted for a value that has no finite decimal.
@@ -29,7 +29,7 @@ class NotRational(NoFraction):
     """The expression has a root, a letter or a function, so its value is not a fraction."""
 
 
-class Undecided(Exception):
+class NeedsDigits(Exception):
     """Exact arithmetic cannot compare the two: a worker has to compute many digits of both."""
 
 
@@ -45,10 +45,11 @@ def exact(expr: Expr) -> Fraction:
     return value
 
 
-def is_number(answer: object) -> bool:
+def is_number(answer: Answer) -> bool:
     """Whether an answer is a fraction that can be worked out."""
+    value = quantity(answer)
     try:
-        return isinstance(answer, Quantity) and exact(answer.value) is not None
+        return value is not None and exact(value) is not None
     except NoFraction:
         return False
 

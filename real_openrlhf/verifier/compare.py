@@ -1,61 +1,47 @@
-"""Whether two answers are equal: one method for each kind of answer, in the order in which kinds are tried."""
+"""Whether two answers are equal: their labels agree, and their values are equal."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
-from real_openrlhf.verifier import arithmetic, equality, process
-from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NoValue, Undecided
-from real_openrlhf.verifier.names import base_name, chosen, in_letters_of, same_name
+from real_openrlhf.verifier import arithmetic, equality
+from real_openrlhf.verifier.arithmetic import ROUNDED_DIGITS, NeedsDigits, NoValue
+from real_openrlhf.verifier.names import as_number, base_name, in_letters_of, same_name
+from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import clean, plain, tokens
+from real_openrlhf.verifier.reading.tex import clean, tokens, untokenize
 from real_openrlhf.verifier.reading.tree import (
     INFINITY,
     Answer,
-    Based,
-    Bounded,
     Call,
-    Choice,
-    Conditioned,
     Either,
     Expr,
     Group,
-    Named,
+    NoExpression,
     Number,
-    Quantity,
     Ratio,
     Relation,
     Row,
     Symbol,
     Text,
-    core,
     letters_of,
+    names_of,
+    quantity,
 )
-from real_openrlhf.verifier.reading.tree import Unreadable as NoExpression
-from real_openrlhf.verifier.reading.units import Unit
+from real_openrlhf.verifier.reading.units import Dimensions, Unit
 from real_openrlhf.verifier.reading.whole import read
 
 _APPROXIMATE_DIGITS = 2  # significant digits that a decimal after `\approx` needs, as in `\sqrt{2} \approx 1.4`
-_PERCENT, _DEGREES = (("%", 1),), (("deg", 1),)
-
-
-class Unreadable(process.Undecided):
-    """The gold is no mathematics that can be read, and the answer is not the same text."""
-
-    reason = "gold_unparsed"
-
-
-class TooLarge(process.Undecided):
-    """The answer has a number with more digits than any gold, such as a tower of powers."""
-
-    reason = "too_large"
+_OPERATIONS: dict[Dimensions, str] = {(("%", 1),): "percent", (("deg", 1),): "degrees"}
 
 
 def same(gold: str, answer: str, digits: bool = False, written: bool = False) -> bool:
-    """Whether two texts say the same; without `digits` raises Undecided where exact arithmetic cannot tell.
+    """Whether two texts say the same; without `digits` raises NeedsDigits where exact arithmetic cannot tell.
 
-    `written` asks whether they say it in the same form: no number or formula is worked out.
+    `written` asks whether they say it in the same form: no number or formula is worked out. Raises NoVerdict if the
+    gold cannot be read, or if a number has more digits than any gold.
     """
-    if plain(tokens(clean(gold))) == plain(tokens(clean(answer))):
+    if untokenize(tokens(clean(gold))) == untokenize(tokens(clean(answer))):
         return True  # the same text in other fonts
     wanted = read(gold)
     try:
@@ -63,7 +49,7 @@ def same(gold: str, answer: str, digits: bool = False, written: bool = False) ->
     except RecursionError:  # hundreds of terms or brackets: no gold has them
         return False
     except arithmetic.TooLarge as error:
-        raise TooLarge from error
+        raise NoVerdict("too_large") from error
 
 
 def form(expr: Expr) -> str:
@@ -76,7 +62,8 @@ def form(expr: Expr) -> str:
 
 def form_of(answer: Answer) -> str:
     """An answer of any kind as text."""
-    return form(answer.value) if isinstance(answer, Quantity) else str(answer)
+    value = quantity(answer)
+    return str(answer) if value is None else form(value)
 
 
 def unread(gold: str, answer: str) -> bool:
@@ -91,12 +78,12 @@ def _digits_and_letters(text: str) -> list[str]:
 
 
 def _has_words(answer: Answer) -> bool:
-    if isinstance(answer, Group | Row):
-        return any(map(_has_words, answer.items))
-    if isinstance(answer, Relation):
-        return any(map(_has_words, answer.sides))
-    value = core(answer)
-    return isinstance(value, Text) if value == answer else _has_words(value)
+    value = answer.value
+    if isinstance(value, Group | Row):
+        return any(map(_has_words, value.items))
+    if isinstance(value, Relation):
+        return any(map(_has_words, value.sides))
+    return isinstance(value, Text) and not answer.base
 
 
 class _Comparison:
@@ -106,122 +93,90 @@ class _Comparison:
     def equal(self, gold: Answer, answer: Answer) -> bool:
         if gold == answer:
             return True
-        if isinstance(gold, Conditioned) or isinstance(answer, Conditioned):
-            return self._unlabelled(gold, answer, Conditioned)
-        if isinstance(gold, Either) or isinstance(answer, Either):
+        if isinstance(gold.value, Either) or isinstance(answer.value, Either):
             return any(self.equal(one, other) for one in self._forms(gold) for other in self._forms(answer))
-        if isinstance(gold, Choice) or isinstance(answer, Choice):
-            return self._choice(gold, answer)
-        if isinstance(gold, Named) or isinstance(answer, Named):
-            return self._named(gold, answer)
-        if isinstance(gold, Bounded) or isinstance(answer, Bounded):
-            return self._unlabelled(gold, answer, Bounded)
-        if isinstance(gold, Based) or isinstance(answer, Based):
-            return self._based(gold, answer)
-        if isinstance(gold, Ratio) or isinstance(answer, Ratio):
-            return self._ratio(gold, answer)
-        if isinstance(gold, Row) and isinstance(answer, Row):
-            return self._rows(gold, answer)
-        if isinstance(gold, Group) and isinstance(answer, Group):
-            return self._groups(gold.items, answer.items)
-        if isinstance(gold, Group | Row) and isinstance(answer, Group | Row):
-            # A tuple written without its parentheses, or a list written with them.
-            loose = [side.brackets == "()" if isinstance(side, Row) else not side.braced for side in (gold, answer)]
-            return all(loose) and self._in_order(gold.items, answer.items)
-        if isinstance(gold, Relation) and isinstance(answer, Relation):
-            return self._relations(gold, answer)
-        if isinstance(gold, Quantity) and isinstance(answer, Relation) and answer.sign == "=":
-            if letters_of(gold.value):
-                return all(self.equal(gold, side) for side in answer.sides)  # (x-3)(x+3) = x^2-9
-            last = answer.sides[1]  # x + y = 5 for 5
-            return isinstance(last, Quantity) and not letters_of(last.value) and self.equal(gold, last)
-        if isinstance(gold, Quantity) and isinstance(answer, Group) and answer.alternatives:
-            return all(self.equal(gold, item) for item in answer.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
-        if isinstance(gold, Quantity) and isinstance(answer, Quantity):
-            return self._quantities(gold, answer)
-        if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
-            return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
-        for text, other in ((gold, answer), (answer, gold)):
-            if isinstance(text, Text) and isinstance(other, Quantity) and isinstance(other.value, Symbol):
-                _, angle, points = other.value.name.lower().rpartition(r"\angle ")
-                if angle and text.text in (points, points[::-1]):
-                    return True
-        if isinstance(gold, Text) and not gold.readable:
-            raise Unreadable(gold.text)
-        return False
+        if not _agree(gold, answer):
+            return False
+        if gold.name and answer.name:
+            return self._values(gold, answer) if same_name(gold.name, answer.name) else self._rearranged(gold, answer)
+        if gold.name or answer.name:
+            other = answer.value if gold.name else gold.value
+            if isinstance(other, Relation):
+                return other.sign == "=" and self._proportional(_as_equation(gold), _as_equation(answer)) is not None
+            gold, answer = as_number(gold), as_number(answer)
+        return self._values(gold, answer)
 
-    def _forms(self, either: Answer) -> list[Answer]:
+    def _rearranged(self, gold: Answer, answer: Answer) -> bool:
+        """`y = 2x` and `x = y/2`, but not `y = 2` and `x = 2`."""
+        sides = _as_equation(gold), _as_equation(answer)
+        return all(side and len(letters_of(side)) > 1 for side in sides) and self._proportional(*sides) is not None
+
+    def _forms(self, answer: Answer) -> list[Answer]:
         """The exact form, and the other forms that equal it or are a rounding of it."""
-        if not isinstance(either, Either):
-            return [either]
-        exact, *others = either.forms
+        if not isinstance(answer.value, Either):
+            return [answer]
+        exact, *others = answer.value.forms
         rough = _Comparison(self.digits, _APPROXIMATE_DIGITS)
         return [
             exact,
             *(one for one in others if self.equal(exact, one) or (_is_decimal(one) and rough.equal(exact, one))),
         ]
 
-    def _unlabelled(self, gold: Answer, answer: Answer, kind: type[Conditioned | Bounded]) -> bool:
-        """Labels of a kind may be left out, not changed."""
-        labels = {side.label for side in (gold, answer) if isinstance(side, kind)}
-        values = (side.value if isinstance(side, kind) else side for side in (gold, answer))
-        return len(labels) == 1 and self.equal(*values)
-
-    def _choice(self, gold: Answer, answer: Answer) -> bool:
-        if isinstance(gold, Choice) and isinstance(answer, Choice):
-            if gold.letter != answer.letter:
-                return False
-            return gold.value is None or answer.value is None or self.equal(gold.value, answer.value)
-        choice, other = (gold, answer) if isinstance(gold, Choice) else (answer, gold)
-        assert isinstance(choice, Choice)
-        if choice.value is not None:
-            return self.equal(choice.value, other)
-        letter = Quantity(Symbol(choice.letter))
-        sides = (letter, other) if choice is gold else (other, letter)
-        return isinstance(other, Quantity | Named | Relation) and self.equal(*sides)
-
-    def _named(self, gold: Answer, answer: Answer) -> bool:
-        if isinstance(gold, Named) and isinstance(answer, Named):
-            if same_name(gold, answer):
-                return self.equal(gold.value, answer.value)
-            sides = _as_equation(gold), _as_equation(answer)
-            if all(side is not None and len(letters_of(side)) > 1 for side in sides):
-                return self._proportional(*sides) is not None
-            return False
-        if isinstance(gold, Relation) or isinstance(answer, Relation):
-            unequal = any(isinstance(side, Relation) and side.sign != "=" for side in (gold, answer))
-            if unequal or not isinstance(gold, Named | Relation):
-                return False
-            return self._proportional(_as_equation(gold), _as_equation(answer)) is not None
-        values = [chosen(side.value, side) if isinstance(side, Named) else side for side in (gold, answer)]
-        return self.equal(*values)
-
-    def _based(self, gold: Answer, answer: Answer) -> bool:
-        if isinstance(gold, Based) and isinstance(answer, Based):
-            return gold.base == answer.base and gold.digits.lstrip("0") == answer.digits.lstrip("0")
-        based, other = (gold, answer) if isinstance(gold, Based) else (answer, gold)
-        if not isinstance(other, Quantity) or not isinstance(based, Based) or other.unit is not None:
-            return False
-        digits = based.digits.removeprefix("-")
-        written = Number(Fraction(digits)) if digits.replace(".", "").isdigit() else None
-        return written is not None and form(other.value) == form(
-            written if digits == based.digits else Call("-", (written,))
-        )
+    def _values(self, gold: Answer, answer: Answer) -> bool:
+        """Whether the values are equal, in their units and bases; other labels are left out."""
+        if gold.letter and answer.letter and (_is_letter(gold) or _is_letter(answer)):
+            return True
+        one, other = gold.value, answer.value
+        if gold.base or answer.base:  # digits as they are written
+            return not (gold.unit or answer.unit) and form_of(Answer(one)) == form_of(Answer(other))
+        if isinstance(one, Expr) and isinstance(other, Expr):
+            return self._quantities(one, gold.unit, other, answer.unit)
+        gold, answer = Answer(one, unit=gold.unit), Answer(other, unit=answer.unit)
+        if isinstance(one, Ratio) or isinstance(other, Ratio):
+            return self._ratio(gold, answer)
+        if isinstance(one, Row) and isinstance(other, Row):
+            return self._rows(one, other)
+        if isinstance(one, Group) and isinstance(other, Group):
+            return self._groups(one.items, other.items)
+        if isinstance(one, Group | Row) and isinstance(other, Group | Row):
+            # A tuple written without its parentheses, or a list written with them.
+            loose = [side.brackets == "()" if isinstance(side, Row) else not side.braced for side in (one, other)]
+            return all(loose) and self._in_order(one.items, other.items)
+        if isinstance(one, Relation) and isinstance(other, Relation):
+            return self._relations(one, other)
+        if isinstance(one, Expr) and isinstance(other, Relation) and other.sign == "=":
+            if letters_of(one):
+                return all(self.equal(gold, side) for side in other.sides)  # (x-3)(x+3) = x^2-9
+            last = quantity(other.sides[1])  # x + y = 5 for 5
+            return last is not None and not letters_of(last) and self.equal(gold, other.sides[1])
+        if isinstance(one, Expr) and isinstance(other, Group) and other.alternatives:
+            return all(self.equal(gold, item) for item in other.items)  # \frac{\sqrt{2}}{2} or 1/\sqrt{2}
+        if (letters := _chosen(gold) or _chosen(answer)) and not (_chosen(gold) and _chosen(answer)):
+            return self.equal(*(read(letters) if _chosen(side) else side for side in (gold, answer)))
+        for text, beside in ((one, other), (other, one)):
+            if isinstance(text, Text) and isinstance(beside, Symbol):
+                _, angle, points = beside.name.lower().rpartition(r"\angle ")
+                if angle and text.text in (points, points[::-1]):
+                    return True
+        if isinstance(one, Text) and one != other and not one.readable:
+            raise NoVerdict("gold_unparsed", one.text)
+        return one == other
 
     def _ratio(self, gold: Answer, answer: Answer) -> bool:
-        if isinstance(gold, Ratio) and isinstance(answer, Ratio):
-            if gold.time and answer.time:
-                return _clock(gold, answer) == _clock(answer, gold) and len({gold.half, answer.half} - {""}) < 2
-            if gold.half or answer.half or len(gold.parts) != len(answer.parts):
+        one, other = gold.value, answer.value
+        if isinstance(one, Ratio) and isinstance(other, Ratio):
+            if one.time and other.time:
+                return _clock(one, other) == _clock(other, one) and len({one.half, other.half} - {""}) < 2
+            if one.half or other.half or len(one.parts) != len(other.parts):
                 return False
             return all(
                 self._same(Call("*", (a, d)), Call("*", (b, c)))
-                for a, b, c, d in zip(gold.parts, gold.parts[1:], answer.parts, answer.parts[1:], strict=False)
+                for a, b, c, d in zip(one.parts, one.parts[1:], other.parts, other.parts[1:], strict=False)
             )
-        ratio, other = (gold, answer) if isinstance(gold, Ratio) else (answer, gold)
-        if not isinstance(ratio, Ratio) or ratio.half or len(ratio.parts) != 2 or not isinstance(other, Quantity):
+        ratio, quotient = (one, answer) if isinstance(one, Ratio) else (other, gold)
+        if not isinstance(ratio, Ratio) or ratio.half or len(ratio.parts) != 2 or quotient.unit:
             return False
-        return other.unit is None and self._same(other.value, Call("/", ratio.parts))
+        return isinstance(quotient.value, Expr) and self._same(quotient.value, Call("/", ratio.parts))
 
     def _rows(self, gold: Row, answer: Row) -> bool:
         brackets = {gold.brackets, answer.brackets}
@@ -236,13 +191,13 @@ class _Comparison:
         """In any order, each item as often as it occurs; if one side alone has several names, in the gold's order."""
         if len(gold) != len(answer):
             return False
-        named = [all(isinstance(item, Named) for item in items) for items in (gold, answer)]
+        named = [all(item.name for item in items) for items in (gold, answer)]
         several = [len({base_name(item) for item in items}) > 1 for items in (gold, answer)]
         if named[0] != named[1] and several[named.index(True)]:
             return self._in_order(gold, answer)
         rest = list(answer)
         for wanted in gold:
-            # An identical item first: it saves comparisons, and another pair might raise Undecided.
+            # An identical item first: it saves comparisons, and another pair might raise NeedsDigits.
             rest.sort(key=lambda item: item != wanted)
             found = next((item for item in rest if self.equal(wanted, item)), None)
             if found is None:
@@ -256,11 +211,9 @@ class _Comparison:
             return False
         if self._in_order(gold.sides, answer.sides) and gold.sign == answer.sign:
             return True
-        sides = _as_equation(gold), _as_equation(answer)
-        if sides[0] is None or sides[1] is None:
-            if sides[0] is None and not isinstance(gold.sides[1], Text):
-                raise Unreadable("a relation whose sides cannot be subtracted")
-            return False
+        sides = _as_equation(Answer(gold)), _as_equation(Answer(answer))
+        if sides[0] is None and not isinstance(gold.sides[1].value, Text):
+            raise NoVerdict("gold_unparsed", "a relation whose sides cannot be subtracted")
         if gold.sign not in ("=", r"\le", "<", r"\ge", ">", r"\ne"):
             return False
         factor = self._proportional(*sides)
@@ -270,29 +223,23 @@ class _Comparison:
         if gold is None or answer is None or self.written or letters_of(gold) != letters_of(answer):
             return None
         if not self.digits:
-            raise Undecided
+            raise NeedsDigits
         factor = equality.proportional(gold, answer)
         return None if factor is None else int(factor)
 
-    def _quantities(self, gold: Quantity, answer: Quantity) -> bool:
-        one, other = gold.unit, answer.unit
-        if one is not None and other is not None:
-            factor = _conversion(one, other)
+    def _quantities(self, gold: Expr, gold_unit: Unit | None, answer: Expr, unit: Unit | None) -> bool:
+        if gold_unit and unit:
+            factor = _conversion(gold_unit, unit)
             if factor is None:
                 return False
-            value = answer.value if factor == 1 else Call("*", (answer.value, Number(factor)))
-            return self._same(gold.value, value)
-        if self._same(gold.value, answer.value):
+            return self._same(gold, answer if factor == 1 else Call("*", (answer, Number(factor))))
+        if self._same(gold, answer):
             return True
-        dimensions = [(unit or Unit()).dimensions for unit in (one, other)]
-        if _DEGREES in dimensions:  # 30^\circ + 45^\circ has its unit in the expression
-            given = [side.value if side.unit is None else Call("degrees", (side.value,)) for side in (gold, answer)]
-            return any("degrees" in str(value.value) for value in (gold, answer)) and self._same(*given)
-        if dimensions[0] == _PERCENT:  # `62.5%` is also 0.625; without a sign 62.5 is only 62.5
-            return self._same(Call("percent", (gold.value,)), answer.value)
-        if dimensions[1] == _PERCENT:
-            return self._same(gold.value, Call("percent", (answer.value,)))
-        return False
+        # One has a unit that is also an operation. `62.5%` is 0.625; without a sign 62.5 is only 62.5.
+        name = _OPERATIONS.get((gold_unit or unit or Unit()).dimensions, "")
+        if not name or (name == "degrees" and "degrees" not in names_of(gold, Call) | names_of(answer, Call)):
+            return False  # an angle in degrees is one in radians only where it is worked out: 30^\circ + 45^\circ
+        return self._same(Call(name, (gold,)) if gold_unit else gold, Call(name, (answer,)) if unit else answer)
 
     def _same(self, gold: Expr, answer: Expr) -> bool:
         if gold == answer or self.written:
@@ -308,10 +255,21 @@ class _Comparison:
             return False
 
 
+def _agree(gold: Answer, answer: Answer) -> bool:
+    """Whether no label was changed. Names have more spellings, and values depend on units: they come later."""
+    labels = [(gold.letter, answer.letter), (gold.bounds, answer.bounds), (gold.base, answer.base)]
+    pairs = (*labels, *zip(gold.condition, answer.condition, strict=False))
+    return all(one == other or not one or not other for one, other in pairs)
+
+
+def _is_letter(answer: Answer) -> bool:
+    return answer.value == Symbol(answer.letter)
+
+
 def _chosen(answer: Answer) -> str:
     """`B, C, D` as one word; an empty text for what is no list of choices."""
-    items = answer.items if isinstance(answer, Group) else ()
-    letters = [item.letter for item in items if isinstance(item, Choice) and item.value is None]
+    items = answer.value.items if isinstance(answer.value, Group) else ()
+    letters = [item.letter for item in items if item.letter and _is_letter(item)]
     return "".join(sorted(letters)) if len(letters) == len(items) else ""
 
 
@@ -347,27 +305,26 @@ def _clock(time: Ratio, beside: Ratio) -> tuple[int, ...]:
 
 
 def _is_decimal(form: Answer) -> bool:
-    return isinstance(form, Quantity) and arithmetic.decimal_digits(form.value) is not None
+    return isinstance(form.value, Expr) and arithmetic.decimal_digits(form.value) is not None
 
 
 def _as_equation(side: Answer) -> Expr | None:
     """The left side minus the right side of an equation; None for what cannot be subtracted."""
-    if isinstance(side, Named):
+    if side.name:
         try:
-            name: Expr | None = expression(side.name)
+            left: Expr | None = expression(side.name)
         except NoExpression:
-            name = None
-        value = _expr_of(side.value)
-    elif isinstance(side, Relation):
-        name, value = _expr_of(side.sides[0]), _expr_of(side.sides[1])
-        if side.sign in (r"\ge", ">"):
-            name, value = value, name
+            return None
+        right = _term(replace(side, name=()))
+    elif isinstance(side.value, Relation):
+        left, right = map(_term, side.value.sides)
+        if side.value.sign in (r"\ge", ">"):
+            left, right = right, left
     else:
         return None
-    return None if name is None or value is None else Call("+", (name, Call("-", (value,))))
+    return None if left is None or right is None else Call("+", (left, Call("-", (right,))))
 
 
-def _expr_of(side: Answer) -> Expr | None:
-    if isinstance(side, Choice) and side.value is None:
-        return Symbol(side.letter)
-    return side.value if isinstance(side, Quantity) and side.unit is None else None
+def _term(side: Answer) -> Expr | None:
+    bare = side.bare or side == Answer(side.value, letter=side.letter) and _is_letter(side)
+    return side.value if bare and isinstance(side.value, Expr) and side.unit is None else None

@@ -8,8 +8,8 @@ from real_openrlhf.verifier import compare
 from real_openrlhf.verifier.arithmetic import is_number
 from real_openrlhf.verifier.compare import form_of
 from real_openrlhf.verifier.reading.cutting import RELATIONS, split, trimmed
-from real_openrlhf.verifier.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, plain, tokens
-from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Number, Quantity, Relation, Symbol, core
+from real_openrlhf.verifier.reading.tex import FUNCTIONS, Tokens, clean, is_recurring, tokens, untokenize
+from real_openrlhf.verifier.reading.tree import Answer, Call, Number, Relation, Symbol, core, names_of, quantity
 from real_openrlhf.verifier.reading.whole import answer_of, read
 
 COPIED, UNEVALUATED = "copied", "unevaluated"
@@ -29,7 +29,7 @@ def broken(gold: str, answer: str, prompt: str, allowed: tuple[str, ...] = ()) -
         return ""
     value, parts = core(read(answer)), tokens(clean(answer))
     prompt = "" if COPIED in allowed else prompt[-_LONGEST_PROMPT:]
-    if _is_related(parts) and not _is_related(tokens(clean(gold))) and plain(parts) in _formulas(prompt):
+    if _is_related(parts) and not _is_related(tokens(clean(gold))) and untokenize(parts) in _formulas(prompt):
         return COPIED  # f(-1)=0 for 0
     if compare.same(gold, answer, written=True) and not (is_recurring(answer) and not is_recurring(gold)):
         return ""
@@ -53,29 +53,23 @@ def _formulas(prompt: str) -> frozenset[str]:
         for piece in {trimmed(piece) for piece in pieces}:
             if 0 < len(piece) < _LONGEST_FORMULA:
                 with contextlib.suppress(Exception):  # a prompt may hold anything, such as the code of a figure
-                    found |= {form_of(core(answer_of(piece))), plain(piece)}
+                    found |= {form_of(core(answer_of(piece))), untokenize(piece)}
     return frozenset(found)
 
 
 def _is_whole(answer: Answer) -> bool:
     """Whether this is a whole number, which nobody has to evaluate."""
-    value = answer.value if isinstance(answer, Quantity) else None
+    value = quantity(answer)
     if isinstance(value, Call) and value.name == "-":
         value = value.args[0]
     return isinstance(value, Number) and value.value.denominator == 1
 
 
 def _is_plain(answer: Answer) -> bool:
-    return isinstance(answer, Quantity) and is_number(answer) and not _has(answer.value, {"^", *_OPERATIONS})
+    value = quantity(answer)
+    return value is not None and is_number(answer) and not names_of(value, Call) & {"^", *_OPERATIONS}
 
 
 def _is_operation(answer: Answer) -> bool:
-    if isinstance(answer, Relation):
-        answer = core(answer.sides[1])
-    return isinstance(answer, Quantity) and _has(answer.value, _OPERATIONS)
-
-
-def _has(expr: Expr, names: set[str]) -> bool:
-    if isinstance(expr, Call):
-        return expr.name in names or any(_has(arg, names) for arg in expr.args)
-    return isinstance(expr, Symbol)
+    value = quantity(core(answer.value.sides[1]) if isinstance(answer.value, Relation) else answer)
+    return value is not None and bool(names_of(value, Call) & _OPERATIONS or names_of(value, Symbol))

@@ -2,28 +2,30 @@
 
 import random
 from fractions import Fraction
+from typing import Any
 
 from real_openrlhf.verifier.arithmetic import (
     ROUNDED_DIGITS,
+    NeedsDigits,
     NotRational,
     NoValue,
     TooLarge,
-    Undecided,
     decimal_digits,
     exact,
     is_finite_decimal,
     rounds_to,
     same_rational_function,
 )
-from real_openrlhf.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of
+from real_openrlhf.verifier.reading.tree import Call, Expr, Number, Symbol, letters_of, names_of
 
 _LARGEST = 10**6  # exponents and arguments beyond this have no digits to compare: a tower of powers, a sine of it
 _SIZE_OF_A_COMPLEX_NUMBER = Call("abs", (Symbol("z"),))  # treated as unknown, because z may be complex
 _GROWING = frozenset("exp sinh cosh sin cos tan cot sec csc factorial binomial".split())
+_WITH_CORNERS = frozenset("abs floor ceil mod max min".split())
 _MPMATH_NAMES = {"ln": "log", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh"}
 
 
-def numeric(expr: Expr, point: dict[str, Fraction], digits: int):  # type: ignore[no-untyped-def]
+def numeric(expr: Expr, point: dict[str, Fraction], digits: int) -> Any:
     """The finite value at a point with this many digits; raises NoValue where there is none."""
     import mpmath
 
@@ -38,10 +40,10 @@ def numeric(expr: Expr, point: dict[str, Fraction], digits: int):  # type: ignor
 
 
 class _Numeric:
-    def __init__(self, point: dict[str, Fraction], mp):  # type: ignore[no-untyped-def]
+    def __init__(self, point: dict[str, Fraction], mp: Any):
         self.point, self.mp = point, mp
 
-    def of(self, expr: Expr):  # type: ignore[no-untyped-def]
+    def of(self, expr: Expr) -> Any:
         mp = self.mp
         if isinstance(expr, Number):
             return mp.mpf(expr.value.numerator) / expr.value.denominator
@@ -58,12 +60,12 @@ class _Numeric:
             return self.unknown(expr.name, values)
         return self.apply(expr.name, values)
 
-    def unknown(self, name: str, values: list):  # type: ignore[no-untyped-def]
+    def unknown(self, name: str, values: list) -> Any:
         """The value of an unknown function: of an arbitrary curve, which depends on the name of the function."""
         slope = random.Random(name).randrange(100, 900)
         return sum(self.mp.cos(value * slope / 300 + at) for at, value in enumerate(values)) + self.mp.mpf(slope) / 7
 
-    def apply(self, name: str, values: list):  # type: ignore[no-untyped-def]
+    def apply(self, name: str, values: list) -> Any:
         mp = self.mp
         first, *rest = values
         second = rest[0] if rest else None
@@ -99,7 +101,7 @@ class _Numeric:
             return functions[name]()
         return getattr(mp, _MPMATH_NAMES.get(name, name))(*values)
 
-    def power(self, base, exponent):  # type: ignore[no-untyped-def]
+    def power(self, base: Any, exponent: Any) -> Any:
         """base^exponent; an odd root of a negative number is real, as in school."""
         mp = self.mp
         if base == 0 and mp.re(exponent) <= 0:
@@ -126,7 +128,7 @@ def _agree(one: Expr, other: Expr, point: dict[str, Fraction]) -> bool:
 def same_function(one: Expr, other: Expr) -> bool:
     """Whether both agree at random points: positive ones, because of roots; of both signs for abs, floor and such."""
     names = sorted(letters_of(one) | letters_of(other))
-    corners = any(_has(expr, ("abs", "floor", "ceil", "mod", "max", "min")) for expr in (one, other))
+    corners = bool(_WITH_CORNERS & (names_of(one, Call) | names_of(other, Call)))
     generator, agreed, needed = random.Random(7), 0, 12 if corners else 3
     for attempt in range(40):
         sign = generator.choice((1, -1)) if corners or attempt >= 20 else 1
@@ -157,10 +159,6 @@ def _has_value(expr: Expr, point: dict[str, Fraction]) -> bool:
     return True
 
 
-def _has(expr: Expr, names: tuple[str, ...]) -> bool:
-    return isinstance(expr, Call) and (expr.name in names or any(_has(arg, names) for arg in expr.args))
-
-
 def proportional(one: Expr, other: Expr) -> Fraction | int | None:
     """The sign of the constant factor between two expressions; None if their ratio is no real constant."""
     names = sorted(letters_of(one) | letters_of(other))
@@ -186,7 +184,7 @@ def proportional(one: Expr, other: Expr) -> Fraction | int | None:
 
 
 def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: bool = False) -> bool:
-    """Whether two expressions are equal; without `digits` raises Undecided where fractions cannot tell."""
+    """Whether two expressions are equal; without `digits` raises NeedsDigits where fractions cannot tell."""
     if one == other:
         return True
     letters = letters_of(one), letters_of(other)
@@ -195,7 +193,7 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
         if found is not None:
             return found
         if not digits:
-            raise Undecided
+            raise NeedsDigits
         return same_function(one, other)
     values: list[Fraction | None] = []
     large = 0
@@ -219,7 +217,7 @@ def same_value(one: Expr, other: Expr, enough: int = ROUNDED_DIGITS, digits: boo
     if large == 1 and (first is not None or second is not None):
         return False
     if not digits:
-        raise Undecided
+        raise NeedsDigits
     if _agree(one, other, {}):
         return True
     return any(

@@ -77,7 +77,7 @@ def boxed_answer(text: str) -> str | None:
     return ", ".join(parts) or None
 
 
-def plain(answer: str | None) -> str | None:
+def strip_tex(answer: str | None) -> str | None:
     r"""An answer in words without its TeX: `\text{Yes}` is Yes; an empty text is None."""
     whole = _TEXT.fullmatch(answer or "")
     return (whole[1].strip() if whole else answer) or None

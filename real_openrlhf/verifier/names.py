@@ -1,20 +1,20 @@
 """Compare names of answers, functions and letters."""
 
-from real_openrlhf.verifier.reading.tex import plain
-from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Named, Quantity, Row, Symbol, letters_of
+from real_openrlhf.verifier.reading.tex import Tokens, untokenize
+from real_openrlhf.verifier.reading.tree import Answer, Call, Expr, Row, Symbol, letters_of, quantity
 
 _DECORATION = str.maketrans("", "", "|{}[]() '")
 
 
-def same_name(gold: Named, answer: Named) -> bool:
+def same_name(gold: Tokens, answer: Tokens) -> bool:
     """`|AB|` is `AB`, `f(x)` is `f`, `x_{1}` is `x`; words match any symbol, and words that contain them."""
-    one, other = plain(gold.name), plain(answer.name)
+    one, other = untokenize(gold), untokenize(answer)
     drop = (r"m\angle", r"\angle", r"\triangle", r"\overline")
     for word in drop:
         one, other = one.replace(word, ""), other.replace(word, "")
     if one.translate(_DECORATION) == other.translate(_DECORATION):
         return True
-    worded = [any(token.kind == "word" and len(token.text) > 1 for token in side.name) for side in (gold, answer)]
+    worded = [any(token.kind == "word" and len(token.text) > 1 for token in side) for side in (gold, answer)]
     if all(worded):
         one, other = (name.lower().replace(" ", "") for name in (one, other))
         return one in other or other in one
@@ -25,16 +25,16 @@ def same_name(gold: Named, answer: Named) -> bool:
 
 
 def base_name(item: Answer) -> str:
-    return plain(item.name).partition("_")[0] if isinstance(item, Named) else ""
+    return untokenize(item.name).partition("_")[0]
 
 
-def chosen(value: Answer, named: Named) -> Answer:
+def as_number(point: Answer) -> Answer:
     """`C(9,4)` beside a number is a binomial, not a point."""
-    if isinstance(value, Row) and plain(named.name) == "C" and len(value.items) == 2:
-        top, bottom = value.items
-        if isinstance(top, Quantity) and isinstance(bottom, Quantity):
-            return Quantity(Call("binomial", (top.value, bottom.value)))
-    return value
+    if isinstance(point.value, Row) and untokenize(point.name) == "C" and len(point.value.items) == 2:
+        top, bottom = map(quantity, point.value.items)
+        if top and bottom:
+            return Answer(Call("binomial", (top, bottom)))
+    return point
 
 
 def in_letters_of(gold: Expr, answer: Expr) -> Expr:

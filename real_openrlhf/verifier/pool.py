@@ -17,18 +17,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from real_openrlhf.verifier.process import NoVerdict
+
 logger = logging.getLogger("real_openrlhf.verifier")
 START_SECONDS = 60.0
 PATIENCE = 10  # times the deadline, for a worker that waits
 ALGEBRA = "real_openrlhf.verifier.worker"
-
-
-class NoVerdict(Exception):
-    """The verifier cannot tell whether the answer is right; `reason` is a short name for counting."""
-
-    def __init__(self, reason: str, detail: str = ""):
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,12 @@ from collections.abc import Callable
 Graders = dict[str, Callable[[str, str], bool]]  # name -> (gold, answer) -> is it right?
 
 
-class Undecided(Exception):
-    """A grader cannot tell whether an answer is right; the process can take the next request."""
+class NoVerdict(Exception):
+    """A grader cannot tell whether an answer is right; `reason` is a short name for counting."""
 
-    reason: str  # a short name for counting
+    def __init__(self, reason: str, detail: str = ""):
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason, self.detail = reason, detail
 
 
 def serve(graders: Graders, prepare: Callable[[], object]) -> None:
@@ -55,8 +57,8 @@ def _answer(graders: Graders, request: dict, faults: dict[str, str]) -> dict:
             try:
                 if graders[request["grader"]](gold, request["answer"]):
                     return {"equal": True}
-            except Undecided as error:
-                undecided = {"failed": error.reason, "detail": str(error)[:200], "whole": True}
+            except NoVerdict as error:
+                undecided = {"failed": error.reason, "detail": error.detail[:200], "whole": True}
     except MemoryError:
         return {"failed": "out_of_memory"}
     except Exception as error:

@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from real_openrlhf.verifier import compare, conventions, extract, guard
-from real_openrlhf.verifier.arithmetic import Undecided, is_number
+from real_openrlhf.verifier.arithmetic import NeedsDigits, is_number
 from real_openrlhf.verifier.extract import Think, golds_of
-from real_openrlhf.verifier.pool import ALGEBRA, NoVerdict, WorkerPool, limits_of_environment
+from real_openrlhf.verifier.pool import ALGEBRA, WorkerPool, limits_of_environment
+from real_openrlhf.verifier.process import NoVerdict
 from real_openrlhf.verifier.reading.tex import clean
 from real_openrlhf.verifier.reading.whole import read
 
@@ -102,9 +103,9 @@ def _compared(golds: tuple[str, ...], answer: str) -> Verdict:
         try:
             if compare.same(gold, answer):
                 return Verdict(1.0, "exact")
-        except Undecided:
+        except NeedsDigits:
             undecided.append(gold)
-        except compare.Unreadable:
+        except NoVerdict:
             unreadable = True
     verdict = _worked_out(tuple(undecided), answer) if undecided else Verdict(0.0, "different")
     if unreadable and verdict.score == 0.0:

@@ -45,7 +45,7 @@ def test_a_users_hinge_is_trained_recorded_and_resumed_with_the_same_file_only(t
     place = Place.of(RECIPES["cpu"], None)
     said = place.variables(plan)
     mine.write_text(EXAMPLE.read_text() + ASKED.format(place=str(answers), names=[*said]))
-    words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, *NO_EVALUATION)
+    words = ("--algo", "real", "--algo.real.objective", f"{mine}:hinge", *SMALL, "--no-eval.dataset")
     words += ("--algo.real.labels", f"{mine}:labels")
     run = train("hinge", *words, "--max-steps", "2")
     assert f"REAL: {mine}:hinge, tau {MARGIN}" in run.log

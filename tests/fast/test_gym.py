@@ -15,6 +15,7 @@ from real_openrlhf.data import gym
 from real_openrlhf.rewards import gym_tasks as tasks
 from real_openrlhf.rewards.graders import Asked, judge
 from real_openrlhf.verifier import verdict
+from real_openrlhf.verifier.process import NoVerdict
 
 ONE_DIGIT = ["--set", "min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
 SUMS = {"name": "chain_sum", "set": {"max_terms": 2}}
@@ -107,7 +108,7 @@ def test_no_offered_scorer_runs_an_answer_or_a_label(tmp_path):
         metadata = {key: attack if isinstance(value, str) else value for key, value in content["metadata"].items()}
         own, poisoned = row["label"], label(task, attack, metadata)
         for of, answer in ((own, attack), (own, f"[{attack}]"), (poisoned, "[1]")):
-            with contextlib.suppress(tasks.ScorerRaised):
+            with contextlib.suppress(NoVerdict):
                 assert not tasks.right(of, answer) or of is poisoned
         if witness.exists():
             ran.append(task)
@@ -119,7 +120,7 @@ def test_no_offered_scorer_runs_an_answer_or_a_label(tmp_path):
 def test_a_refused_scorer_is_called_for_nobodys_label(tmp_path, capsys, task):
     witness = tmp_path / "witness"
     attack, of = f"__import__('os').system('touch {witness}')", label(task, "ABCDE")
-    with pytest.raises(tasks.ScorerRaised, match="is not offered"):
+    with pytest.raises(NoVerdict, match="is not offered"):
         tasks.right(of, attack)
     assert graded(attack, of).reason == "scorer_raised" and not witness.exists()
     assert main(["data", "gym", task, "--out", str(tmp_path / "gym")]) == 2

@@ -213,7 +213,7 @@ def test_a_stopped_run_keeps_its_last_value_until_the_planned_end(tmp_path):
     (found,) = compare(read_runs([tmp_path])[0])
     (setting,) = found.settings
     assert setting.seeds == "2 runs, 1 stopped early"
-    assert curve(setting, VALIDATION, ["x"]).band["mean"].tolist() == pytest.approx([0.1, 0.4, 0.3, 0.4])
+    assert curve(setting, VALIDATION, ("x",)).band["mean"].tolist() == pytest.approx([0.1, 0.4, 0.3, 0.4])
     row = {column: str(cell) for column, cell in results(found).rows[0].items()}
     assert row["Validation pass@1"] == "0.400 ± 0.400" and row["Step"] == "30"
     assert row["Mean over training"] == "0.367 ± 0.233"  # of 0.4, 0.6, 0.8, and of 0.4, 0, 0

@@ -13,6 +13,7 @@ from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.training.checks import data_check, flag_checks, memory_estimate, model_check
 from real_openrlhf.training.checks.data_check import step_problems
 from real_openrlhf.training.command import request_of
+from real_openrlhf.training.run_inputs import TRAINING
 
 PAPER_SCALE = [name for name in ON_GPUS if "lora" not in name]
 PAIRS = [(recipe, algo) for recipe in RECIPES for algo in ALGORITHMS]
@@ -225,10 +226,8 @@ def test_any_flag_can_be_taken_out(flag):
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[RECIPES["qwen7b"].model])
     assert [*memory_estimate.check(shape, composed, 80, True, 1e9)] and training_seconds(shape, composed) > 0
     assert len([*flag_checks.batch_problems(composed), *flag_checks.length_problems(composed)]) <= 1
-    assert (
-        data_check.Rows(composed, "user").columns
-        and model_check.unfit_problems(composed, {"model_type": "qwen2"}) == []
-    )
+    assert data_check.Rows(composed, TRAINING).columns
+    assert model_check.unfit_problems(composed, {"model_type": "qwen2"}) == []
 
 
 def test_another_objective_comes_with_its_own_constants():

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from real_openrlhf import rewards
 from real_openrlhf.base.lines import rejoined
 from real_openrlhf.cli import main
+from real_openrlhf.training.tasks.tasks import default
 
 ROWS = 64
 GOOD = {"prompt": "12=", "label": "21"}
@@ -162,7 +163,8 @@ CONFIG, WEIGHTS, TOKENIZER = "model/config.json", "model/model.safetensors", "mo
 MODELS = [
     Case("model missing", _nothing, "model nowhere does not exist", "--model nowhere"),
     Case("model is a file", _nothing, "model rows.jsonl is a file. Give an existing folder", "--model rows.jsonl"),
-    Case("a hub id out of reach", _nothing, "which is not in the cache", "--model no/such-model"),
+    Case("a hub id out of reach", _nothing, "no folder here, not in the cache, and the hub cannot be asked",
+         "--model no/such-model"),
     Case("a GGUF file that is none", _file("fake.gguf", "GGUP"), "fake.gguf is not a GGUF file", "--model fake.gguf"),
     Case("no configuration", _gone(CONFIG), "is a folder without config.json"),
     Case("a broken configuration", _file(CONFIG, "{"), "config.json is not JSON"),
@@ -202,7 +204,8 @@ FOLDERS = [
          "--max-steps 10000000 --ckpt.save_steps 1 --ckpt.max_num 10000000"),
     Case("a name out of the folder", _nothing, "--run-name '..': use letters", "--run-name .."),
     Case("a name of 300 letters", _nothing, "--run-name has 300 letters: use 200 at most", f"--run-name {'x' * 300}"),
-    Case("a name that is taken", _folder("runs/mine"), "runs/mine exists already. Continue it with --resume", NAMED),
+    Case("a name that is taken", _folder("runs/mine"), "runs/mine exists, and is not a run. Move it away", NAMED),
+    Case("a name of another run", _run(), "runs/mine exists already. Continue it with --resume", NAMED),
     Case("a run without a record", _folder("runs/mine"), "has no run.json, so it is not a run", RESUMED),
     Case("a record that is no JSON", _run("{"), "run.json is not JSON", RESUMED),
     Case("a record that is a list", _run("[]"), "run.json lacks recipe", RESUMED),
@@ -293,6 +296,21 @@ def test_what_is_not_spoiled_is_accepted_and_weak_rows_are_told(world, capsys):
     said = rejoined(capsys.readouterr().out)
     assert "model: " in said and " parameters" in said  # of the model in the folder
     assert "rows.jsonl: 1 of 65 rows have no label" in said and "rows.jsonl: 1 of 65 rows repeat a prompt" in said
+
+
+@pytest.mark.parametrize("there", [False, True])  # else the run would make it
+def test_where_the_recipes_validation_lacks_ones_own_columns_the_way_out_is_named(world, capsys, there):
+    (world / "rows.jsonl").write_text('{"question": "12=", "answer": "21"}\n' * ROWS)
+    mine = "--data.input_key question --data.label_key answer --dry-run"
+    validation = default("reverse").folder() / "eval.jsonl"
+    if there:
+        validation.parent.mkdir(parents=True)
+        validation.write_text(json.dumps(GOOD) + "\n")
+    assert train(mine) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  - --eval.dataset")]
+    assert told and all("give --eval.dataset FILE with the columns of" in line for line in told), told
+    for way in ("--eval.dataset rows.jsonl", "--no-eval.dataset"):
+        assert train(f"{mine} {way}") == 0, capsys.readouterr().err
 
 
 def test_all_faults_of_a_file_are_told_at_once_the_first_of_each_kind(world, capsys):

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "real_openrlhf"
 WRITES = re.compile(
     r"\b(?:rmtree|unlink|rmdir|write_(?:text|bytes|json|jsonl|table)|copyfile|copytree|save_pretrained|unpack_archive)\("
-    r"|\bos\.(?:replace|rename)\(|\.(?:rename|print_pdf|save|symlink_to)\(|\.replace\((?:path|draft)\b"
+    r"|\bos\.(?:replace|rename)\(|\.(?:rename|print_pdf|save|symlink_to)\((?!columns=)|\.replace\((?:path|draft)\b"
     r"""|\bopen\([^)\n]*["'][wax]b?\+?b?["']"""
 )
 GRADED = {"response": "\\boxed{1}", "label": "1"}
@@ -220,6 +220,21 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
     with (here / "made.jsonl").open("a") as file:
         file.write("my own row\n")
     assert main("data more.jsonl --out made.jsonl".split()) == 2
+
+
+def test_a_campaign_that_a_kill_interrupted_is_known_as_ours_and_not_read(tmp_path, monkeypatch):
+    from real_openrlhf.report import campaign
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "write_text", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            campaign.write(tmp_path, {"one": {"name": "one"}}, {"one": [{"phase": "train", "step": 1}]}, {})
+        assert os.listdir(tmp_path)
+    with pytest.raises(ValueError, match="is not of format"):
+        campaign.records(tmp_path)
 
 
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):

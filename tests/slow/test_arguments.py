@@ -39,6 +39,13 @@ def test_real_needs_one_flag_beside_what_grpo_has():
     assert args.algo.real.objective == "real" and args.algo.real.uniform_groups == "drop"
 
 
+@pytest.mark.parametrize("flags, evaluates", [("", False), ("--eval.dataset rows.jsonl", True)])
+def test_without_a_validation_set_nothing_is_evaluated(flags, evaluates):
+    """--no-eval.dataset ended the run before its first step, because recipes evaluate at the start."""
+    found = resolve(f"{REAL} --eval.at_start --eval.at_end {flags}").eval
+    assert (found.at_start, found.at_end) == (evaluates, evaluates)
+
+
 def test_a_password_comes_by_a_variable_and_is_not_printed(monkeypatch):
     monkeypatch.setenv("REAL_REMOTE_URL", "http://me:pw@host/x")
     args = resolve(f"{REAL} --reward.remote_url http://***@host/x")
@@ -126,8 +133,8 @@ def test_what_a_rule_decides_itself_is_refused_beside_it():
 GROUPS, MICRO, LEVEL = "--train.batch_size", "--train.micro_batch_size", "--algo.advantage.is_correction_level"
 RANKS, SAMPLES = "--actor.num_gpus_per_node", "--rollout.n_samples_per_prompt"
 ESTIMATOR, CLIP = "--algo.advantage.estimator", "--algo.real.sampler_clip"
-SAPO, NFT = (
-    f"--algo.real.objective {shlex.quote(str(OBJECTIVE_FILES / f'{name}.py'))}:{name}" for name in ("sapo", "nft")
+SAPO, NFT, ICEPOP = (
+    f"--algo.real.objective {shlex.quote(f'{OBJECTIVE_FILES}/{name}.py:{name}')}" for name in ("sapo", "nft", "icepop")
 )
 CISPO, SHARED = "--actor.policy_loss_type cispo", "--ds.share_prompts"
 KEEP = "--algo.real.uniform_groups keep"
@@ -148,6 +155,7 @@ REFUSED = [
     (f"{CLIP} 2 --rollout.top_p 0.9", f"{CLIP} 2 needs the sampler's own distribution", f"{CLIP} 2"),
     (f"{CLIP} 2 --algo.real.set score=log_ratio_rollout", "which is against vLLM already. Leave it out", f"{CLIP} 2"),
     (f"{CLIP} 2 {SAPO}", "sapo has `group.gap`. Leave it out", SAPO),
+    (f"{ICEPOP} --rollout.mismatch off", "group.gap needs vLLM's log-probabilities. Leave --rollout.mismatch", ICEPOP),
     (f"{KEEP} {SAPO}", "sapo, a loss of tokens. Leave it out", SAPO),
     (f"--algo.real.tau 0.5 {SAPO}", "--algo.real.tau 0.5 is not read by --algo.real.objective", SAPO),
     (f"--actor.loss_agg_mode seq-mean-token-mean {NFT}", "declares the mean token-mean. Leave the flag out", NFT),

@@ -5,6 +5,7 @@ part in the same collectives in the same order (`collective_order.py`).
 """
 
 import pytest
+from small_world import REPOSITORY
 
 ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
 PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
@@ -33,6 +34,8 @@ FORMS = {
     "dapo": ({"loss": "ppo", "flags": (*PACKED, "--actor.eps_clip_low_high", "0.2", "0.28"), **UPSTREAM}, 6),
     "gspo": ({"loss": "gspo", **UPSTREAM}, 6),
     "cispo": ({"loss": "cispo", **UPSTREAM}, 6),
+    "token weights by a file": ({"objective": f"{REPOSITORY}/examples/objectives/nft.py:nft"}, 6),
+    "a factor for the sampler": ({"flags": (*PACKED, "--algo.real.sampler_clip", "2")}, 7),
 }
 # Where the forward is another one, its waits are others too: of all forwards, then beside them.
 OTHERS = {

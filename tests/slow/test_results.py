@@ -1,16 +1,13 @@
 """The pages say what the committed runs and the code say."""
 
-import functools
 import json
 import math
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 from invented_runs import write_lines, write_run
 
@@ -21,16 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "examples" / "results"
 
 
-@functools.cache
-def curves(campaign: str) -> dict[str, list[float]]:
-    """pass@1 of each evaluation in order, by run: of the parquet file, without the project's reader."""
-    found: dict[str, list[float]] = {}
-    table = pyarrow.parquet.read_table(RESULTS / campaign / "metrics.parquet").sort_by("step").to_pylist()
-    for line in table:
-        if line["phase"] == "eval":
-            (name,) = [key for key in line if re.fullmatch(r"eval_\w+_pass1", key) and line[key] is not None]
-            found.setdefault(line["run"], []).append(line[name])
-    return found
+sys.path.insert(0, str(RESULTS))
+import check  # noqa: E402 (its files import each other by name)
+import refresh  # noqa: E402
+import sentences  # noqa: E402
+
+
+def curve(campaign: str, run: str) -> list[float]:
+    """pass@1 of each evaluation in order, without the project's reader."""
+    evals = check.campaign(campaign)[run].evals
+    return [evals[step] for step in sorted(evals)]
 
 
 EDGE = [("3e-4", 64), ("3e-4", 16), ("1e-3", 64)]  # the columns of the page's table, five seeds each
@@ -49,9 +46,9 @@ def test_the_edge_of_the_map_recomputed(algo, label):
     for rate, batch in EDGE:
         ends = []
         for seed in range(1, 6):
-            curve = curves("map")[f"{algo}-lr-{rate}-batch_size-{batch}-s{seed}"]
-            ends.append(curve[-1])
-            collapsed += curve[-1] < max(curve) / 2
+            found = curve("map", f"{algo}-lr-{rate}-batch_size-{batch}-s{seed}")
+            ends.append(found[-1])
+            collapsed += found[-1] < max(found) / 2
         cells.append(f"{statistics.mean(ends):.3f} ± {statistics.stdev(ends) / math.sqrt(5):.3f}")
     row = f"| {label} | {' | '.join(cells)} | {collapsed} of 15 |"
     assert row in (RESULTS / "archive" / "README.md").read_text().splitlines()
@@ -61,17 +58,19 @@ def test_the_ends_that_the_page_lists_of_single_runs():
     page = (RESULTS / "archive" / "README.md").read_text()
     for rate in ("1e-4", "4e-4"):
         for algo, label in {"real": "REAL", "grpo": "GRPO", "cispo": "CISPO"}.items():
-            ends = [curves("stale")[f"{algo}-lr-{rate}-async_queue_size-{size}-s1"][-1] for size in (1, 2, 4, 8)]
+            ends = [curve("stale", f"{algo}-lr-{rate}-async_queue_size-{size}-s1")[-1] for size in (1, 2, 4, 8)]
             assert f"| {label} | {rate} | {' | '.join(f'{end:.2f}' for end in ends)} |" in page.splitlines()
     algos = "real", "real_constant", "real_balanced", "grpo"
-    real, constant, balanced, grpo = (curves("rates")[f"tune-sums-rates/{algo}-lr-4e-4-s1"][-1] for algo in algos)
+    real, constant, balanced, grpo = (curve("rates", f"tune-sums-rates/{algo}-lr-4e-4-s1")[-1] for algo in algos)
     said = f"at 4e-4 REAL ends at {real:.2f} and constant weights at {constant:.2f}, balanced REAL at {balanced:.2f}"
     assert f"{said} and GRPO at {grpo:.2f}" in " ".join(page.split())
 
 
 def ends(campaign: str, run: str) -> dict[str, float]:
     """The last pass@1 of each run of this name, by seed."""
-    found = {name: curve[-1] for name, curve in curves(campaign).items() if re.fullmatch(rf"{run}-s\d+", name)}
+    found = {
+        name: curve(campaign, name)[-1] for name in check.campaign(campaign) if re.fullmatch(rf"{run}-s\d+", name)
+    }
     assert found, run
     return {name.rpartition("-s")[2]: end for name, end in found.items()}
 
@@ -101,16 +100,10 @@ def test_the_ends_and_differences_that_are_typed_recomputed():
         assert f"| {label} | {said([end - real[seed] for seed, end in ends(folder, run).items()])} |" in page
 
 
-def check(*words: str, cwd=ROOT) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd)
-
-
-def test_every_number_of_the_readme_and_the_results_is_that_of_the_records():
-    done = check("examples/results/check.py")
-    assert done.returncode == 0, done.stderr
-    assert "real_openrlhf" not in re.sub(
-        "#.*", "", (RESULTS / "check.py").read_text() + (RESULTS / "sentences.py").read_text()
-    )
+def test_every_number_of_the_readme_and_the_results_is_that_of_the_records(capsys):
+    assert check.main() == 0, capsys.readouterr().err
+    for name in ("check.py", "sentences.py"):
+        assert "real_openrlhf" not in re.sub("#.*", "", (RESULTS / name).read_text())
 
 
 WRONG = {  # on the page, what stands in its place, what the check says
@@ -121,29 +114,36 @@ WRONG = {  # on the page, what stands in its place, what the check says
 }
 
 
-def test_the_check_sees_every_number_that_is_not_of_the_records(tmp_path):
-    shutil.copytree(RESULTS, tmp_path / "examples/results", ignore=shutil.ignore_patterns("report"))
-    (tmp_path / "docs/evidence").mkdir(parents=True)
-    page = (ROOT / "docs/evidence/results.md").read_text()
+def test_the_check_sees_every_number_that_is_not_of_the_records(tmp_path, monkeypatch, capsys):
+    text = check.RESULTS.read_text()
     for before, (after, _) in WRONG.items():
-        assert before in page
-        page = page.replace(before, after)
-    (tmp_path / "docs/evidence/results.md").write_text(page)
-    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
-    done = check("examples/results/check.py", cwd=tmp_path)
-    assert done.returncode == 1
+        assert before in text
+        text = text.replace(before, after)
+    page = tmp_path / "results.md"
+    page.write_text(text)
+    for module in (check, sentences):
+        monkeypatch.setattr(module, "RESULTS", page)
+    assert check.main() == 1
+    said = capsys.readouterr().err
     for _, complaint in WRONG.values():
-        assert complaint in done.stderr, done.stderr
+        assert complaint in said
 
 
-def test_the_page_for_the_reader_is_short_and_its_tables_are_of_the_runs():
+def test_the_page_for_the_reader_is_short_and_its_tables_are_of_the_runs(monkeypatch):
     page = (ROOT / "docs/evidence/results.md").read_text()
     assert len([word for word in page.split() if re.search(r"\w", word)]) <= 1500
-    done = check("examples/results/refresh.py", "--check")
-    assert done.returncode == 0, done.stderr
+    assert [*refresh.problems()] == []
 
 
-@pytest.mark.parametrize("block", ["ratio", "group-weights", "old"])  # the others have the same arms
+def test_a_table_that_is_not_of_the_runs_is_named(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: tune results columns Setting|Runs -->\n| REAL | 99 runs |\n<!-- end -->\n")
+    assert "| REAL | 5 runs |" in refresh.filled(page)
+    monkeypatch.setattr(refresh, "PAGES", (*refresh.PAGES, page))
+    assert [*refresh.problems()] == [f"{page} is not what {RESULTS} says"]
+
+
+@pytest.mark.parametrize("block", ["ratio", "old"])  # the others have the same arms
 def test_every_cell_of_the_next_experiments_is_a_command_that_trains(block, monkeypatch):
     """A dry run checks each arm's flags as a run does, and loads the objectives in files."""
     monkeypatch.setenv("SMOKE", "1")
@@ -179,6 +179,10 @@ def test_new_campaigns_can_be_made_again():
             assert not any(map(irreproducible, records)), name
 
 
+def best_rates(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, RESULTS / "best_rates.py", *words], capture_output=True, text=True)
+
+
 def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
     """By the mean of the last validations; seeds that are kept for later, and runs that failed, do not decide."""
     ends = {("real", 1e-4): [0.5, 0.7], ("real", 2e-4): [0.9, 0.1], ("real", 4e-4): [0.6, 0.6]}
@@ -189,10 +193,10 @@ def test_the_best_rate_of_each_method_is_of_the_tuning_seeds(tmp_path):
             name = f"{algo}-{rate}-s{seed}"
             folder = write_run(tmp_path, algo, seed, 2, {"--actor.adam.lr": rate}, name, status=status)
             write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
-    done = check("examples/results/best_rates.py", str(tmp_path))
+    done = best_rates(str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["grpo --actor.adam.lr 0.0002", "real --actor.adam.lr 0.0001"]
-    done = check("examples/results/best_rates.py", "--seeds=3", str(tmp_path))
+    done = best_rates("--seeds=3", str(tmp_path))
     assert "grpo --actor.adam.lr 0.0002" in done.stdout  # 0.57 with the third seed
 
 
@@ -205,8 +209,8 @@ def test_best_rates_tell_objectives_in_files_apart_and_count_any_updates_if_aske
         flags = {**flags, "--actor.adam.lr": rate, "--train.batch_size": 256}
         folder = write_run(tmp_path, "real", 1, 2, flags, f"real-{number}-s1")
         write_lines(folder, [{"phase": "eval", "step": step, "time": 1, "eval_x_pass1": end} for step in (0, 2)])
-    assert check("examples/results/best_rates.py", str(tmp_path)).stdout == ""
-    done = check("examples/results/best_rates.py", "--any-updates", str(tmp_path))
+    assert best_rates(str(tmp_path)).stdout == ""
+    done = best_rates("--any-updates", str(tmp_path))
     first, second = sorted(done.stdout.splitlines())
     assert (
         first

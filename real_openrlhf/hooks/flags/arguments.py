@@ -313,6 +313,8 @@ def resolve(args: SimpleNamespace) -> SimpleNamespace:
     if ours:
         args.train.deal = "groups"
     args.rollout.seeded_order = args.rollout.seeded_order or args.rollout.seeded
+    if not args.eval.dataset:  # as --no-eval.dataset leaves it
+        args.eval.at_start = args.eval.at_end = False
     _resolve_mismatch(args)
     if kl.init_coef is None:
         kl.init_coef = 0.0 if real else 0.01

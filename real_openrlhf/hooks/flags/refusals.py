@@ -310,7 +310,8 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
         from real_openrlhf.algorithm.objective import ObjectiveSettings
 
         with contextlib.suppress(ValueError):  # a bad setting, which `_numbers` reports
-            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own), args.train.max_steps):
+            sampled = args.rollout.mismatch != "off"
+            if wrong := trial.problem(ObjectiveSettings(objective, real.tau, own=own), args.train.max_steps, sampled):
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 

@@ -92,5 +92,9 @@ def two_sided(t: float, freedom: float) -> float:
 def student_quantile(share: float, freedom: float) -> float:
     """The quantile of Student's t with `freedom` degrees of freedom at probability `share`, above 0.5."""
     tails, freedom = 2 * (1 - share), min(freedom, MOST_FREEDOM)
-    place = findroot(lambda x: betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails, (0, 1), solver="bisect")
+
+    def miss(x: float) -> float:
+        return betainc(freedom / 2, 0.5, 0, x, regularized=True) - tails
+
+    place = findroot(miss, (0, 1), solver="illinois", maxsteps=200)
     return math.sqrt(freedom * (1 / place - 1))

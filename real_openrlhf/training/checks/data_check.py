@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
 from real_openrlhf.training.checks import hub_data
 from real_openrlhf.training.checks.findings import Note
+from real_openrlhf.training.run_inputs import VALIDATION
 from real_openrlhf.training.tasks.tasks import TASKS
 
 LINES, TABLES = (".jsonl", ".json"), (".csv", ".arrow")  # OpenRLHF reads all; the rows of TABLES are not checked here
@@ -65,6 +66,7 @@ def _folder(path: Path, flag: str, checked: bool) -> str:
     return Note(f"{flag} {path} is a folder: its rows were not checked")
 
 
+COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # of a file that this package makes
 OTHER_FILE = (
     "This file is the recipe's: give --eval.dataset FILE with the columns of your --data, or --no-eval.dataset for a "
     "run without validation."
@@ -91,7 +93,7 @@ class Faults:
 
 
 def _check_file(path: Path, flag: str, plan: Plan) -> Iterator[str]:
-    rows, faults = Rows(plan, plan.flags[flag].origin), Faults(f"{flag} {path}")
+    rows, faults = Rows(plan, flag), Faults(f"{flag} {path}")
     try:
         for where, row in _rows_of(path, faults, {*rows.columns.values()}):
             for fault in rows.faults(where, row):
@@ -215,13 +217,19 @@ class PromptLengths:
         )
 
 
+def check_made(plan: Plan, flag: str) -> Iterator[str]:
+    """As `check`, for a file that the run will make."""
+    row = dict.fromkeys(COLUMNS.values())
+    yield from (f"{flag} {plan.text(flag)} {fault}" for fault in Rows(plan, flag).lacking(row))
+
+
 class Rows:
     """Facts about a file's rows so far."""
 
-    def __init__(self, plan: Plan, origin: str) -> None:
-        self.origin = origin
-        flags = ("--data.input_key", "--data.label_key")
-        self.columns = {flag: plan.text(flag) for flag in flags if plan.text(flag)}  # of those that the run reads
+    def __init__(self, plan: Plan, flag: str) -> None:
+        # then the columns that it lacks may be those of the user's own --data
+        self.recipes_validation = flag == VALIDATION and plan.flags[flag].origin != USER
+        self.columns = {flag: plan.text(flag) for flag in COLUMNS if plan.text(flag)}  # of those that the run reads
         self.chat = plan.args.data.apply_chat_template
         self.lengths = PromptLengths(plan)
         self.count = self.unlabelled = 0
@@ -231,16 +239,7 @@ class Rows:
 
     def faults(self, where: str, row: dict) -> Iterator[str]:
         self.count += 1
-        for flag, column in self.columns.items():
-            if column not in row:
-                usual = PROBLEM_COLUMNS if flag == "--data.input_key" else GOLD_COLUMNS
-                near = [name for name in usual if name in row and name not in self.columns.values()]
-                hint = f"Is it {flag} {near[0]}?" if near else f"Name the right one with {flag}."
-                if self.origin != USER:  # the columns are those of the user's own --data
-                    hint = OTHER_FILE
-                yield f"has no column {column!r}, it has {', '.join(row) or 'none'}. {hint}"
-                if flag == "--data.input_key" and near:
-                    yield from self._of_prompt(row[near[0]], near[0])
+        yield from self.lacking(row)
         for column, value in row.items():
             if value is None:
                 continue
@@ -250,13 +249,28 @@ class Rows:
                     f"has {KINDS[type(value)]} in column {column!r}, {first} has {kind}. A column must hold one "
                     "kind of value."
                 )
-        if (column := self.columns["--data.input_key"]) in row:
+        column = self.columns["--data.input_key"]
+        if column not in row:
+            column = next(self._near("--data.input_key", row), column)
+        if column in row:
             yield from self._of_prompt(row[column], column)
         if (column := self.columns.get("--data.label_key", "")) in row:
             label = row[column]
             self.unlabelled += label in (None, "", [])
             if len(self.labels) < TRIED and label not in (None, "", []):
                 self.labels.append(str(label))
+
+    def lacking(self, row: Mapping) -> Iterator[str]:
+        for flag, column in self.columns.items():
+            if column not in row:
+                near = next(self._near(flag, row), None)
+                hint = f"Is it {flag} {near}?" if near else f"Name the right one with {flag}."
+                hint = OTHER_FILE if self.recipes_validation else hint
+                yield f"has no column {column!r}, it has {', '.join(row) or 'none'}. {hint}"
+
+    def _near(self, flag: str, row: Mapping) -> Iterator[str]:
+        usual = PROBLEM_COLUMNS if flag == "--data.input_key" else GOLD_COLUMNS
+        return (name for name in usual if name in row and name not in self.columns.values())
 
     def _of_prompt(self, prompt: Any, column: str) -> Iterator[str]:
         messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]

@@ -71,7 +71,8 @@ def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, 
         if flag in removed and flag in ours:
             problems[flag] = f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
-            near = difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
+            same_end = [known for known in plan.flags if known.endswith(f".{flag[2:]}")]  # --lr: --actor.adam.lr
+            near = same_end or difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
             problems[flag] = f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is

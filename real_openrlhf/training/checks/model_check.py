@@ -62,9 +62,9 @@ def _hub_config(model: str) -> dict:
             f"model {model} needs a login. Run `hf auth login` with an account that may read it."
         ) from None
     except RepositoryNotFoundError:
-        raise UserError(f"model {model} is not on the hub. Check the name, or give a folder.") from None
+        raise UserError(f"model {model} is no folder here, and not on the hub. Check the name.") from None
     except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
-        said = f"the hub cannot be asked about {model}, which is not in the cache ({last_line(error)})"
+        said = f"{model} is no folder here, not in the cache, and the hub cannot be asked ({last_line(error)})"
         raise Unreachable(said) from None
     return _json(Path(config))
 

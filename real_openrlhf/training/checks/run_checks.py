@@ -107,8 +107,9 @@ def data(request: Request, findings: Findings) -> None:
 def _data(request: Request, elsewhere: bool) -> Iterator[str]:
     plan, missing = request.plan(), set(map(str, request.missing()))
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
-        if flag in plan.flags and plan.text(flag) not in missing:
-            yield from data_check.check(plan, flag, elsewhere)
+        if flag in plan.flags:
+            made = plan.text(flag) in missing
+            yield from data_check.check_made(plan, flag) if made else data_check.check(plan, flag, elsewhere)
     own = request.args.data is not None and request.args.data not in TRAINING_ROWS
     if own and run_inputs.VALIDATION in plan.flags and plan.flags[run_inputs.VALIDATION].origin != USER:
         yield Note(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from real_openrlhf.verifier.reading.tex import Token, Tokens, closing, depth_change, plain
+from real_openrlhf.verifier.reading.tex import Token, Tokens, closing, depth_change, untokenize
 
 RELATIONS = ("=", r"\le", r"\ge", "<", ">", r"\ne", r"\in", r"\equiv", r"\approx", r"\to", r"\Rightarrow", r"\propto",
              r"\subset", r"\subseteq", r"\notin", r"\cong", r"\sim", r"\perp", r"\parallel")  # fmt: skip
@@ -141,7 +141,7 @@ def is_name(parts: Tokens) -> bool:
         return all(is_name(piece) or is_measure(piece) for piece in ratio)
     if all(token.kind == "word" or token.text in ("(", ")", "'", "-", ",", ":", "of") for token in parts):
         return True
-    text = plain(parts)
+    text = untokenize(parts)
     return bool(
         re.fullmatch(
             r"(?:[a-zA-Z]|[A-Z]{2,5}(?=_)|\\(?!frac|sqrt|binom|pi$)[a-zA-Z]+(?: ?\{[^{}]*\})?)"
@@ -157,7 +157,7 @@ def is_measure(parts: Tokens) -> bool:
     return bool(re.fullmatch(
         r"\|?(?:m?\\(?:angle|triangle|overline|sin|cos|tan|cot) ?\{?)?(?:\[?[A-Z](?:_\{?\w\}?)?'?\]?)+\}?\|?"
         r"|\\(?:sin|cos|tan|cot) ?(?:\\[a-z]+|[a-z])|\[[A-Z]+\]|[A-Z]\([^()]*\)",
-        plain(parts),
+        untokenize(parts),
     )) and not any(token.kind == "word" for token in parts)  # fmt: skip
 
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from real_openrlhf.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, plain
+from real_openrlhf.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, untokenize
 from real_openrlhf.verifier.reading.tree import (
     CONSTANTS,
     Call,
     Expr,
+    NoExpression,
     Number,
     Symbol,
-    Unreadable,
 )
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
@@ -29,15 +29,15 @@ _DERIVATIVE = re.compile(
 
 @lru_cache(maxsize=4096)
 def expression(parts: Tokens) -> Expr:
-    """The tree of the tokens; raises Unreadable if they are no expression, and for sums, integrals and limits."""
+    """The tree of the tokens; raises NoExpression if they are no expression, and for sums, integrals and limits."""
     if not parts:
-        raise Unreadable("nothing")
+        raise NoExpression("nothing")
     if any(token.text in _UNFINISHED for token in parts):
-        raise Unreadable(plain(parts))  # the verifier does not evaluate these
+        raise NoExpression(untokenize(parts))  # the verifier does not evaluate these
     reader = _Reader(parts)
     found = reader.sum()
     if reader.at < len(parts):
-        raise Unreadable(plain(parts))
+        raise NoExpression(untokenize(parts))
     return found
 
 
@@ -53,7 +53,7 @@ class _Reader:
 
     def take(self, expected: str = "") -> Token:
         if self.at >= len(self.parts) or (expected and self.peek() != expected):
-            raise Unreadable(plain(self.parts))
+            raise NoExpression(untokenize(self.parts))
         self.at += 1
         return self.parts[self.at - 1]
 
@@ -120,7 +120,7 @@ class _Reader:
                 return self.postfix(Call("degrees", (base,)))
             base = self.postfix(Call("^", (base, self.script())))
             if self.peek() == "^":
-                raise Unreadable("two exponents")
+                raise NoExpression("two exponents")
         return base
 
     def postfix(self, value: Expr) -> Expr:
@@ -128,7 +128,7 @@ class _Reader:
             if self.take().text == "%":
                 value = Call("percent", (value,))
             elif self.peek() == "!":
-                raise Unreadable("a double factorial")
+                raise NoExpression("a double factorial")
             else:
                 value = Call("factorial", (value,))
         return value
@@ -149,7 +149,7 @@ class _Reader:
             return self.group()
         if self.kind() == "number" and len(self.peek()) > 1:
             if self.peek()[1] == ".":
-                raise Unreadable(self.peek())
+                raise NoExpression(self.peek())
             return Number(Fraction(self.character()))
         if self.kind() in ("letters", "word") and len(self.peek()) > 1:
             return _symbol(self.character())
@@ -179,7 +179,7 @@ class _Reader:
             token = self.take()
             return token.text if token.kind == "command" else token.text[0]
         end = closing(self.parts, self.at)
-        inside = plain(self.parts[self.at + 1 : end])
+        inside = untokenize(self.parts[self.at + 1 : end])
         self.at = end + 1
         return inside
 
@@ -200,7 +200,7 @@ class _Reader:
             self.bars -= 1
             return Call("abs", (value,))
         if kind != "command":
-            raise Unreadable(plain(self.parts))
+            raise NoExpression(untokenize(self.parts))
         self.take()
         if text == r"\frac":
             return self.fraction()
@@ -224,12 +224,12 @@ class _Reader:
         if text in (r"\angle", r"\triangle"):
             points = self.text_of_group() if self.peek() == "{" else self.take().text
             return Symbol(f"{text} {min(points, points[::-1])}")
-        raise Unreadable(text)
+        raise NoExpression(text)
 
     def number(self) -> Expr:
         token = self.take()
         if len(token.text) > _MAX_DIGITS:
-            raise Unreadable("a number longer than any answer")
+            raise NoExpression("a number longer than any answer")
         value = Fraction(token.text)
         written = token.text if "." in token.text else ""
         if not written and self.peek() == r"\frac" and self.kind(-2) != "number":
@@ -248,7 +248,7 @@ class _Reader:
         self.take(command)
         try:
             above, below = self.argument(), self.argument()
-        except Unreadable:
+        except NoExpression:
             above = below = Symbol("none")
         if isinstance(above, Number) and isinstance(below, Number) and 0 < above.value < below.value:
             return Number(above.value / below.value)
@@ -258,7 +258,7 @@ class _Reader:
     def fraction(self) -> Expr:
         middle = closing(self.parts, self.at)
         end = closing(self.parts, middle + 1)
-        name = plain(self.parts[self.at : end + 1])
+        name = untokenize(self.parts[self.at : end + 1])
         if _DERIVATIVE.fullmatch(name):
             self.at = end + 1
             return Symbol(re.sub(r"\^\{(.)\}", r"^\1", name))
@@ -269,7 +269,7 @@ class _Reader:
         """The first letter with its index, primes and argument; the rest of a run are further factors."""
         run = self.peek()
         if self.kind() == "word" and len(run) > 1:
-            raise Unreadable(run)
+            raise NoExpression(run)
         letter = self.character()
         return _symbol(letter) if len(run) > 1 else self.indexed(letter, True)
 

@@ -1,29 +1,28 @@
 """The leaves of an answer: expressions with units, words, times, numbers in a base."""
 
 import re
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
 from real_openrlhf.verifier.reading.cutting import is_words, texts_of, trimmed
 from real_openrlhf.verifier.reading.grammar import expression
-from real_openrlhf.verifier.reading.tex import Tokens, plain, tokens
+from real_openrlhf.verifier.reading.tex import Tokens, tokens, untokenize
 from real_openrlhf.verifier.reading.tree import (
     HIGH,
     LOW,
     NOTHING,
     REALS,
     Answer,
-    Based,
     Call,
     Expr,
+    NoExpression,
     Number,
-    Quantity,
     Ratio,
     Symbol,
     Text,
-    Unreadable,
+    as_text,
     letters_of,
+    quantity,
 )
 from real_openrlhf.verifier.reading.units import BARE, SCALES, Unit, known, unit
 
@@ -33,9 +32,16 @@ SYNONYMS = {
     "infinitelymanysolution": "infinity", "ye": "yes", "true": "yes", "false": "no", "dne": "doesnotexist",
     "undefined": "doesnotexist", "none": "emptyset", "impossible": "impossible",
 }  # fmt: skip
-FILLING = re.compile(
-    r"^(?:on(?=[a-z]+day)|(?:the)?(?:function|graph|curve|answer|sequence|series|statement)is|thereare|thereis|thereexists|theanswer(?:is)?|answer(?:is)?|theequationhas|ithas|has|the|itis|is)+|(?:function|number|value)s?$|(?<=neither)(?:evennorodd|oddnoreven)$|(?<=solution)s?exists?$|(?<=solutions)exists?$|s$"
-)
+# Phrases around a word that say nothing, without their spaces.
+_OPENING = (
+    "on(?=[a-z]+day)", "(?:the)?(?:function|graph|curve|answer|sequence|series|statement)is", "thereare", "thereis",
+    "thereexists", "theanswer(?:is)?", "answer(?:is)?", "theequationhas", "ithas", "has", "the", "itis", "is",
+)  # fmt: skip
+_CLOSING = (
+    "(?:function|number|value)s?", "(?<=neither)(?:evennorodd|oddnoreven)", "(?<=solution)s?exists?",
+    "(?<=solutions)exists?", "s",
+)  # fmt: skip
+FILLING = re.compile(f"^(?:{'|'.join(_OPENING)})+|(?:{'|'.join(_CLOSING)})$")
 REALS_SAID = re.compile(r"^(?:all)?realnumbers?$|^allreals?$|^reals$|^(?:the)?setof(?:all)?realnumbers$")
 NUMERALS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
              "binary": 2, "octal": 8, "hexadecimal": 16, "twelve": 12, "sixteen": 16, "eleven": 11}  # fmt: skip
@@ -48,7 +54,7 @@ def read_words(parts: Tokens) -> Answer | None:
     if texts in ([r"\mathbb{R}"], [r"\R"]):
         return REALS
     if len(texts) == 1 and texts[0].startswith(r"\mathbb"):
-        return Text(texts[0])
+        return Answer(Text(texts[0]))
     if len(texts) > 1 and texts[0] == "-" and texts[1].lower() == "infinity":
         return LOW
     if not is_words(parts):
@@ -58,7 +64,7 @@ def read_words(parts: Tokens) -> Answer | None:
         return None
     if len(texts) > 1 and texts[0].lower() in ("a", "an", "the"):
         parts, texts = parts[1:], texts[1:]
-    said = re.sub(r"[^a-z0-9]", "", plain(parts).lower())
+    said = re.sub(r"[^a-z0-9]", "", untokenize(parts).lower())
     if REALS_SAID.match(said):
         return REALS
     said = FILLING.sub("", said) or said
@@ -68,25 +74,27 @@ def read_words(parts: Tokens) -> Answer | None:
     if len(parts) == 1 and len(texts[0]) == 1:
         return None
     said = texts[0].lower() if texts[0].isupper() and len(parts) == 1 and said not in ("ye", "no", *SYNONYMS) else said
-    return Text(SYNONYMS.get(said, said))
+    return Answer(Text(SYNONYMS.get(said, said)))
 
 
 def read_time(parts: Tokens) -> Answer | None:
-    found = re.fullmatch(r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", plain(parts).replace("\\text", ""))
-    if not found or not (found[2] is None or "m" in plain(parts).lower()):
+    found = re.fullmatch(
+        r"(\d{1,2}(?::\d\d){1,2}) ?(?:([aApP])\.? ?[mM]?\.?)?", untokenize(parts).replace("\\text", "")
+    )
+    if not found or not (found[2] is None or "m" in untokenize(parts).lower()):
         return None
     time = tuple(map(int, found[1].split(":")))
     if time[0] > 24 or max(time[1:]) > 59:
         return None  # 36:94 is a ratio
     half = (found[2] or "").lower()
-    return Ratio(tuple(Number(Fraction(one)) for one in time), time, half)
+    return Answer(Ratio(tuple(Number(Fraction(one)) for one in time), time, half))
 
 
 def name_of(parts: Tokens) -> str:
     """The letter or function that an inequality bounds; an empty text for other tokens."""
     try:
         found = expression(parts)
-    except Unreadable:
+    except NoExpression:
         return ""
     if isinstance(found, Symbol):
         return found.name if letters_of(found) else ""
@@ -96,8 +104,7 @@ def name_of(parts: Tokens) -> str:
 
 
 def expr_of(parts: Tokens) -> Expr | None:
-    found = read_quantity(trimmed(parts))
-    return found.value if isinstance(found, Quantity) else None
+    return quantity(read_quantity(trimmed(parts)))
 
 
 def is_numeric(parts: Tokens) -> bool:
@@ -106,11 +113,14 @@ def is_numeric(parts: Tokens) -> bool:
 
 
 def read_based(parts: Tokens) -> Answer | None:
-    text = re.sub(r"[\s(){}]", "", plain(parts))
+    text = re.sub(r"[\s(){}]", "", untokenize(parts))
     found = re.fullmatch(r"(-?(?=[A-F]*\d)[0-9A-F]+(?:\.\d+)?)(?:_(?:base)?|(?:in)?base)(\d{1,2}|[a-z]+)", text)
     if not found or (found[2].isalpha() and found[2] not in NUMERALS):
         return None
-    return Based(found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]])
+    digits, base = found[1], int(found[2]) if found[2].isdigit() else NUMERALS[found[2]]
+    if not digits.removeprefix("-").replace(".", "").isdigit():
+        return Answer(Text(digits.lstrip("0")), base=base)
+    return Answer(expression(tokens(digits)), base=base)
 
 
 def read_quantity(parts: Tokens) -> Answer:
@@ -122,7 +132,7 @@ def read_quantity(parts: Tokens) -> Answer:
         bare = any(token.kind == "letters" and may_begin_unit(parts, at) for at, token in enumerate(parts) if at)
         if not (celsius or ohm or bare or any(one.kind == "word" and len(one.text) == 1 for one in parts[1:])):
             return percented(expression(parts))
-    except Unreadable:
+    except NoExpression:
         pass
     parts = scaled(parts)
     for at in range(1, len(parts)):
@@ -135,21 +145,23 @@ def read_quantity(parts: Tokens) -> Answer:
         if head and head[-1].text in (r"\cdot", "-"):
             head = head[:-1]
         try:
-            return Quantity(expression(head), measure)
-        except Unreadable:
+            return Answer(expression(head), unit=measure)
+        except NoExpression:
             continue
     try:
         return percented(expression(parts))
-    except Unreadable:
-        return Text(plain(parts), False)
+    except NoExpression:
+        return as_text(parts)
 
 
-def percented(found: Expr) -> Quantity:
-    if isinstance(found, Call) and found.name in ("percent", "degrees"):
-        return Quantity(found.args[0], Unit(dimensions=(("%" if found.name == "percent" else "deg", 1),)))
-    if isinstance(found, Call) and found.name == "-" and (inner := percented(found.args[0])).unit:
-        return replace(inner, value=Call("-", (inner.value,)))
-    return Quantity(found)
+def percented(found: Expr) -> Answer:
+    """An expression with its sign of percent or degrees as a unit."""
+    negative = isinstance(found, Call) and found.name == "-"
+    size = found.args[0] if isinstance(found, Call) and negative else found
+    name = {"percent": "%", "degrees": "deg"}.get(size.name) if isinstance(size, Call) else None
+    if not name or not isinstance(size, Call):
+        return Answer(found)
+    return Answer(Call("-", size.args) if negative else size.args[0], unit=Unit(dimensions=((name, 1),)))
 
 
 def may_begin_unit(parts: Tokens, at: int) -> bool:

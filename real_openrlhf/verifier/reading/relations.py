@@ -2,28 +2,28 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import TypeGuard
 
 from real_openrlhf.verifier.arithmetic import NoFraction, NotRational, exact
 from real_openrlhf.verifier.reading.cutting import is_measure, is_name, is_name_row, sides_and_signs
 from real_openrlhf.verifier.reading.quantities import expr_of, is_numeric, name_of
-from real_openrlhf.verifier.reading.tex import Tokens, closing, plain
+from real_openrlhf.verifier.reading.tex import Tokens, closing, untokenize
 from real_openrlhf.verifier.reading.tree import (
     HIGH,
     LOW,
     NOTHING,
     REALS,
     Answer,
-    Bounded,
     Group,
-    Named,
-    Quantity,
     Relation,
     Row,
     Symbol,
     Text,
+    as_text,
+    labelled,
     letters_of,
+    quantity,
 )
 
 Read = Callable[[Tokens], Answer]  # a function that reads a part of an answer
@@ -43,8 +43,8 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
         if len(pieces[0]) == 1 or is_name(pieces[0]) or is_name_row(pieces[0]) or is_measure(pieces[0]):
             inner = answer(pieces[1])
             if is_name_row(pieces[0]):
-                return Named(pieces[0], inner)
-            if not isinstance(inner, Text) or not inner.readable:
+                return labelled(inner, name=pieces[0])
+            if not isinstance(inner.value, Text) or not inner.value.readable:
                 return inner
     if set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}:
         return _inequality(pieces, signs, answer)
@@ -53,14 +53,14 @@ def related(parts: Tokens, answer: Read) -> Answer | None:
         if not name:
             pieces, name = pieces[::-1], name_of(pieces[1])
         points = answer(pieces[1])
-        if name and (isinstance(points, Group) or is_numeric(pieces[1])):
+        if name and (isinstance(points.value, Group) or is_numeric(pieces[1])):
             apart = complement(points)
-            return Bounded(name, apart) if apart else None
+            return replace(apart, bounds=name) if apart else None
     if signs[-1] == r"\approx":
         return None
     if len(signs) == 1:
-        return Relation(signs[0], (answer(pieces[0]), answer(pieces[1])))
-    return Text(plain(parts), False)
+        return Answer(Relation(signs[0], (answer(pieces[0]), answer(pieces[1]))))
+    return as_text(parts)
 
 
 def _equation(pieces: list[Tokens], answer: Read) -> Answer:
@@ -70,15 +70,15 @@ def _equation(pieces: list[Tokens], answer: Read) -> Answer:
         first, last, value = last, first, answer(first)  # 5 = x
     above, below = _quotient(first)
     if is_name(first) or is_name_row(first) or name_of(first) or (is_name(above) and is_name(below)):
-        return Named(first, value)
+        return labelled(value, name=first)
     if all(map(is_numeric, pieces)):
         return value  # 0.56 = 56\%: spellings of one value
-    if len(pieces) > 2 and (len(plain(last)) > 1 and is_measure(last) or all(map(is_name, pieces))):
-        return Text("=".join(map(plain, pieces)), False)  # AB = BC = CA
+    if len(pieces) > 2 and (len(untokenize(last)) > 1 and is_measure(last) or all(map(is_name, pieces))):
+        return Answer(Text("=".join(map(untokenize, pieces)), False))  # AB = BC = CA
     measured = any(is_measure((token,)) and len(token.text) > 1 for token in last)  # AB = 2CD
     if len(pieces) > 2 or (is_measure(first) and not measured) or (is_measure(above) and is_numeric(last)):
-        return Named(first, value)
-    return Relation("=", (answer(first), value))
+        return labelled(value, name=first)
+    return Answer(Relation("=", (answer(first), value)))
 
 
 def _quotient(parts: Tokens) -> tuple[Tokens, Tokens]:
@@ -94,59 +94,60 @@ def _inequality(pieces: list[Tokens], signs: list[str], answer: Read) -> Answer:
         pieces, signs = pieces[::-1], [_REVERSED[sign] for sign in signs[::-1]]
     if len(pieces) == 3 and (name := name_of(pieces[1])):
         ends = (answer(pieces[0]), answer(pieces[2]))
-        return Bounded(name, as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends))
+        return as_interval("(" if signs[0] == "<" else "[", ")" if signs[1] == "<" else "]", ends, name)
     if len(pieces) > 2:
-        return Text("".join(f"{plain(one)}{sign}" for one, sign in zip(pieces, [*signs, ""], strict=True)), False)
+        said = "".join(f"{untokenize(one)}{sign}" for one, sign in zip(pieces, [*signs, ""], strict=True))
+        return Answer(Text(said, False))
     closed = signs[0] == r"\le"
     for at, side in enumerate(pieces):
         name, other = name_of(side), pieces[1 - at]
         if name and name not in letters_of(expr_of(other) or Symbol(name)):
             ends = (LOW, answer(other)) if at == 0 else (answer(other), HIGH)
-            return Bounded(name, as_interval("[" if closed else "(", "]" if closed else ")", ends))
-    return Relation(signs[0], (answer(pieces[0]), answer(pieces[1])))
+            return as_interval("[" if closed else "(", "]" if closed else ")", ends, name)
+    return Answer(Relation(signs[0], (answer(pieces[0]), answer(pieces[1]))))
 
 
-def as_group(items: list[Answer]) -> Answer:
+def as_group(items: list[Answer], alternatives: bool = False, braced: bool = False) -> Answer:
     flat: list[Answer] = []
     for item in items:
-        for one in item.items if isinstance(item, Group) else (item,):
+        for one in item.value.items if isinstance(item.value, Group) and item.bare else (item,):
             # A repeated solution counts once; repeated plain numbers all count, because they may be multiple roots.
-            if one not in flat or isinstance(one, Quantity):
+            if one not in flat or quantity(one) is not None:
                 flat.append(one)
     if len(flat) == 1:
         return flat[0]
     first = flat[0]
-    names = [plain(item.name) if isinstance(item, Named) else "" for item in flat]
+    names = [untokenize(item.name) for item in flat]
     if all(len(name) == 1 for name in names) and len(set(names)) == len(names):
         flat = [item for _, item in sorted(zip(names, flat, strict=True), key=lambda pair: pair[0])]
-    if isinstance(first, Named) and not isinstance(first.value, Row) and not any(names[1:]):
-        flat[0] = first.value  # a = 4, -8, -10
-    return Group(tuple(flat))
+    if first.name and not isinstance(first.value, Row) and not any(names[1:]):
+        flat[0] = replace(first, name=())  # a = 4, -8, -10
+    return Answer(Group(tuple(flat), alternatives, braced))
 
 
-def as_interval(opening: str, closing_: str, ends: tuple[Answer, ...]) -> Row:
+def as_interval(opening: str, closing_: str, ends: tuple[Answer, ...], bounds: str = "") -> Answer:
     opening = "(" if ends[0] == LOW else opening
-    return Row(opening + (")" if ends[-1] == HIGH else closing_), ends)
+    return Answer(Row(opening + (")" if ends[-1] == HIGH else closing_), ends), bounds=bounds)
 
 
 def joint(items: list[Answer], said: set[str]) -> Answer | None:
     """`x \\ge 1 and x < 9` is one interval; `x > 0, x \\ne 1` and `x \\ne 0, 1` lack points. None for other items."""
     first = items[0]
-    if not isinstance(first, Bounded) or "or" in said:
+    if not first.bounds or "or" in said:
         return None
     sets: list[Answer] = []
     for item in items:
-        if isinstance(item, Bounded) and item.label == first.label:
-            sets.append(item.value)
-        elif isinstance(item, Quantity) and isinstance(first.value, Group):
+        if item == Answer(item.value, bounds=first.bounds):
+            sets.append(Answer(item.value))
+        elif quantity(item) is not None and isinstance(first.value, Group):
             sets.append(outside(item))
         else:
             return None
-    bounds = [one for one in sets if isinstance(one, Row)]
-    if len(bounds) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in bounds)):
+    rows = [one.value for one in sets if isinstance(one.value, Row)]
+    if len(rows) > 1 and not ("and" in said and all(LOW in row.items or HIGH in row.items for row in rows)):
         return None  # two intervals side by side
     common = intersection(sets)
-    return Bounded(first.label, common) if isinstance(common, Row | Group) else common
+    return replace(common, bounds=first.bounds) if common and common != NOTHING else common
 
 
 def intersection(sets: Sequence[Answer]) -> Answer | None:
@@ -163,43 +164,43 @@ def intersection(sets: Sequence[Answer]) -> Answer | None:
 
 def outside(of: Answer) -> Answer:
     """The real numbers without a point or an interval."""
-    row = of if _is_interval(of) else Row("[]", (of, of))
+    row = _interval(of) or Row("[]", (of, of))
     below = as_interval("(", ")" if row.brackets[0] == "[" else "]", (LOW, row.items[0]))
     above = as_interval("(" if row.brackets[1] == "]" else "[", ")", (row.items[1], HIGH))
-    return _union([side for side in (below, above) if side.items[0] != side.items[1]])
+    return _union([side for side in (below, above) if len({*_rows(side)[0].items}) == 2])
 
 
 def complement(of: Answer) -> Answer | None:
     """The real numbers without a point, an interval or several of them."""
-    return intersection([*map(outside, of.items if isinstance(of, Group) else (of,))])
+    return intersection([*map(outside, of.value.items if isinstance(of.value, Group) else (of,))])
 
 
-def _union(rows: list[Row]) -> Answer:
-    return Group(tuple(rows)) if len(rows) > 1 else rows[0] if rows else NOTHING
+def _union(intervals: list[Answer]) -> Answer:
+    return Answer(Group(tuple(intervals))) if len(intervals) > 1 else intervals[0] if intervals else NOTHING
 
 
-def _is_interval(side: Answer) -> TypeGuard[Row]:
-    return isinstance(side, Row) and side.brackets[0] in "([" and len(side.items) == 2
+def _interval(side: Answer) -> Row | None:
+    row = side.value
+    return row if isinstance(row, Row) and side.bare and row.brackets[0] in "([" and len(row.items) == 2 else None
 
 
 def _rows(side: Answer) -> list[Row]:
-    items = side.items if isinstance(side, Group) else (side,)
-    rows = [item for item in items if _is_interval(item)]
+    items = side.value.items if isinstance(side.value, Group) else (side,)
+    rows = [*filter(None, map(_interval, items))]
     if len(rows) < len(items):
         raise NotRational
     return rows
 
 
-def _overlap(one: Row, other: Row) -> Row | None:
+def _overlap(one: Row, other: Row) -> Answer | None:
     starts, ends = ([(row.items[at], row.brackets[at]) for row in (one, other)] for at in (0, 1))
     low, opening = max(starts, key=lambda end: (_position(end[0]), end[1] == "("))
     high, closing = min(ends, key=lambda end: (_position(end[0]), end[1] == "]"))
-    return Row(opening + closing, (low, high)) if _position(low) < _position(high) else None
+    return Answer(Row(opening + closing, (low, high))) if _position(low) < _position(high) else None
 
 
 def _position(end: Answer) -> Fraction | float:
-    if not isinstance(end, Quantity):
+    value = quantity(end)
+    if value is None:
         raise NotRational
-    if end in (LOW, HIGH):
-        return -math.inf if end == LOW else math.inf
-    return exact(end.value)
+    return -math.inf if end == LOW else math.inf if end == HIGH else exact(value)

@@ -141,7 +141,7 @@ def tokens(text: str) -> Tokens:
     return tuple(_merged(_scanned(text, False)))
 
 
-def plain(parts: Tokens) -> str:
+def untokenize(parts: Tokens) -> str:
     """The tokens as text, without fonts; spaces only between two words, two numbers, or after a command."""
     out, last = "", ""
     for token in parts:

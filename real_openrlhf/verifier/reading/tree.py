@@ -1,9 +1,9 @@
 """Types of trees: of a formula (`arithmetic` and `equality` evaluate it), and of the answer around it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from real_openrlhf.verifier.reading.tex import Tokens
+from real_openrlhf.verifier.reading.tex import Tokens, untokenize
 from real_openrlhf.verifier.reading.units import Unit
 
 
@@ -29,7 +29,7 @@ class Call:
 Expr = Number | Symbol | Call
 
 
-class Unreadable(Exception):
+class NoExpression(Exception):
     """These tokens are no expression."""
 
 
@@ -46,12 +46,10 @@ def letters_of(expr: Expr) -> set[str]:
     return named.union(*map(letters_of, expr.args))
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """An expression, and its unit where it has one."""
-
-    value: Expr
-    unit: Unit | None = None
+def names_of(expr: Expr, kind: type[Call] | type[Symbol]) -> set[str]:
+    """The names of functions and operations, or of letters and constants, in an expression."""
+    own = {expr.name} if isinstance(expr, kind) else set()
+    return own.union(*(names_of(arg, kind) for arg in expr.args)) if isinstance(expr, Call) else own
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,6 @@ class Text:
 
     text: str
     readable: bool = True  # false: this looks like mathematics, and another spelling of it may be right
-
-
-@dataclass(frozen=True)
-class Named:
-    """`x = 3`, `\\text{Area} = 5`, `A(7,1)`: the name may be left out."""
-
-    name: Tokens
-    value: "Answer"
 
 
 @dataclass(frozen=True)
@@ -96,14 +86,6 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """An inequality of one letter: the letter and its interval."""
-
-    label: str
-    value: "Answer"
-
-
-@dataclass(frozen=True)
 class Ratio:
     """`1:2:3`, equal up to a factor; `9:45 a.m.` where it can be a time."""
 
@@ -113,44 +95,54 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Choice:
-    letter: str
-    value: "Answer | None" = None
-
-
-@dataclass(frozen=True)
-class Based:
-    """`2301_4`: digits in a base, which the question fixes."""
-
-    digits: str
-    base: int
-
-
-@dataclass(frozen=True)
 class Either:
-    """One value in several spellings, such as `\\sqrt{2} \\approx 1.41`: exact first."""
+    """One answer in several forms, such as `\\sqrt{2} \\approx 1.41`: exact first. Each form has its own labels."""
 
     forms: tuple["Answer", ...]
 
 
 @dataclass(frozen=True)
-class Conditioned:
-    """`6 \\text{ at } x = 1`, `x+5, x \\ne 2`: the condition may be left out, not changed."""
+class Answer:
+    """A value and its labels. A label may be left out, not changed."""
 
-    value: "Answer"
-    label: str
+    value: Expr | Text | Row | Group | Relation | Ratio | Either
+    name: Tokens = ()  # `x = 3`, `\\text{Area} = 5`, `A(7,1)`
+    bounds: str = ""  # the letter that an inequality bounds; the value is its interval
+    condition: tuple[str, ...] = ()  # `6 \\text{ at } x = 1`, `x+5, x \\ne 2`: the last one first
+    letter: str = ""  # of a choice, which is also the value if nothing else is said
+    base: int = 0  # `2301_4`: the question fixes it
+    unit: Unit | None = None
+
+    @property
+    def bare(self) -> bool:
+        """Whether a value stands alone, but for a unit."""
+        return not (self.name or self.bounds or self.condition or self.letter or self.base)
 
 
-Answer = Quantity | Text | Named | Row | Group | Relation | Bounded | Ratio | Choice | Based | Either | Conditioned
+def labelled(answer: Answer, name: Tokens = (), condition: tuple[str, ...] = (), letter: str = "") -> Answer:
+    """The answer with more labels, outside those that it has."""
+    if isinstance(answer.value, Either):
+        return Answer(Either(tuple(labelled(one, name, condition, letter) for one in answer.value.forms)))
+    letter = letter or ("" if name else answer.letter)  # behind a name, a letter is a symbol
+    return replace(answer, name=(*name, *answer.name), condition=(*condition, *answer.condition), letter=letter)
+
+
+def quantity(answer: Answer) -> Expr | None:
+    """The expression of an answer that is one, with or without a unit."""
+    return answer.value if isinstance(answer.value, Expr) and answer.bare else None
 
 
 def core(answer: Answer) -> Answer:
     """An answer without its name, condition or letter of a choice."""
-    if isinstance(answer, Choice) and answer.value is not None:
-        return core(answer.value)
-    return core(answer.value) if isinstance(answer, Named | Conditioned) else answer
+    alone = answer.value == Symbol(answer.letter)
+    return replace(answer, name=(), condition=(), letter=answer.letter if alone else "")
+
+
+def as_text(parts: Tokens) -> Answer:
+    """Tokens that look like mathematics and cannot be read."""
+    return Answer(Text(untokenize(parts), False))
 
 
 INFINITY = Symbol("infinity")
-LOW, HIGH = Quantity(Call("-", (INFINITY,))), Quantity(INFINITY)
-REALS, NOTHING = Row("()", (LOW, HIGH)), Text("emptyset")
+LOW, HIGH = Answer(Call("-", (INFINITY,))), Answer(INFINITY)
+REALS, NOTHING = Answer(Row("()", (LOW, HIGH))), Answer(Text("emptyset"))

@@ -27,21 +27,20 @@ from real_openrlhf.verifier.reading.relations import (
     joint,
     related,
 )
-from real_openrlhf.verifier.reading.tex import Token, Tokens, clean, closing, plain, tokens
+from real_openrlhf.verifier.reading.tex import Token, Tokens, clean, closing, tokens, untokenize
 from real_openrlhf.verifier.reading.tree import (
     NOTHING,
     Answer,
     Call,
-    Choice,
-    Conditioned,
     Either,
-    Group,
-    Named,
-    Quantity,
+    NoExpression,
     Ratio,
     Row,
+    Symbol,
     Text,
-    Unreadable,
+    as_text,
+    labelled,
+    quantity,
 )
 from real_openrlhf.verifier.reading.units import unit
 
@@ -73,7 +72,7 @@ def _choice(parts: Tokens) -> Answer | None:
     if len(texts) > 1 and texts[0].lower() in ("option", "choice", "answer"):
         texts, parts = texts[1:], parts[1:]
     if len(texts) == 1 and re.fullmatch("[A-Z]", texts[0]):
-        return Choice(texts[0])
+        return Answer(Symbol(texts[0]), letter=texts[0])
     bracketed = len(texts) > 2 and texts[0] == "(" and texts[2] == ")"
     letter = texts[1] if bracketed else texts[0] if texts else ""
     if not re.fullmatch("[A-Z]", letter):
@@ -82,10 +81,10 @@ def _choice(parts: Tokens) -> Answer | None:
     if rest is None or (rest and not bracketed and not rest[0].spaced and texts[1] == "."):
         return None
     if not rest:
-        return Choice(letter)
+        return Answer(Symbol(letter), letter=letter)
     if letter not in "ABCDE" or (rest[0].kind == "sign" and rest[0].text not in ("(", "[", "-", "{", r"\{")):
         return None
-    return Choice(letter, answer_of(trimmed(rest)))
+    return labelled(answer_of(trimmed(rest)), letter=letter)
 
 
 def _conditioned(parts: Tokens) -> Answer | None:
@@ -94,10 +93,11 @@ def _conditioned(parts: Tokens) -> Answer | None:
     if at > 0 and not is_words(parts):
         value = trimmed(parts[:at])
         value = value[:-1] if texts_of(value)[-1:] == ["("] else value
-        return Conditioned(answer_of(value), _condition(t for t in parts[at:] if t.text.lower() not in _CONNECTING))
+        said = _condition(token for token in parts[at:] if token.text.lower() not in _CONNECTING)
+        return labelled(answer_of(value), condition=said)
     before, inside = _appended(parts)
     if before and inside and before[-1].text != "," and (_bounds(inside) or _begins_condition(inside[0])):
-        return Conditioned(answer_of(before), _condition(inside))
+        return labelled(answer_of(before), condition=_condition(inside))
     *pieces, last = split(parts, ",", ";")
     head, last = parts[: len(parts) - len(last) - 1], trimmed(last)
     if not pieces or not _bounds(last):
@@ -106,14 +106,14 @@ def _conditioned(parts: Tokens) -> Answer | None:
         return answer_of(last)
     integer = last[1].text == r"\in" and last[-1].text.startswith(r"\mathbb")
     valued = find(head, lambda token: token.text in RELATIONS and token.text != "=") < 0
-    return Conditioned(answer_of(head), _condition(last)) if integer or valued else None
+    return labelled(answer_of(head), condition=_condition(last)) if integer or valued else None
 
 
-def _condition(parts: Iterable[Token]) -> str:
-    """A condition as text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
-    said = plain(tuple(parts)).lower().replace(" ", "")
+def _condition(parts: Iterable[Token]) -> tuple[str]:
+    """A condition as its text; `k \\in \\mathbb{Z}` and `k is an integer` give the same text."""
+    said = untokenize(tuple(parts)).lower().replace(" ", "")
     whole = re.sub(r"\\in\\mathbb\{z\}|(?:isan|are|any)?integers?", "", said)
-    return whole if whole == said else whole + " whole"
+    return (whole if whole == said else whole + " whole",)
 
 
 def _begins_condition(token: Token) -> bool:
@@ -141,13 +141,13 @@ def _approximated(parts: Tokens) -> Answer | None:
         if not after or not before:
             return answer_of(after or before) if after or before else None
         left = answer_of(before)
-        if is_name(before) and not isinstance(left, Choice):
-            return Named(before, answer_of(after))
-        return Either((left, answer_of(after)))
+        if is_name(before) and not left.letter:
+            return labelled(answer_of(after), name=before)
+        return Answer(Either((left, answer_of(after))))
     value, inside = _appended(parts)
     if value and inside and (inside[0].text in (r"\approx", "=", "or") or inside[-1].text == "%"):
         again = inside[inside[0].kind in ("word", "command") or inside[0].text == "=" :]
-        return Either((answer_of(value), answer_of(again)))
+        return Answer(Either((answer_of(value), answer_of(again))))
     return None
 
 
@@ -162,19 +162,14 @@ def _listed(parts: Tokens) -> Answer | None:
     if len(pieces) == 1:
         return None if len(pieces[0]) == len(parts) else answer_of(pieces[0])
     items = [answer_of(piece) for piece in pieces]
-    return joint(items, said) or _alternatives(items, said)
-
-
-def _alternatives(items: list[Answer], said: set[str]) -> Answer:
-    found = as_group(items)
     different = len({*items}) == len(items)
-    return replace(found, alternatives="or" in said and different) if isinstance(found, Group) else found
+    return joint(items, said) or as_group(items, alternatives="or" in said and different)
 
 
 def _item(parts: Tokens) -> Answer:
     parts = trimmed(parts)
     if not parts:
-        return Text("")
+        return Answer(Text(""))
     for sense in (
         read_words,
         _measured,
@@ -217,10 +212,10 @@ def _set(parts: Tokens) -> Answer | None:
         pieces = split(parts, sign)
         if len(pieces) == 2 and (sign != "-" or texts_of(pieces[0]) in ([r"\mathbb{R}"], [r"\R"])):
             whole, apart = map(answer_of, pieces)
-            rest = complement(apart.value if isinstance(apart, Named) else apart)
-            return (rest and intersection([whole, rest])) or Text(plain(parts), False)
+            rest = complement(replace(apart, name=()))
+            return (rest and intersection([whole, rest])) or as_text(parts)
     if r"\cap" in texts_of(parts) or r"\setminus" in texts_of(parts):
-        return Text(plain(parts), False)
+        return as_text(parts)
     if parts[0].text != r"\{" or closing(parts, 0) != len(parts) - 1:
         return None
     inside = parts[1:-1]
@@ -230,10 +225,8 @@ def _set(parts: Tokens) -> Answer | None:
     if not inside:
         return NOTHING
     items = [answer_of(piece) for piece in split(inside, ",", ";") if piece]
-    found = as_group(items)
-    if found == NOTHING:
-        return Row(r"\{\}", (NOTHING,))
-    return replace(found, braced=True) if isinstance(found, Group) else found
+    found = as_group(items, braced=True)
+    return Answer(Row(r"\{\}", (NOTHING,))) if found == NOTHING else found
 
 
 def _labelled(parts: Tokens) -> Answer | None:
@@ -242,10 +235,12 @@ def _labelled(parts: Tokens) -> Answer | None:
     if parts[0].kind == "letters" and len(parts[0].text) > 2:
         at = 1
     if at and texts_of(parts[at : at + 1]) == [":"] and len(parts) > at + 1:
-        return Named(parts[:at], answer_of(parts[at + 1 :]))
+        return labelled(answer_of(parts[at + 1 :]), name=parts[:at])
     name, inside = _appended(parts)
-    labelled = name and (len(name) == at or re.fullmatch("[A-Z]", plain(name))) and len(split(inside, ",", ";")) > 1
-    return Named(name, _item(parts[len(name) :])) if labelled else None
+    pointed = (
+        name and (len(name) == at or re.fullmatch("[A-Z]", untokenize(name))) and len(split(inside, ",", ";")) > 1
+    )
+    return labelled(_item(parts[len(name) :]), name=name) if pointed else None
 
 
 def _bracketed(parts: Tokens) -> Answer | None:
@@ -256,7 +251,7 @@ def _bracketed(parts: Tokens) -> Answer | None:
     if len(pieces) == 1:
         return _item(parts[1:-1]) if (opening, last) in (("(", ")"), ("[", "]")) else None
     if not all(pieces):
-        return Text(plain(parts), False)
+        return as_text(parts)
     return as_interval(opening, last, tuple(answer_of(piece) for piece in pieces))
 
 
@@ -271,13 +266,15 @@ def _matrix(parts: Tokens) -> Answer | None:
     lines = [split(line, "&") for line in split(parts[begin + 1 : -1], r"\\") if line]
     entries = tuple(_item(trimmed(cell)) for line in lines for cell in line)
     if factor is not None:
+        values = [quantity(one) for one in entries]
         entries = tuple(
-            Quantity(Call("*", (factor, one.value))) if isinstance(one, Quantity) else one for one in entries
+            one if value is None else Answer(Call("*", (factor, value)))
+            for one, value in zip(entries, values, strict=True)
         )
     if found[1] == "array" and len(entries) == 1:
         return entries[0]
     shape = {len(entries): "column", 1: "row"}.get(len(lines), f"{len(lines)} rows")
-    return Row("det " * (found[1] == "vmatrix") + shape, entries)
+    return Answer(Row("det " * (found[1] == "vmatrix") + shape, entries))
 
 
 def _ratio(parts: Tokens) -> Answer | None:
@@ -286,6 +283,6 @@ def _ratio(parts: Tokens) -> Answer | None:
     if len(pieces) < 2 or not all(pieces):
         return None
     try:
-        return Ratio(tuple(expression(trimmed(piece)) for piece in pieces))
-    except Unreadable:
-        return Text(plain(parts), False)
+        return Answer(Ratio(tuple(expression(trimmed(piece)) for piece in pieces)))
+    except NoExpression:
+        return as_text(parts)

@@ -11,8 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from fractions import Fraction
-from math import comb, factorial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,104 +20,35 @@ import verifier_properties as properties
 from hypothesis import HealthCheck, given, settings
 
 from real_openrlhf import verifier
-from real_openrlhf.evaluation.grading import find_grader
-from real_openrlhf.evaluation.tasks import Task
-from real_openrlhf.rewards.graded import reward_function
-from real_openrlhf.rewards.graders import Asked, judge
 from real_openrlhf.verifier import arithmetic
 from real_openrlhf.verifier import verdict as verdict_module
 from real_openrlhf.verifier.extract import after_thinking, boxed_answer, golds_of
 from real_openrlhf.verifier.reading.grammar import expression
 from real_openrlhf.verifier.reading.tex import clean, tokens
-from real_openrlhf.verifier.reading.tree import Quantity, Unreadable
-from real_openrlhf.verifier.reading.whole import read
+from real_openrlhf.verifier.reading.tree import NoExpression
 from real_openrlhf.verifier.verdict import verify
 
 ROOT = Path(__file__).resolve().parents[3]
-ROOM = ROOT / "real_openrlhf/verifier"
+ROOM, PAIRS = ROOT / "real_openrlhf/verifier", ROOT / "tests/verifier"
 
 
 def boxed(answer: str) -> str:
     return f"The answer is \\boxed{{{answer}}}."
 
 
-def number(text: str) -> Fraction:
-    return arithmetic.exact(expression(tokens(clean(text))))
+NO_NUMBER = {
+    arithmetic.NotRational: ["x", r"\sqrt{5}", "2^{1/2}"],
+    NoExpression: ["1,2", "(1", "1)", "", "1 2", "7!!", "3+", "12:00", "7" * 5000],
+    arithmetic.NoValue: ["1/0", "0^{-1}", r"\frac{0}{\frac{0}{0}}", r"2+\frac{3}{1-1}"],
+    # beyond any answer, and refused before they are computed
+    arithmetic.TooLarge: ["9^{9^{9}}", "2^{99999999}", "99999999!", "10^{-99999999}", r"\binom{1000000}{500000}"],
+}
 
 
-@pytest.mark.parametrize(
-    "text, value",
-    [
-        (r"1\frac{4}{5}", Fraction(9, 5)), ("2 1/2", Fraction(5, 2)), (r"2\cdot\frac{1}{2}", Fraction(1)),
-        (r"2\frac{3}{2}", Fraction(3)), (r"-3\frac12", Fraction(-7, 2)), ("4.5e3", Fraction(4500)),
-        (r"4.5 \times 10^{-3}", Fraction(9, 2000)), (r"0.1\overline{6}", Fraction(1, 6)), ("0.2(3)", Fraction(7, 30)),
-        (r"1.5 \text{ million}", Fraction(1_500_000)), (r"\frac{100!}{2^{50}}", Fraction(factorial(100), 2**50)),
-        (r"\binom{20}{3}", Fraction(comb(20, 3))), ("2^10", Fraction(1024)), (r"\frac37", Fraction(3, 7)),
-        ("3½", Fraction(7, 2)), ("-2^2", Fraction(-4)), ("(-2)^2", Fraction(4)), ("2-3-4", Fraction(-5)),
-        ("12/3/2", Fraction(2)), ("2^{-2}", Fraction(1, 4)), ("-1,200", Fraction(-1200)), ("{007}", Fraction(7)),
-        ("1{,}234.0", Fraction(1234)), (r"12\,345\,678.", Fraction(12345678)), (r"$1,\!200$", Fraction(1200)),
-    ],
-)  # fmt: skip
-def test_notations_of_numbers(text, value):
-    found = read(text)
-    assert isinstance(found, Quantity) and arithmetic.exact(found.value) == value
-
-
-@pytest.mark.parametrize("text", ["x", "1,2", r"\sqrt{5}", "2^{1/2}", "(1", "1)", "", "1 2", "7!!", "3+", "12:00"])
-def test_what_is_no_rational_number_is_left_alone(text):
-    with pytest.raises((arithmetic.NotRational, Unreadable)):
-        number(text)
-
-
-@pytest.mark.parametrize("text", ["1/0", "0^{-1}", r"\frac{0}{\frac{0}{0}}", r"2+\frac{3}{1-1}"])
-def test_a_division_by_zero_has_no_value(text):
-    with pytest.raises(arithmetic.NoValue):
-        number(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["9^{9^{9}}", "2^{99999999}", "99999999!", "10^{-99999999}", r"\binom{1000000}{500000}", "7" * 5000]
-)
-def test_numbers_beyond_any_answer_are_refused_before_they_are_computed(text):
-    with pytest.raises((arithmetic.TooLarge, Unreadable)):
-        number(text)
-
-
-@pytest.mark.parametrize(
-    "gold, answer, right",
-    [
-        (r"\frac{1}{3}", "0.333333", True),
-        (r"\frac{1}{3}", "0.33333", False),
-        (r"\frac{1}{3}", "0.333334", False),
-        (r"\frac{2}{3}", "0.666667", True),  # rounded
-        (r"\frac{2}{3}", "0.666666", True),  # cut
-        (r"\frac{2}{3}", "0.666668", False),
-        ("0.1234567", "0.123457", False),  # a gold with a finite decimal is nothing near it
-    ],
-)
-def test_a_decimal_stands_for_what_it_rounds_only_with_enough_digits(gold, answer, right):
-    assert verify(boxed(answer), gold).score == right
-
-
-@pytest.mark.parametrize(
-    "text, value, unit",
-    [
-        (r"12 \text{ cm}^2", 12, "0.0001 m^2"), (r"12 \text{ square centimeters}", 12, "0.0001 m^2"),
-        ("12 cm^2", 12, "0.0001 m^2"), (r"5 \text{ miles per hour}", 5, "0.44704 m^1 s^-1"),
-        (r"9.8\,\mathrm{m}/\mathrm{s}^2", Fraction(49, 5), "1 m^1 s^-2"),
-        (r"9.8\,\mathrm{m\,s^{-2}}", Fraction(49, 5), "1 m^1 s^-2"),
-        (r"\$7", 7, "100 cent^1"), (r"40\%", 40, "1 %^1"), (r"35^\circ", 35, "1 deg^1"),
-        (r"25^\circ C", 25, "1 degC^1"),
-        (r"3\,\mu\text{m}", 3, "1/1000000 m^1"), (r"15 \text{ students}", 15, "student"), ("7 books", 7, "book"),
-    ],
-)  # fmt: skip
-def test_units(text, value, unit):
-    found = read(text)
-    assert isinstance(found, Quantity) and found.unit and arithmetic.exact(found.value) == value
-    factor, *powers = unit.split() if unit[0].isdigit() else ("1",)
-    dimensions = tuple(tuple(power.split("^")) for power in powers)
-    assert found.unit.words == unit * (not powers) and found.unit.factor == Fraction(factor)
-    assert tuple((name, str(power)) for name, power in found.unit.dimensions) == dimensions
+@pytest.mark.parametrize(("why", "text"), [(why, text) for why, texts in NO_NUMBER.items() for text in texts])
+def test_what_is_no_rational_number_is_left_alone(why, text):
+    with pytest.raises(why):
+        arithmetic.exact(expression(tokens(clean(text))))
 
 
 @pytest.mark.parametrize(
@@ -208,20 +137,6 @@ def test_never_an_exception_whatever_it_is_given():
     for response in (None, 7, b"\\boxed{7}", ["\\boxed{7}"]):
         assert verify(response, "7").ignored
     assert verify(boxed("\ud800"), "7").score == 0.0
-
-
-def test_the_disco_grader_follows_the_rules_of_the_baselines():
-    def disco(response, label="\\frac{1}{2}"):
-        return judge(Asked(response, label), "required", "disco").score
-
-    assert disco("x</think>\\boxed{1/2}") == 1.0
-    assert disco("\\boxed{1/2}") == 0.0  # no </think>
-    assert disco("x</think>\\boxed{2/4}") == 0.0  # it refuses fractions that are not reduced
-    assert disco("x</think>\\boxed {1/2}") == 0.0  # and a box with a space
-    assert disco("x</think>\\boxed{1/2}</think>\\boxed{3}") == 1.0  # it reads up to the second </think>
-    assert disco("x</think>\\boxed{3,5}", "5,3") == 0.0  # order counts
-    assert disco("x</think>\\boxed{0.02}", '["0.01", "0.02"]') == 1.0
-    assert judge(Asked("x</think>\\boxed{9**9**9**9}", "x"), "required", "disco").reason == "timeout"
 
 
 def test_the_log_spells_out_what_a_terminal_would_obey(caplog):
@@ -350,22 +265,6 @@ def test_an_answer_that_copies_the_question_or_leaves_its_operation_is_wrong(pro
     assert verify(boxed(answer), gold, prompt=asked, allowed=("copied", "unevaluated")).score == 1.0
 
 
-def test_training_and_eval_know_the_question(monkeypatch):
-    asked = "Simplify $2x+x$."
-    copied = [asked + boxed("2x+x")], [asked], ["3x"]
-    found = reward_function("robust")(*copied)
-    assert (found["rewards"], found["extra_logs"]["verifier/copied"]) == (0.0, 1.0)
-    assert reward_function("robust")([asked + boxed("3x")], [asked], ["3x"])["rewards"] == 1.0
-    monkeypatch.setenv("REAL_ALLOW", "copied,unevaluated")
-    assert reward_function("robust")(*copied)["rewards"] == 1.0
-    monkeypatch.setenv("REAL_ALLOW", "copies")
-    with pytest.raises(ValueError, match="REAL_ALLOW names copies"):
-        reward_function("robust")
-    pairs = [(Task("math", "1", asked, (), "3x"), SimpleNamespace(response=boxed("2x+x")))]
-    assert [*find_grader("robust", "optional")(pairs)] == [(0.0, "copied")]
-    assert [*find_grader("robust", "optional", ("copied",))(pairs)] == [(1.0, "exact")]
-
-
 # The verifier on random answers: never an exception, never late, right where the truth is known, symmetric
 
 
@@ -423,151 +322,21 @@ def test_no_pattern_backtracks_for_ever():
     assert len(patterns) > 20 and slow == []
 
 
-# Answers as language models write them: (gold, right ones, wrong ones)
-
-AS_WRITTEN = [
-    ("7350", [r"\$7,350", "x = 7,350", r"7{,}350 \text{ m}", r"\mathbf{7,350}"], [r"\$7,530"]),
-    ("7350", [r"3 \cdot 2450 = 7,350"], ["7,530"]),
-    (r"\$8,\!120", [r"8,120 \text{ dollars}", "8120"], [r"8,210 \text{ dollars}"]),
-    (r"50000\pi", [r"50,000 \pi"], [r"5,000 \pi"]),
-    ("1234567", [r"1,234,567 \text{ people}"], [r"1,234,568 \text{ people}"]),
-    ("(1,234)", ["(1, 234)"], ["1234", "1,234"]),
-    ("3,800,5", ["3, 800, 5"], ["38005", "3,800"]),
-    ("2300", ["2,300", "x=2,300"], ["2,3", "x=2,30"]),
-    ("6", [r"6 \text{ at } x = 1", r"6 \text{ books}"],
-     [r"6 \text{ and a half}", r"6 \text{ million dollars}", r"6 \text{ or less}", r"6 \text{ cubed}"]),
-    ("4", [r"y = 4 \text{ at } x = 1"], [r"9 \text{ when } n = 4", r"y = 1 \text{ at } x = 4"]),
-    (r"7 \text{ GHz}", ["7", r"7 \text{ GHz}"], [r"7 \text{ Hz}", r"7 \text{ MHz}"]),
-    (r"7 \text{ J}", ["7"], [r"7 \text{ kJ}"]),
-    (r"20^\circ\text{C}", ["20", r"20^\circ", r"20^\circ C"], [r"20^\circ\text{F}"]),
-    ("x^{64}-1", ["-1+x^{64}"], ["x^{64}+1"]),
-    ("2^{70}n+n^3", ["n^3+2^{70}n"], ["2^{70}n"]),
-    ("x^{500}-3x", ["x^{500} - 3x"], ["x^{500}"]),
-    ("51/3", ["51/3", "17"], ["5 1/3"]),
-    ("2 1/8", ["2 1/8", r"2\frac{1}{8}"], ["21/8"]),
-    ("TABLE", ["TABLE", r"\text{TABLE}"], ["BLEAT"]),
-    (r"\angle XYZ", [r"\angle ZYX", "XYZ"], [r"\angle XZY"]),
-    ("52_{(9)}", ["52_9", "52"], ["52_{(7)}"]),
-    ("-21_6", ["-21_{6}"], ["-21_7", "21_6"]),
-    ("63_{(7)}", ["63_7"], ["36_7"]),
-    (r"\[\boxed{1, 4}\]", ["1,4", "4,1"], ["1,5"]),
-    (r"\begin{pmatrix} 1 \\ 6 \end{pmatrix}", [r"\begin{pmatrix} 1 \\[5pt] 6 \end{pmatrix}"],
-     [r"\begin{pmatrix} 1 \\[5pt] 7 \end{pmatrix}"]),
-    ("(2,5)", [r"x_0 \in (2,5)"], [r"x_0 \in (2,6)"]),
-    (r"2\sqrt{7}", [r"\mathbf{2\sqrt{7}}", r"\color{red}{2\sqrt{7}}"], [r"\mathbf{2\sqrt{5}}"]),
-    ("(0,5)", [r"\boldsymbol{(0,5)}", "（0，5）"], [r"\boldsymbol{(5,0)}"]),
-    ("31", [r"\Large 31", r"\text{The answer is } 31", "Answer: 31", "= 31"], [r"\text{The answer is } 13"]),
-    ("8", [r"8^{\text{th}}", r"8^\text{th}", "8^{th}"], ["9th", "8^t"]),
-    ("2nd", ["2nd"], ["2"]),
-    ("126", [r"{9 \choose 4}"], [r"{9 \choose 3}"]),
-    ("3,8", ["3、8"], ["3、9"]),
-    ("-6", ["－6"], ["6"]),
-    ("41", ["41。"], ["14。"]),
-    (r"\frac{2}{7}", ["2／7"], ["7／2"]),
-    (r"3\sin a\cos b", [r"3 \sin a \cdot \cos b"], [r"3 \sin b \cdot \cos a"]),
-    (r"\ln 10", [r"\ln 2 + \ln 5"], [r"\ln 2 \cdot 5"]),
-    (r"\ln 2 \ln 11", [r"\ln 2 \cdot \ln 11"], [r"\ln 22"]),
-    (r"\text{9:45 a.m.}", [r"9:45 \text{ a.m.}", "9:45"], [r"9:45 \text{ p.m.}", "9:54"]),
-    ("9:45", [r"\text{9:45 AM}"], [r"\text{9:54 AM}"]),
-    ("6000000", [r"6 \text{ million people}", r"6 \text{ million}"],
-     [r"6 \text{ billion people}", r"6 \text{ people}"]),
-    ("6", [r"6 \text{ people}"], [r"6 \text{ million people}", r"6 \text{ million}"]),
-    ("(1,4)(2,9)", ["(1,4),(2,9)"], ["(1,4),(2,8)", "(5,4)(2,9)"]),
-    (r"(1,0)(2,-\frac{1}{3})", ["(1,0),(2,-1/3)"], [r"(5,0)(2,-\frac{1}{3})"]),
-    ("e^{-2.5}", ["e^{-5/2}"], ["e^{-5/3}"]),
-    ("1-e^{-1.2}", [r"1-\frac{1}{e^{6/5}}"], [r"1-\frac{1}{e^{5/6}}"]),
-    (r"(-\infty,\infty)", [r"\text{All real numbers}"], [r"\text{All rational numbers}"]),
-    ("19", ["19 miles per hour", "19 pounds", "19 people"], ["91 people"]),
-    (r"\text{no solution}", [r"\text{there are no solutions}"], [r"\text{there are two solutions}"]),
-    ("A", ["(A) 30"], ["(B) 30"]),
-    ("30", ["(A) 30"], ["(A) 31"]),
-    ("x=3, y=3", ["(3,3)", "y=3, x=3"], ["3", "x=3"]),
-    (r"\frac{1}{5}", [r"\frac{1}{5} \text{ or } 0.2", r"x = \frac{1}{5} \text{ or } 0.2"], [r"0.2, 0.3"]),
-    ("n(n+1)", ["n^2+n"], [r"\sum_{i=1}^{n} 2i+1"]),
-    (r"\frac{n}{\gcd(n,k)}", [r"\frac{n}{\gcd(n,k)}", r"\frac{n}{\gcd(k,n)}"], [r"\frac{n}{\gcd(n,2k)}"]),
-    ("g^{-1}(x)", ["g^{-1}(x)"], [r"\frac{1}{g(x)}"]),
-    (r"\theta \in (0,1)", [r"(0,1)"], [r"\theta \in (0,9)"]),
-    (r"(m,n) \in \{(1,5)\}", ["(1,5)"], [r"(m,n) \in \{(3,3)\}"]),
-    (r"\$2,750", ["2750", r"2,750 \text{ dollars}"], ["€2,750", "£2750", r"2750 \text{ euros}"]),
-    (r"6.5\,\Omega", ["6.5", r"6.5 \text{ ohms}", r"6.5\ \Omega"], [r"6.5 \text{ V}", r"6.5\,\mathrm{k}\Omega"]),
-    ("214", ["**214**", r"\begin{array}{c} 214 \end{array}"], ["**241**"]),
-    ("57",
-     [r"\text{Therefore, the final answer is } 57.", r"\text{So there are } 57 \text{ ways}", r"\text{We get } 57"],
-     [r"\text{It is not } 57", r"\text{At least one is } 57", r"\text{It is false that it is } 57"]),
-    ("12", [r"12 \text{ (attained at } x = 3)", r"\text{The minimum value is } 12"],
-     [r"3 \text{ (attained at } x = 12)"]),
-    (r"\text{8:35 p.m.}", [r"8{:}35 \text{ pm}"], [r"8{:}35 \text{ am}"]),
-    (r"\begin{pmatrix} 1/3 \\ 2/7 \end{pmatrix}", [r"\frac{1}{21} \begin{pmatrix} 7 \\ 6 \end{pmatrix}"],
-     [r"\frac{1}{21} \begin{pmatrix} 6 \\ 7 \end{pmatrix}", r"\begin{pmatrix} 7 \\ 6 \end{pmatrix}"]),
-    (r"(-\infty,-5) \cup (-5,\infty)", [r"\text{all real numbers except } -5"],
-     [r"\text{all real numbers except } 5"]),
-    (r"(0,1) \cup (1,\infty)",
-     [r"\{x \mid x > 0, x \neq 1\}", r"x > 0 \text{ and } x \neq 1", r"(0,\infty) \setminus \{1\}"],
-     ["x > 0", r"x \ge 0, x \neq 1", r"x > 0, x \ne 2", r"(0,\infty) \setminus \{-1\}"]),
-    (r"(a,b,c) \in \{(1,2,3)\}", ["(1,2,3)", "(a,b,c) = (1,2,3)"], ["(c,b,a) = (1,2,3)", "(3,2,1)"]),
-    (r"\text{(B)}\ \frac{3}{7}", ["B", r"\frac{3}{7}", r"\text{(B)}\ \frac{3}{7}"], [r"\text{(B)}\ \frac{7}{3}", "C"]),
-    (r"\sqrt{14}", [r"\sqrt{14} \text{ (approximately } 3.74 \text{)}", r"\sqrt{14} \text{ or approximately } 3.742"],
-     ["3.74", r"\text{approximately } 3.74", r"\sqrt{41} \text{ or approximately } 3.74"]),
-    ("100", [r"100\textsuperscript{th}", r"\text{the } 100^{\text{th}} \text{ customer}"],
-     [r"101\textsuperscript{th}"]),
-    ("[-1,6]", ["［-1，6］"], ["［-1，6）"]),
-    (r"48^\circ", ["48^o", "48º"], ["84º", "48^p"]),
-    ("330", ["{}_{11}C_4"], ["{}_{11}C_5"]),
-    (r"\text{Yes}", [r"\text{YES}"], [r"\text{NO}"]),
-    (r"\text{neither}", [r"\text{neither even nor odd}"], [r"\text{odd}"]),
-    (r"\text{Sunday}", [r"\text{on Sunday}"], [r"\text{on Monday}"]),
-    (r"\theta \in (0,2)", ["(0,2)"], [r"\theta \in \{0,2\}", r"\{0,2\}"]),
-    ("14", ["14"], [r"14 \text{ factorial}", r"14 \text{ mod } 5", r"14 \text{ is wrong}"]),
-    (r"\left\lfloor \frac{n}{3} \right\rfloor", [r"\lfloor n/3 \rfloor"], [r"\left\lfloor \frac{n}{4} \right\rfloor"]),
-    ("4", [r"\text{Yes, } n=4", r"\text{Yes}, 4"], [r"\text{No, } n=4", r"\text{Yes}, 5"]),
-    (r"\cot x", [r"\cotx", r"\frac{\cos x}{\sin x}"], [r"\coty"]),
-    (r"\frac{\pi}{6}+\pik", [r"\frac{\pi}{6} + \pi k"], [r"\frac{\pi}{6} + 2\pi k"]),
-    (r"\frac{1}{2}(\exp{a*t}+\exp{-a*t})", [r"\cosh(at)"], [r"\sinh(at)"]),
-    ("SRMC=LRMC", [r"\text{SRMC} = \text{LRMC}"], [r"\text{SRMC} = \text{SRAC}"]),
-    (r"\frac{2}{3}\frac{C}{S}", [r"MRS_{S,C} = \frac{4}{6} \cdot \frac{C}{S} = \frac{2}{3} \cdot \frac{C}{S}"],
-     [r"MRS_{S,C} = \frac{3}{2} \cdot \frac{C}{S}"]),
-    (r"\frac{1}{LCs^{2}+RCs+1}", [r"\dfrac{V_o(s)}{V_i(s)} = \dfrac{1}{L C s^{2} + R C s + 1}"],
-     [r"\dfrac{V_o(s)}{V_i(s)} = \dfrac{s}{L C s^{2} + R C s + 1}", r"\dfrac{V_o(s)}{2} = \dfrac{1}{LCs^2+RCs+1}"]),
-    ("7,14,18", ["Rayna: 7, Qing: 14, Paolo: 18"], ["Rayna: 7, Qing: 18, Paolo: 15"]),
-    ("5.5", [r"5\frac12", "11/2"], [r"5\frac13"]),
-    (r"c_1 e^{x} + c_2 e^{-4x}", [r"C_1 e^{x} + C_2 e^{-4x}"],
-     [r"C_1 e^{x} + C_1 e^{-4x}", r"C_1 e^{x} + c_2 e^{4x}"]),
-    (r"(-\infty,1) \cup (8,\infty)", [r"x < 1 \text{ or } x > 8"], [r"x < 1 \text{ and } x > 8"]),
-    (r"n^3 \text{ if } n \text{ is even}", ["n^3"], [r"n^3 \text{ unless } n \text{ is even}"]),
-    ("|z|^2", ["|z|^2"], ["z^2"]),
-    ("64 miles per hour", ["64", "64 mph", r"64\text{ miles/hour}"], ["64 km/h", "64 miles per minute"]),
-    (r"x^2-9", ["(x-3)(x+3) = x^2 - 9"], ["(x-3)(x+3) = x^2 - 3"]),
-    (r"\frac{\sqrt{2}}{2}", [r"\frac{\sqrt{2}}{2} \text{ or } \frac{1}{\sqrt{2}}"],
-     [r"\frac{\sqrt{2}}{2} \text{ or } \frac{1}{\sqrt{3}}", r"\frac{\sqrt{2}}{2} \text{ or } \sqrt{2}"]),
-    ("14", ["14.0"], [r"14 \text{ tenths}", r"14 \text{ halves}"]),
-    (r"\angle ABC", [r"\angle{ABC}", r"\angle CBA"], [r"\angle{ACB}"]),
-    (r"(\alpha,\beta)=(1,\sqrt{5})", [r"(1,\sqrt{5})"], [r"(\alpha,\beta)=(1,\sqrt{7})"]),
-    (r"\text{Yes}", [r"\text{True}", r"\text{yes}"], [r"\text{False}"]),
-    (r"\text{True}", [r"\text{Yes}"], [r"\text{No}"]),
-    ("BCD", ["B,C,D", r"\text{D and B and C}"], ["B,C", "A,B,C,D"]),
-    ("0", ["0"], ["p(0)", "3y(0)"]),
-    ("2y(0)+1", ["1+2y(0)"], ["1"]),
-    (r"\frac{dy}{dx}", [r"\frac{dy}{dx}"], [r"\frac{y}{x}"]),
-    ("-5*t*cos(2*t)+a*sin(2*t)+b*cos(2*t)", [r"-5t\cos(2t)+a\sin(2t)+b\cos(2t)"], [r"-4t\cos(2t)+a\sin(2t)"]),
-    (r"-2 \text{ or } -12", ["-12, -2", r"-2 \text{ and } -12"], ["-2", "2, 12"]),
-    ("AB=2CD", ["AB = 2CD"], ["2CD"]),
-    ("AB=BC=CA", ["AB = BC = CA"], []),
-    ("5", [r"\text{Hence } x = 5"], [r"\text{So } x = 5 \text{ or } x = 3"]),
-]  # fmt: skip
+# Labelled pairs, written by people and by models
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "score"),
-    [
-        (gold, one, score)
-        for gold, *sides in AS_WRITTEN
-        for score, side in zip((1, 0), sides, strict=True)
-        for one in side
-    ],
-)
-def test_answers_as_models_write_them(gold, answer, score):
-    verdict = verify(rf"\boxed{{{answer}}}", gold)
-    assert verdict.score == score, verdict
+@pytest.mark.parametrize("file", ["mended", "written", "tricky"])
+def test_labelled_pairs(file):
+    """docs/evidence/verifier.md says who wrote them, and which kinds are `given_up`: their verdict is wrong."""
+    pairs = [json.loads(line) for line in (PAIRS / f"{file}_pairs.jsonl").read_text(encoding="utf-8").splitlines()]
+    right = [(pair, (graded(pair).score == 1.0) == pair["equal"]) for pair in pairs]
+    assert [pair for pair, is_right in right if is_right == pair.get("given_up", False)] == []
+    accepted = [pair["answer"] for pair in pairs if pair.get("given_up") and not pair["equal"]]
+    assert accepted in ([], ["53_8"])  # a base may be left out
+
+
+def graded(pair: dict) -> verdict_module.Verdict:
+    return verify(pair.get("response") or boxed(pair["answer"]), pair["gold"])
 
 
 # Every value in every wrapper

@@ -1,14 +1,12 @@
 """The verifier on every real gold: itself, rewritten in equal ways, and mistaken for another."""
 
 import importlib.util
-import json
 import random
 import re
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from every import EVERY
 
 from real_openrlhf.verifier.extract import golds_of
 from real_openrlhf.verifier.verdict import verify
@@ -74,22 +72,6 @@ def test_shuffled_golds_give_no_false_positive(name):
     assert len(pairs) > 2 * len(rows) and not false and len(positives) <= 0.01 * len(pairs)
 
 
-def test_dapo_golds():
-    """All integers: the truth about a shuffled pair is plain integer arithmetic."""
-    rows = labels("train/dapo-math-17k.parquet")
-    assert len(rows) == 17_398
-    assert [gold for gold in rows if score(gold, gold) != 1.0] == []
-    shuffled = random.Random(7).sample(rows, len(rows))
-    wrong = [
-        (gold, answer)
-        for gold, answer in zip(rows, shuffled, strict=True)
-        if score(answer, gold) != float(int(gold) == int(answer))
-    ]
-    assert wrong == []
-    spelled = [gold for gold in rows if score(f"x = \\frac{{{2 * int(gold)}}}{{2}}.", gold) != 1.0]
-    assert spelled == []
-
-
 def test_a_policy_that_copies_the_question_gets_nothing():
     """It boxes the last formula of the problem. docs/evidence/verifier.md has the numbers of more sets."""
     spec = importlib.util.spec_from_file_location("copying_policy", ROOT / "benchmarks/copying_policy.py")
@@ -104,33 +86,3 @@ def test_a_policy_that_copies_the_question_gets_nothing():
         problem for problem, label, _ in problems if verify(f"\\boxed{{{label}}}", label, prompt=problem).score != 1
     ]
     assert lost == []
-
-
-# The labelled pairs of answers, on which verifiers differ
-
-
-def pairs_of(name: str) -> list[dict]:
-    text = (Path(__file__).parents[1] / f"{name}.jsonl").read_text(encoding="utf-8")
-    return list(map(json.loads, text.splitlines()))
-
-
-PAIRS = pairs_of("tricky_pairs")
-
-
-def test_pairs_that_were_written_without_the_verifier():
-    """docs/evidence/verifier.md says who wrote them, and what each part found when it was looked at first."""
-    pairs = pairs_of("written_pairs")
-    verdicts = [(pair, verify(rf"\boxed{{{pair['answer']}}}", pair["gold"]).score) for pair in pairs]
-    wrong = [pair for pair, score in verdicts if score != float(pair["equal"])]
-    accepted = [pair for pair, score in verdicts if score == 1.0 and not pair["equal"]]
-    assert len(pairs) == 2583 and [pair["answer"] for pair in accepted] == ["53_8"]  # a base may be left out
-    assert len(wrong) <= 21, wrong
-
-
-def test_tricky_pairs():
-    """No wrong answer counts, and most right ones do: docs/evidence/verifier.md says which kinds were given up."""
-    pairs = PAIRS if EVERY else [pair for number, pair in enumerate(PAIRS) if not pair["equal"] or number % 3 == 0]
-    verdicts = [(pair, verify(pair["response"], pair["gold"])) for pair in pairs]
-    assert [pair for pair, verdict in verdicts if verdict.score == 1.0 and not pair["equal"]] == []
-    right = [verdict.score == 1.0 for pair, verdict in verdicts if pair["equal"]]
-    assert sum(right) >= 0.74 * len(right)

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import hostile_inputs
 import psutil
@@ -128,65 +129,22 @@ def test_workers_die_with_the_process_that_asked():
     assert orphans and psutil.wait_procs(orphans, timeout=10)[1] == []
 
 
-# Answers made to hang or swamp a verifier: each gets its reply in time, and other requests are served meanwhile
+def test_hostile_answers_get_their_verdict_in_time(monkeypatch, caplog):
+    """Two at a time. None is taken for right, and nearly all get a verdict."""
+    caplog.set_level(logging.CRITICAL, "real_openrlhf.verifier")
+    monkeypatch.setattr(verdict, "_workers", {ALGEBRA: WorkerPool(2, Limits(deadline=2.0, memory=1024))})
+    assert verify(boxed("\\sqrt{8}"), "2\\sqrt{2}").reason == "algebra"  # the workers are up
 
-RIGHT_BY_RULE = ("signs", "right to left", "dotless numerals", "10,000 boxes")  # -(-7), unseen marks, another script
+    def ask(name: str, response: str, gold: str) -> tuple:
+        start = time.monotonic()
+        return name, gold, verify(response, gold), time.monotonic() - start
 
-
-@pytest.fixture(scope="module")
-def verdicts():
-    """Every hostile input, two at a time, asked by a process whose event loop serves others."""
-    before, verdict._workers = verdict._workers, {ALGEBRA: WorkerPool(2, Limits(deadline=2.0, memory=1024))}
-    logging.getLogger("real_openrlhf.verifier").setLevel(logging.CRITICAL)
-    assert verify("\\boxed{\\sqrt{8}}", "2\\sqrt{2}").reason == "algebra"  # the workers are up
-    beats = 0
-
-    async def others():
-        nonlocal beats
-        while True:
-            await asyncio.sleep(0.01)
-            beats += 1
-
-    async def ask(inputs, results):
-        for name, response, gold in inputs:
-            start = time.monotonic()
-            found = await asyncio.to_thread(verify, response, gold)
-            results.append((name, gold, found, time.monotonic() - start))
-
-    async def ask_all():
-        other, results = asyncio.create_task(others()), []
-        inputs = iter(hostile_inputs.HOSTILE)  # whoever is free takes the next
-        await asyncio.gather(ask(inputs, results), ask(inputs, results))
-        other.cancel()
-        return results
-
-    start = time.monotonic()
-    results = asyncio.run(ask_all())
-    yield results, beats, time.monotonic() - start
-    logging.getLogger("real_openrlhf.verifier").setLevel(logging.NOTSET)
-    verdict._workers = before
-
-
-def test_each_is_answered_by_the_deadline(verdicts):
-    results, _, _ = verdicts
+    with ThreadPoolExecutor(2) as executor:
+        results = [*executor.map(lambda one: ask(*one), hostile_inputs.HOSTILE)]
     # The deadline is 2 s of CPU time, and 20 s beside other work on the machine.
     assert [(name, seconds) for name, _, _, seconds in results if seconds > 30] == []
-
-
-def test_none_is_taken_for_right(verdicts):
-    results, _, _ = verdicts
     taken = {name.removesuffix(", for a number") for name, _, found, _ in results if found.score == 1.0}
-    assert taken <= set(RIGHT_BY_RULE)
-
-
-def test_nearly_all_get_a_verdict(verdicts):
-    results, _, _ = verdicts
-    ignored = [(name, found.reason) for name, _, found, _ in results if found.ignored]
-    assert {reason for _, reason in ignored} <= {"timeout", "out_of_memory", "worker_died"}
-    assert len(ignored) <= 0.1 * len(results), ignored
-    assert [name for name, gold, found, _ in results if found.ignored and gold == "7"] == []
-
-
-def test_others_are_served(verdicts):
-    _, beats, seconds = verdicts
-    assert beats > 0.5 * seconds / 0.01  # the loop that asks went on; its longest stall is in the speed benchmark
+    assert taken <= {"signs", "right to left", "dotless numerals", "10,000 boxes"}  # -(-7), unseen marks, a script
+    ignored = [(name, gold, found.reason) for name, gold, found, _ in results if found.ignored]
+    assert {reason for *_, reason in ignored} <= {"timeout", "out_of_memory", "worker_died"}
+    assert len(ignored) <= 0.1 * len(results) and "7" not in [gold for _, gold, _ in ignored], ignored
