@@ -306,7 +306,9 @@ def test_a_card_has_what_the_weights_are_and_where_they_come_from(tmp_path):
 
 
 def test_a_model_of_a_folder_is_named_without_its_place(tmp_path):
-    folder = write_run(tmp_path, flags={"--actor.model_name_or_path": "/home/me/tiny-1234/model"})
+    changed = {"tree": None, "no_tree": "tracked files had been changed"}
+    folder = write_run(tmp_path, **changed, flags={"--actor.model_name_or_path": "/home/me/tiny-1234/model"})
     (folder / "model").mkdir()
     text = write_card(folder).read_text()
     assert "| base model | tiny-1234, a local folder |" in text and "/home" not in text and "base_model" not in text
+    assert ", tracked files had been changed |" in text and "None" not in text
