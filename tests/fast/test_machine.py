@@ -196,7 +196,7 @@ def test_eval_takes_the_share_of_a_gpu_that_is_asked_for():
 
 def test_a_package_that_is_not_installed_is_told():
     asked = plan(user={"--ds.attn_implementation": ("flash_attention_3",)})
-    assert "flash_attn_interface" in next(preflight.kernels(asked))
+    assert "flash_attn_interface" in next(preflight.kernels(asked, on_cpu=False))
     (problem,) = preflight.kernel_problems(asked)
     assert "flash_attn_interface, which is not installed" in problem and "flash_attention_torch" in problem
 
@@ -205,12 +205,14 @@ def test_a_package_that_is_not_installed_is_told():
 def test_what_is_compiled_at_the_first_start_is_told_before(monkeypatch, compiler):
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
     asked = plan(user={"--ds.adam_offload": ()})
-    assert "which g++ compiles at the first start" in [*preflight.kernels(asked)][1]
+    assert "which g++ compiles at the first start" in [*preflight.kernels(asked, on_cpu=False)][1]
     assert len([*preflight.kernel_problems(asked)]) == (compiler is None)
 
 
 def test_another_optimizer_is_named():
-    assert [*preflight.kernels(plan(user={"--actor.optim": ("muon",)}))][1] == "optimizer: DeepSpeed's muon"
+    assert [*preflight.kernels(plan(user={"--actor.optim": ("muon",)}), on_cpu=False)][
+        1
+    ] == "optimizer: DeepSpeed's muon"
 
 
 # Recipes for CPU and for GPUs in both kinds of environment
@@ -249,7 +251,7 @@ def test_train(environment, name):
     assert ("GPU" in json.loads(variables["RAY_OVERRIDE_RESOURCES"])) == recipe.on_cpu  # else Ray counts them
     told = "\n".join(process_table(planned, here))  # each variable has its reason there
     assert ("-1,-1" in told) == recipe.on_cpu and "PolicyModelActor" in told
-    problems = here.problems(planned)
+    problems = [*here.problems(planned)]
     assert bool(problems) == (kind != environment)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
 
