@@ -154,11 +154,10 @@ def run(args: argparse.Namespace) -> int:
         samples = {(sample.id, sample.sample): sample for sample in store}
     problems = grade(tasks, args.k, samples, grader)
     think = args.think if judge in VERIFIERS else None
-    if think == "required" and not any("</think>" in sample.response for sample in samples.values()):
-        print("no response closed its thinking with </think>: for a model that does not think, give --think optional")
+    thinks = think != "required" or any("</think>" in sample.response for sample in samples.values())
     settings = {"k": args.k, **sampling, "limit": args.limit, "grader": judge, "think": think}
     settings |= {"allow": " ".join(args.allow)} if args.allow else {}
-    report(args.out, args.name or Path(args.model).resolve().name, settings, problems)
+    report(args.out, args.name or Path(args.model).resolve().name, settings, problems, thinks)
     if (model.parent / "run.json").exists():
         write_card(model.parent)  # the model is a run's final weights
     return 0
@@ -176,7 +175,7 @@ def draw(tasks: list[Task], k: int, engine: EngineSettings, engines: int | None,
                 bar.update()
 
 
-def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
+def report(out: Path, name: str, settings: dict, problems: list[dict], thinks: bool) -> None:
     benchmarks, average = summarise(problems, settings["seed"])
     results = {
         "name": name,
@@ -188,6 +187,6 @@ def report(out: Path, name: str, settings: dict, problems: list[dict]) -> None:
     }
     write_jsonl(out / PROBLEMS, problems)
     write_json(out / NUMBERS, results)
-    made = table(results)
+    made = table(results, thinks)
     write_text(out / TABLE, [to_markdown(made)])
     print(to_markdown(made))

@@ -121,7 +121,7 @@ def _summary(name: str, rows: list[dict], resampled: np.ndarray) -> dict:
     }
 
 
-def table(results: dict) -> Table:
+def table(results: dict, thinks: bool = True) -> Table:
     """A row as in the paper's table, with the settings that comparable numbers must share."""
     settings, sets = results["settings"], [*results["benchmarks"].values()]
     columns = [*sets, {"title": "Avg.", **results["average"]}] if len(sets) > 1 else sets
@@ -132,6 +132,10 @@ def table(results: dict) -> Table:
         f"{protocol(settings)}, seed = {settings['seed']}.",
     ]
     notes += [f"{ungraded} samples could not be graded and count as wrong."] if ungraded else []
+    if not thinks:  # `compare` shows this table and no other output of an evaluation
+        notes.append(
+            "No response closed its thinking with `</think>`: for a model that does not think, give --think optional."
+        )
     numbers = {one["title"]: Estimate(one["pass@1"], one["standard_error"], 1) for one in columns}
     return Table("benchmarks", "Benchmarks", [{"Model": results["name"], **numbers}], notes)
 

@@ -258,6 +258,20 @@ def sampled(evaluate, tmp_path, monkeypatch):
     return json.loads((tmp_path / "out" / "results.json").read_text())
 
 
+def test_the_table_says_that_no_response_closed_its_thinking(evaluate, tmp_path, monkeypatch):
+    """`compare` prints nothing else of an evaluation, and 0.000 for a model that does not think."""
+
+    def answers(pairs, settings, engines):
+        for task, number in pairs:
+            seed = sample_seed(settings.seed, task.identity, number)
+            yield Sample(task.identity, number, seed, "\\boxed{3}", 5, False)
+
+    monkeypatch.setattr("real_openrlhf.evaluation.command.generate", answers)
+    for options, told in (((), True), (("--think", "optional"), False)):
+        assert evaluate(*options) == 0
+        assert ("give --think optional" in (tmp_path / "out" / "table.md").read_text()) == told
+
+
 def test_thinking_must_be_closed_by_default(sampled, tmp_path):
     assert sampled["benchmarks"]["mine"]["pass@1"] == 0.25
     problems = [json.loads(line) for line in (tmp_path / "out" / "per_problem.jsonl").read_text().splitlines()]
