@@ -265,7 +265,7 @@ def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
         if algo == "real":
             shutil.copyfile(run / ROLLOUTS, folder / ROLLOUTS)
     comparisons = compare(read_runs([run.parent / "runs"])[0])
-    section = page.section(comparisons[0], [])
+    section = page.section(comparisons[0], [], "")
     assert [name for name, _ in section["answers"]] == ["REAL, run cpu-real-s1"]
     text = page.render(comparisons, [section], Table("benchmarks", "", [{"Method": "<b>"}]), [])
     parser = untrusted.Page()

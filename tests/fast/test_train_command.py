@@ -83,11 +83,6 @@ def test_all_goes_with_a_dry_run():
         command.request_of(["--all"])
 
 
-def test_saying_one_thing_twice_is_refused():
-    with pytest.raises(UserError, match="--seed and --train.seed say the same thing"):
-        command.request_of(["--seed", "1", "--train.seed", "2"])
-
-
 # ------------------------------------------------------------------------------------------- where it runs
 
 
