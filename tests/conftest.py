@@ -26,7 +26,8 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 GROUPS = {
     "peft": "logit_free_head engine_inputs memory_estimate",
     "parser": "arguments dry_run reward_faults",
-    "ranks": "actor_trainer checkpoints fixes logit_free pretend_cuda zero_ranks",
+    "ranks": "actor_trainer logit_free pretend_cuda",
+    "more ranks": "checkpoints fixes zero_ranks",
     "training on one rank": "compare train",
     "more training on one rank": "like_gpu user_files",
 }

@@ -18,11 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Transform
 from records import HERE, runs_of
 
-from real_openrlhf.report.curves import VALIDATION, over_training, series, spread_over_tau, validation_sets
+from real_openrlhf.report.curves import VALIDATION, collapsed, over_training, series, spread_over_tau, validation_sets
 from real_openrlhf.report.differences.table import less_first, values, verdict
 from real_openrlhf.report.differences.welch import MARGIN, Difference, holm
 from real_openrlhf.report.drawing import INK, STYLE, save_png
-from real_openrlhf.report.maps import COLLAPSED
 from real_openrlhf.report.methods import METHODS, Look, method
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Setting, compare
@@ -87,8 +86,7 @@ def _curve(run: Run):
 
 
 def _died(run: Run) -> bool:
-    curve = _curve(run)
-    return bool(curve.iloc[-1] < COLLAPSED * curve.max())
+    return collapsed(_curve(run))
 
 
 def by_z() -> Table:

@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import shutil
+import statistics
 import sys
 import time
 import tomllib
@@ -370,11 +371,11 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
             with attempts.taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
-                left = f", about {duration(sum(seconds) / len(seconds) * len(free))} left" if seconds else ""
+                left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
                 print(f"\n--- {entry.name}, {len(free)} of {len(runs.entries)} runs to go{left}", flush=True)
                 started, waiting = time.time(), False
                 code, reason = trainer.one(entry)
-                seconds.append(time.time() - started - trainer.opening(entry, started))
+                seconds.append(time.time() - started)
                 ended(code, reason)
             last = code or last
             if code in SIGNALS:

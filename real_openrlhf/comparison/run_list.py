@@ -155,9 +155,7 @@ def is_evaluated(path: Path, words: Sequence[str]) -> bool:
 def evaluation_progress(path: Path) -> str:
     """`evaluation, 34 of 96 samples, 02:10 left`"""
     done, total, left = samples(path / "eval.log")
-    if not done:
-        return "evaluation"
-    return f"evaluation, {done} of {total} samples" + (f", {left} left" if left else "")
+    return f"evaluation, {done} of {total} samples{f', {left} left' if left else ''}" if done else "evaluation"
 
 
 def samples(log: Path) -> tuple[str, str, str]:

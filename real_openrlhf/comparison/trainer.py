@@ -21,7 +21,7 @@ from real_openrlhf.training import run_inputs
 from real_openrlhf.training.launch import shared_ray
 from real_openrlhf.training.launch.place import Place
 from real_openrlhf.training.launch.process import supervise
-from real_openrlhf.training.launch.progress import end_unwatched, rows_in
+from real_openrlhf.training.launch.progress import end_unwatched
 
 SESSION_LOG = "session.log"
 
@@ -33,7 +33,6 @@ class Trainer(contextlib.ExitStack):
         super().__init__()
         self.runs = runs
         self.server: subprocess.Popen | None = None
-        self.opened = False  # by the run that is being trained
         self.environment: Mapping[str, str] | None = None
         first = runs.request(runs.entries[0])
         if first.recipe.on_cpu:
@@ -56,21 +55,11 @@ class Trainer(contextlib.ExitStack):
                 return code, reason or unknown
         return evaluate(path, self.runs.evaluation) if self.runs.evaluation is not None else (0, None)
 
-    def opening(self, entry: Entry, started: float) -> float:
-        """Seconds until the first logged number, if the run opened this session: later runs do not take them again."""
-        if not self.opened:
-            return 0.0
-        self.opened = False
-        log = self.runs.path(entry) / "metrics.jsonl"
-        logged = [row["time"] for row in rows_in(log.read_bytes()) if row["time"] > started] if log.exists() else []
-        return logged[0] - started if logged else 0.0
-
     def _session(self) -> Path | None:
         if self.environment is None:
             return None
         if self.server is None or self.server.poll() is not None:
             self.close()
-            self.opened = True
             # a socket's path has at most 107 letters, so the run's folder may be too deep for it
             self.socket = Path(self.enter_context(tempfile.TemporaryDirectory())) / "session"
             log = self.runs.out.resolve() / SESSION_LOG

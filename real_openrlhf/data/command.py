@@ -18,6 +18,7 @@ from real_openrlhf.verifier.extract import is_raw
 from real_openrlhf.verifier.verdict import verify
 
 MANIFEST, NONE = ".manifest.json", "none"
+MAX_PROMPT_TOKENS = 1024
 TRAINING_SETS = {
     "deepscaler": HubDataset("agentica-org/DeepScaleR-Preview-Dataset", "train"),
     "dapo17k": HubDataset("BytedTsinghua-SIA/DAPO-Math-17k", "train"),  # has every row about 100 times
@@ -51,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--max-prompt-tokens",
         type=positive,
-        default=1024,
+        default=MAX_PROMPT_TOKENS,
         help="drop longer prompts, chat template included (default %(default)s)",
     )
     training.add_argument(
@@ -85,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.what in BENCHMARKS:
         prepare_benchmark(args.what, args.source, args.out)
     else:
-        prepare_training(args)
+        rest = "source problem_column gold_column template tokenizer max_prompt_tokens benchmarks decontaminate"
+        prepare_training(args.what, args.out, **{name: getattr(args, name) for name in rest.split()})
     return 0
 
 
@@ -98,55 +100,66 @@ def prepare_benchmark(name: str, source: Path | None, out: Path) -> None:
     print(f"{out}: {len(problems)} problems")
 
 
-def prepare_training(args: argparse.Namespace) -> None:
-    if Path(args.source or args.what).resolve() in (args.out.resolve(), args.out.resolve().parent):
-        raise UserError(f"--out {args.out} lies in what is read: the next run would read it too. Give another place")
-    dropped, overlaps = (args.out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
-    written.refuse_foreign([args.out, dropped, overlaps], args.out.with_suffix(MANIFEST))
-    name, source = _source(args.what, args.source)
-    problems = read_problems(source.rows, args.problem_column, args.gold_column)
+def prepare_training(
+    what: str,
+    out: Path,
+    *,
+    source: Path | None = None,
+    problem_column: str | None = None,
+    gold_column: str | None = None,
+    template: str | None = None,
+    tokenizer: str | None = None,
+    max_prompt_tokens: int = MAX_PROMPT_TOKENS,
+    benchmarks: Path | None = None,
+    decontaminate: bool = False,
+) -> None:
+    if Path(source or what).resolve() in (out.resolve(), out.resolve().parent):
+        raise UserError(f"--out {out} lies in what is read: the next run would read it too. Give another place")
+    dropped, overlaps = (out.with_suffix(f".{part}.jsonl") for part in ("dropped", "contamination"))
+    written.refuse_foreign([out, dropped, overlaps], out.with_suffix(MANIFEST))
+    name, rows = _source(what, source)
+    problems = read_problems(rows.rows, problem_column, gold_column)
     selection = cleaning.distinct(tqdm(problems, desc="reading", disable=None), _agree)
     selection.keep(_gold_objection, cleaning.UNVERIFIED)
-    template, about_template = _template(args, selection.kept)
-    if args.tokenizer:
-        tokenizer = load_tokenizer(args.tokenizer)
+    asked, about_template = _template(template, what, selection.kept)
+    if tokenizer:
+        loaded = load_tokenizer(tokenizer)
 
         def length_objection(problem: Problem) -> str | None:
-            length = len(token_ids(tokenizer, problem.chat(template)))
-            return f"{length} tokens" if length > args.max_prompt_tokens else None
+            length = len(token_ids(loaded, problem.chat(asked)))
+            return f"{length} tokens" if length > max_prompt_tokens else None
 
         selection.keep(length_objection, cleaning.TOO_LONG)
-    matches, checked = _contamination(selection.kept, args.benchmarks, required=args.decontaminate)
-    if args.decontaminate:
+    matches, checked = _contamination(selection.kept, benchmarks, required=decontaminate)
+    if decontaminate:
         said = {row: f"{match.overlap:.0%} of {match.benchmark_id}" for row, match in matches.items()}
         selection.keep(lambda problem: said.get(problem.row), cleaning.CONTAMINATED)
     if not selection.kept:
         counts = ", ".join(f"{rows} {reason}" for reason, rows in selection.counts.most_common() if rows)
         raise UserError(
-            f"no row of {args.what} can be used: {counts}. Name the right columns with "
-            "--problem-column and --gold-column"
+            f"no row of {what} can be used: {counts}. Name the right columns with --problem-column and --gold-column"
         )
 
     kept = len(selection.kept)
     summary = {
         "datasource": name,
-        "source": source.origin,
+        "source": rows.origin,
         "rows": {
             "read": kept + selection.counts.total(),
             "kept": kept,
             "written": kept,
             "dropped": dict(selection.counts),
         },
-        "prompt_tokens": {"tokenizer": args.tokenizer, "limit": args.max_prompt_tokens} if args.tokenizer else None,
+        "prompt_tokens": {"tokenizer": tokenizer, "limit": max_prompt_tokens} if tokenizer else None,
         "contamination": checked,
     }
     files: dict[Path, Iterable[dict]] = {
-        args.out: (problem.record(name, template) for problem in selection.kept),
+        out: (problem.record(name, asked) for problem in selection.kept),
         dropped: selection.dropped,
         overlaps: ({"id": f"{name}-{row}", **match.__dict__} for row, match in matches.items()),
     }
-    _write(files, args.out, summary)
-    _print_report(summary, args.out)
+    _write(files, out, summary)
+    _print_report(summary, out)
     print(f"  {about_template}")
     if systems := sum(bool(problem.system) for problem in selection.kept):
         print(f"  {systems} prompts begin with a system message")
@@ -172,13 +185,13 @@ def _source(what: str, local: Path | None) -> tuple[str, Rows]:
     return path.stem, read_local(path)
 
 
-def _template(args: argparse.Namespace, problems: list[Problem]) -> tuple[str | None, str]:
+def _template(asked: str | None, what: str, problems: list[Problem]) -> tuple[str | None, str]:
     """(the template of the prompts, a line about it): BOXED for mathematics unless another one is asked for."""
-    if args.template not in (None, "boxed"):
-        said = "as they are in the source" if args.template == LEFT else f"in the template {args.template!r}"
-        return args.template, f"prompts are {said}"
+    if asked not in (None, "boxed"):
+        said = "as they are in the source" if asked == LEFT else f"in the template {asked!r}"
+        return asked, f"prompts are {said}"
     formal = sum(any(one.isdigit() or one == "\\" for gold in problem.golds for one in gold) for problem in problems)
-    if args.template is None and args.what not in TRAINING_SETS and formal < len(problems) / 2:
+    if asked is None and what not in TRAINING_SETS and formal < len(problems) / 2:
         return (
             LEFT,
             "the answers are no numbers or formulas, so prompts are as they are: --template boxed asks for a box",

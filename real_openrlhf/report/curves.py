@@ -14,6 +14,7 @@ from real_openrlhf.report.settings import Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 
 MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
+COLLAPSED = 0.5  # a run that ended below this share of its own best
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
 
@@ -142,8 +143,10 @@ def near(curve: pd.Series, metric: Metric, last: int) -> float | None:
     return None if found.empty else float(found.mean())
 
 
-def near_end(setting: Setting, metric: Metric, step: int, sets: tuple[str, ...] = ()) -> Estimate | None:
+def near_end(setting: Setting, metric: Metric, step: int | None, sets: tuple[str, ...] = ()) -> Estimate | None:
     """Over the finished runs that logged the metric there."""
+    if step is None:
+        return None
     return estimate(near(values, metric, step) for values in all_series(setting.counted, metric, sets))
 
 
@@ -157,6 +160,10 @@ def over_training(curve: pd.Series) -> float:
     """The mean of the evaluations after step 0; if there are none, the evaluation at step 0."""
     later = curve[curve.index > 0]
     return float((later if len(later) else curve).mean())
+
+
+def collapsed(curve: pd.Series) -> bool:
+    return bool(curve.iloc[-1] < COLLAPSED * curve.max())
 
 
 def steps_to(curves: Sequence[pd.Series], threshold: float) -> float:

@@ -130,8 +130,9 @@ def over_steps(axes: Axes) -> None:
 def _broken(curve: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """The points, with nan wherever steps are missing, so that no line crosses the gap."""
     jumps = np.diff(curve.index)
-    places = np.flatnonzero(jumps > 1.5 * np.median(jumps)) + 1 if len(curve) > 2 else []
-    return tuple(np.insert(np.asarray(column, dtype=float), places, np.nan) for column in (curve.index, curve))
+    places = np.flatnonzero(jumps > 1.5 * np.median(jumps)) + 1 if len(curve) > 2 else np.array([], dtype=int)
+    x, y = (np.insert(np.asarray(column, dtype=float), places, np.nan) for column in (curve.index, curve))
+    return x, y
 
 
 def line(axes: Axes, curve: pd.Series, look: Look, place: int = 0) -> None:

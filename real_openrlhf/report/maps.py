@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report.curves import VALIDATION, series, validation_sets
+from real_openrlhf.report.curves import VALIDATION, collapsed, series, validation_sets
 from real_openrlhf.report.differences.table import Values, table
 from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
 from real_openrlhf.report.methods import Look
@@ -23,7 +23,6 @@ from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 from real_openrlhf.report.table_forms import BLOCK, SE_NOTE, Row, Table
 
-COLLAPSED = 0.5  # a run that ended below this share of its own best
 MISSING = "not set"
 # More columns of the table of cells, if runs logged the key: title -> (key, what is made of a run's values).
 COLUMNS: dict[str, tuple[str, Callable[[pd.Series], float]]] = {
@@ -39,7 +38,7 @@ COLUMNS: dict[str, tuple[str, Callable[[pd.Series], float]]] = {
 class MapCell:
     """The finished runs with one value of each flag, and the number of other runs."""
 
-    runs: pd.DataFrame  # a row a run: `final` and `best` validation, and COLUMNS
+    runs: pd.DataFrame  # a row a run: `final` and `best` validation, whether it `collapsed`, and COLUMNS
     unfinished: int
 
     def mean(self, column: str) -> Estimate | None:
@@ -48,7 +47,7 @@ class MapCell:
     @property
     def collapsed(self) -> str:
         """How many of the runs."""
-        return f"{(self.runs['final'] < COLLAPSED * self.runs['best']).sum()} of {len(self.runs)}"
+        return f"{self.runs['collapsed'].sum()} of {len(self.runs)}"
 
     @property
     def words(self) -> str:
@@ -81,25 +80,25 @@ def lay_out(comparison: Comparison, across: Sequence[str]) -> Map:
             x, y = (f"{value:g}" if isinstance(value, float) else str(value) for value in flags)
             curve = series(run, VALIDATION, sets) if run.counted else None
             found[setting, x, y].append(None if curve is None else _outcome(run, curve))
-    values = [sorted({place[side] for place in found}, key=_order) for side in (1, 2)]
-    for flag, known in zip(across, values, strict=True):
+    columns, lines = (sorted({place[side] for _, *place in found}, key=_order) for side in (0, 1))
+    for flag, known in zip(across, (columns, lines), strict=True):
         if len(known) < 2:
             raise UserError(
                 f"--map {flag.removeprefix('--')}: {flag} is {''.join(known) or 'missing'} in all runs. Name a flag "
                 "that varies."
             )
-    columns = ["run", "final", "best", *COLUMNS]
+    kept = ["run", "final", "best", "collapsed", *COLUMNS]
     cells = {
-        place: MapCell(pd.DataFrame([one for one in runs if one], columns=columns), runs.count(None))
+        place: MapCell(pd.DataFrame([one for one in runs if one], columns=kept), runs.count(None))
         for place, runs in found.items()
     }
-    return Map(cells, *values, [flag.removeprefix("--") for flag in across])
+    return Map(cells, columns, lines, [flag.removeprefix("--") for flag in across])
 
 
 def _outcome(run: Run, curve: pd.Series) -> dict[str, Any]:
     logged = run.logged["train"]
     more = {title: pick(logged[key].dropna()) for title, (key, pick) in COLUMNS.items() if key in logged}
-    return {"run": run, "final": curve.iloc[-1], "best": curve.max(), **more}
+    return {"run": run, "final": curve.iloc[-1], "best": curve.max(), "collapsed": collapsed(curve), **more}
 
 
 def _order(text: str) -> tuple[bool, float, str]:

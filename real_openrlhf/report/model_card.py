@@ -59,7 +59,8 @@ def card(run: Run) -> str:
     rows = {"base model": named, "data": data, "method": f"`{run.algo}`: {about.about}" if about else f"`{run.algo}`"}
     rows |= {name: str(flags[flag]).rpartition("/")[2] for flag, name in SETTINGS.items() if flag in flags}
     rows |= {"steps": str(run.last_step), "seed": str(run.seed), "recipe": f"`{run.meta.get('recipe')}`"}
-    rows["code"] = f"real_openrlhf {run.meta.get('code_version')}, tree `{run.meta.get('tree')}`"
+    tree = f"tree `{run.meta['tree']}`" if run.meta.get("tree") else run.meta.get("no_tree") or "tree unknown"
+    rows["code"] = f"real_openrlhf {run.meta.get('code_version')}, {tree}"
     parts = [
         "---\n" + "\n".join(head) + "\n---",
         f"# {run.name}",

@@ -25,10 +25,13 @@ from real_openrlhf.report.differences.table import differences, sentence
 from real_openrlhf.report.drawing import Picture
 from real_openrlhf.report.read_runs import Run, word
 from real_openrlhf.report.settings import Comparison, compare
-from real_openrlhf.report.table_forms import NONE, Table, folded, is_bold, shown, to_csv, to_markdown
+from real_openrlhf.report.table_forms import NONE, Row, Table, folded, is_bold, shown, to_csv, to_markdown
 
 PAGE, TITLE, HEAD = "index.html", "<title>REAL report", 2000  # a page of ours has the title in its first characters
 MOST_NAMED = 4  # settings in the heading
+OF_A_MAP = (
+    "Each cell is a setting of its own. Cells with three runs a method are compared in the table of differences."
+)
 Parts = list[Picture | Table]  # of one comparison, in reading order
 
 
@@ -47,7 +50,7 @@ def write(
         several = f"-{slugs[: number + 1].count(slug)}" if slugs.count(slug) > 1 or not slug else ""
         prefix = f"{slug or 'task'}{several}-" if len(comparisons) > 1 else ""
         saved = [_save(replace(part, name=prefix + part.name), out) for part in parts]
-        sections.append(section(comparison, saved))
+        sections.append(section(comparison, saved, OF_A_MAP if flags else sentence(comparison)))
     benchmarks = scores.benchmarks(comparisons)
     _save(benchmarks, out)
     write_text(out / PAGE, [render(comparisons, sections, benchmarks, skipped)])
@@ -94,14 +97,13 @@ def _save(part: Picture | Table, out: Path) -> Table | dict[str, str]:
     return {"title": part.title, "caption": part.caption, "png": base64.b64encode(png).decode(), "width": str(width)}
 
 
-def section(comparison: Comparison, parts: Sequence[Table | dict[str, str]]) -> dict[str, Any]:
+def section(comparison: Comparison, parts: Sequence[Table | dict[str, str]], said: str) -> dict[str, Any]:
     """What the template shows of a comparison; answers are those of the first run of each setting that kept some."""
     answers: dict[str, tuple[str, list[kept.Group]]] = {}
     for setting in comparison.settings:
         for run in setting.runs:
             if setting.label not in answers and (groups := kept.read(run.path)):
                 answers[setting.label] = f"{setting.label}, run {run.path.name}", groups
-    said = sentence(comparison)
     return {"name": comparison.name, "sentence": said, "parts": parts, "answers": [*answers.values()]}
 
 
@@ -141,7 +143,7 @@ def heading(comparisons: Sequence[Comparison]) -> str:
 
 
 def _runs(comparisons: Sequence[Comparison]) -> Table:
-    rows = []
+    rows: list[Row] = []
     for comparison in comparisons:
         for setting in comparison.settings:
             for run in setting.runs:

@@ -70,7 +70,7 @@ def to_csv(table: Table) -> str:
     """The table with all digits; a column with standard errors becomes two columns."""
     import pandas
 
-    columns = {BLOCK: [no_formula(str(row.get(BLOCK, ""))) for row in table.rows]}
+    columns: dict[str, list] = {BLOCK: [no_formula(str(row.get(BLOCK, ""))) for row in table.rows]}
     for column in table.columns:
         cells = [row.get(column) for row in table.rows]
         numbers = [cell if isinstance(cell, Estimate) else None for cell in cells]

@@ -23,7 +23,7 @@ from real_openrlhf.report.curves import (
 from real_openrlhf.report.methods import REAL_FAMILY
 from real_openrlhf.report.settings import Comparison, Setting, machine_warning
 from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
-from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, NONE, SE_NOTE, Table
+from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, NONE, SE_NOTE, Row, Table
 
 REACHED = 0.9  # share of the highest final validation: the threshold of `Steps to`
 UNLIKE = 0.2  # difference of clipped shares that causes a warning
@@ -35,7 +35,7 @@ def results(comparison: Comparison) -> Table:
     steps = {metric: [last_shared(setting, metric, sets) for setting in settings] for metric in ENDS}
     ends = {
         metric: _winner_bold(
-            [None if step is None else near_end(s, metric, step, sets) for s, step in zip(settings, at, strict=True)],
+            [near_end(setting, metric, step, sets) for setting, step in zip(settings, at, strict=True)],
             competes=metric.higher_is_better and len({*at} - {None}) == 1,
         )
         for metric, at in steps.items()
@@ -47,12 +47,12 @@ def results(comparison: Comparison) -> Table:
         competes=len({*steps[VALIDATION]} - {None}) == 1,
     )
     clipped = [estimate(float(one.mean()) for one in all_series(s.counted, CLIPPED)) for s in settings]
-    own_steps = [sorted({at[place] for at in steps.values() if at[place] is not None}) for place in range(len(means))]
+    own_steps = [sorted({*at} - {None}) for at in zip(*steps.values(), strict=True)]  # of each setting
     beside = {CLIPPED: clipped} if any(clipped) else {}
     for metric in BY_VERDICT:
         last = [near_end(s, metric, max(own, default=0)) for s, own in zip(settings, own_steps, strict=True)]
         beside |= {metric: last} if any(one and one.mean for one in last) else {}
-    rows = [
+    rows: list[Row] = [
         {
             "Setting": setting.label,
             "Mean over training": means[place],
@@ -99,7 +99,7 @@ def _unlike_clipping(shares: Sequence[float]) -> list[str]:
     ]
 
 
-def _steps_to(setting: Setting, sets: Sequence[str], threshold: float) -> str:
+def _steps_to(setting: Setting, sets: tuple[str, ...], threshold: float) -> str:
     steps = steps_to(all_series(setting.counted, VALIDATION, sets), threshold)
     return NONE if math.isnan(steps) else f"{steps:g}" if math.isfinite(steps) else "not reached"
 
@@ -119,7 +119,7 @@ def ratios(comparison: Comparison) -> Table | None:
     }
     if not logs:
         return None
-    rows = []
+    rows: list[Row] = []
     for side, heading in SIDES.items():
         paper = [PUBLISHED["ratios"][side][name] for name in RANGES]  # percent of the tokens, mean magnitude
         cells = {

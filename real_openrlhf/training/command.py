@@ -118,7 +118,7 @@ def run(args: argparse.Namespace, session: Path | None = None) -> int:
         print("\n".join(overview.page(findings, args.all)))
     if not findings.problems and not args.dry_run and request.missing():
         request.make_missing()
-        run_checks.data(request, findings)
+        findings.add(run_checks.data(request))
     for note in findings.notes:
         print(wrapped(note, "note: "))
     if findings.problems:

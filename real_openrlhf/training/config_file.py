@@ -10,12 +10,12 @@ from typing import Any
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.parsing import PassThrough, path_of
 from real_openrlhf.base.secrets import has_one, taken_out
+from real_openrlhf.training.run_inputs import SHORTHANDS
 
 NAME = "config.toml"  # in a run folder
 # Keys at the top of a file; all flags of OpenRLHF are in its table [flags].
 OPTIONS = ("recipe", "algo", "model", "data", "data-dir", "seed", "max-steps", "gpus", "nodes", "runs-dir", "run-name")
-SAME = {"seed": "train.seed", "max-steps": "train.max_steps", "gpus": "actor.num_gpus_per_node"}
-SAME |= {"nodes": "actor.num_nodes", "data": "data.prompt_dataset", "model": "actor.model_name_or_path"}
+SAME = {name: flag.removeprefix("--") for name, flag in SHORTHANDS.items()}
 
 
 class WithConfig(PassThrough):

@@ -60,7 +60,7 @@ class Request:
         recipe = RECIPES[args.recipe]
         paths: dict[str, Callable[[str], object]] = {
             "model": model_path,
-            "data": partial(training_sets, data_dir=args.data_dir),
+            "data": lambda names: ",".join(str(training_set(one.strip(), args.data_dir)) for one in names.split(",")),
         }
         given, removed = flag_checks.split_flags(args.openrlhf)
         if RUN_DIR in given or RUN_DIR in removed:
@@ -152,11 +152,6 @@ def model_path(name: str) -> str | Path:
     return smollm2.folder() if name == smollm2.NAME else name
 
 
-def training_sets(names: str, data_dir: Path) -> str:
-    """One set or several, with commas between them."""
-    return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
-
-
 def training_set(name: str, data_dir: Path) -> Path:
     """The file of a set that has this name; a data set of the hub as it is; any other name is a path."""
     if name in TASKS:
@@ -189,22 +184,23 @@ def _makers(recipe: Recipe, data_dir: Path, model: str, typed_model: str | None)
             yield task.folder() / part, partial(prepare, task)
     for name in TRAINING_ROWS:
         path = training_set(name, data_dir)
-        yield path, partial(_make_set, name, "--out", str(path), "--tokenizer", model)
+        yield path, partial(_make_set, name, path, model)
     if recipe.eval_data not in TASKS:
         path = validation_set(recipe.eval_data, data_dir)
-        yield path, partial(_make_set, recipe.eval_data, "--out", str(path))
+        yield path, partial(_make_set, recipe.eval_data, path, model)
     yield smollm2.folder(), smollm2.prepare
     if typed_model and gguf_model.is_one(typed_model):
         file = Path(typed_model).expanduser()
         yield gguf_model.folder(file), partial(gguf_model.prepare, file)
 
 
-def _make_set(*words: str) -> None:
-    from real_openrlhf.data import command
+def _make_set(name: str, path: Path, tokenizer: str) -> None:
+    from real_openrlhf.data import command  # the verifier takes a quarter of a second
 
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    command.run(parser.parse_args(words))
+    if name in TRAINING_ROWS:
+        command.prepare_training(name, path, tokenizer=tokenizer)
+    else:
+        command.prepare_benchmark(name, None, path)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,11 @@
-"""Models of other architectures trained end to end: random ones, with vLLM's own classes of Qwen3 and Gemma 3."""
+"""Models of other architectures end to end: random ones, with vLLM's own classes of Qwen3, Gemma 3 and Qwen3-MoE."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
@@ -44,3 +51,29 @@ def test_a_random_model_trains_and_vllm_has_its_weights(train_alone, tmp_path, r
     first, second = run.values("mismatch/mean")
     assert max(first, second) < 0.02  # the second step's answers are of the weights that the first one trained
     assert run.values("rollout/pass_rate")[0] > 0.2
+
+
+# A hand-over without Ray, of what vLLM's own reload on CPU leaves as it was
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/models.py"
+MODELS = runpy.run_path(str(PAGE))
+PROGRAM = """
+import json, runpy, sys
+from pathlib import Path
+models = runpy.run_path(sys.argv[1])
+kind, published, more = models["MODELS"]["Qwen3-MoE"]
+models["MODELS"]["tied experts"] = kind, published, more | {"tie_word_embeddings": True}
+print("\\n" + json.dumps(models["Trial"]("tied experts", Path(sys.argv[2])).engine()))
+"""
+
+
+@every  # each alone: a tied head in e2e/test_architectures.py, experts in smoke
+def test_a_tied_head_and_experts_reach_an_engine_that_reloads_on_cpu(tmp_path):
+    """The engine starts with other weights, and gets two policies one after the other."""
+    command = [sys.executable, "-c", PROGRAM, str(PAGE), str(tmp_path)]
+    variables = os.environ | MODELS["ENVIRONMENT"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=variables)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert float(found["started"]) < MODELS["GAP"]  # before any hand-over
+    assert (found["hand-over"], found["LoRA"]) == ("exact", "exact"), found

@@ -19,7 +19,7 @@ pytestmark = every  # three nodes start for half a minute
 def problems(monkeypatch, address: str, nodes: int, gpus: int) -> list[str]:
     monkeypatch.setenv("RAY_ADDRESS", address)
     user = {"--actor.num_nodes": (str(nodes),), "--actor.num_gpus_per_node": (str(gpus),)}
-    return Place.of(RECIPES["cpu"], None).problems(compose(RECIPES["cpu"], ALGORITHMS["real"], user))
+    return [*Place.of(RECIPES["cpu"], None).problems(compose(RECIPES["cpu"], ALGORITHMS["real"], user))]
 
 
 @pytest.fixture(scope="module")

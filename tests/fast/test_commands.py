@@ -44,14 +44,6 @@ def test_every_subcommand_has_help_for_each_of_its_options(name, capsys, monkeyp
         assert described, line
 
 
-@pytest.mark.parametrize("argv", [(), ("trian",), ("patch", "--no-such-flag")])
-def test_what_cannot_be_parsed_exits_2_with_the_usage(argv, capsys):
-    with pytest.raises(SystemExit) as exit:
-        run(*argv)
-    assert exit.value.code == 2
-    assert "usage: real-openrlhf" in capsys.readouterr().err
-
-
 def test_control_c_is_no_traceback(monkeypatch, capsys):
     from real_openrlhf import patching
 

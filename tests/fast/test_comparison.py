@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import pytest
@@ -213,15 +212,6 @@ def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
         == norms("--algos", "real", "--recipe", "cpu-smollm2")
         == ["1.0"]
     )
-
-
-def test_the_time_left_does_not_count_the_start_of_the_session_again(tmp_path):
-    from real_openrlhf.comparison.trainer import Trainer
-
-    rows = [{"phase": "eval", "step": 0, "time": 140.0}, {"phase": "train", "step": 1, "time": 150.0}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    trainer = types.SimpleNamespace(opened=True, runs=types.SimpleNamespace(path=lambda entry: tmp_path))
-    assert [Trainer.opening(trainer, None, 100.0) for _ in range(2)] == [40.0, 0.0]
 
 
 # ------------------------------------------------------------------------------------------- who works on which run

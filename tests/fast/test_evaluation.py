@@ -319,8 +319,6 @@ def test_another_model_does_not_continue(sampled, evaluate, model, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "/no/such-model"], "model /no/such-model does not exist. Give an existing folder"),
-        (["--model", "/"], "model / is a folder without config.json"),
         (["--benchmarks", "aime24,aime26"], "unknown benchmark aime26"),
         (["--benchmarks", ","], "no benchmark in ','"),
         (["--benchmarks", "/no/such.jsonl"], "no file or folder /no/such.jsonl"),
@@ -491,14 +489,5 @@ def test_what_is_no_pair_is_refused(tmp_path, refused, options, said):
     assert said in refused("eval", "--compare", a, b)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--compare", "none", "none"], "none has no results.json"),
-        (["--compare", "none", "none", "--model", "m"], "Leave --model out"),
-        (["--model", "m"], "--model or --out is missing"),
-    ],
-)
-def test_a_mistake_before_anything_is_read_is_one_line(tmp_path, monkeypatch, refused, words, said):
-    monkeypatch.chdir(tmp_path)
-    assert said in refused("eval", *words)
+def test_a_comparison_of_evaluations_takes_no_model(tmp_path, refused):
+    assert "Leave --model out" in refused("eval", "--compare", tmp_path, tmp_path, "--model", "m")

@@ -9,7 +9,6 @@ import toy_trainer as lab
 from every import cells
 from hypothesis import given, settings
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.step_plan import plan_rollouts
 
 SMALL, LARGE = {}, {"max_group_size": 64, "max_groups": 4, "max_length": 12}
@@ -33,13 +32,6 @@ def test_loss_and_gradient_are_the_papers_in_any_layout(start_ranks, sizes, chan
 
 
 CASE = lab.Case((0,) * 4 + (1,) * 4, (1, 1, 0, 0) * 2, (3, 4, 2, 5, 1, 2, 6, 3), {"name": "real"}, size=1, epochs=2)
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_with_an_ignored_rollout(name):
-    own = {setting: one.choices[-1] for setting, one in OBJECTIVES[name].settings.items() if one.choices}
-    case = replace(CASE, labels=(1, 1, 0, -1) * 2, settings={"name": name, "own": own})
-    lab.assert_exact(case, [lab.train(case)])
 
 
 @pytest.mark.parametrize(("kept_tokens", "score_first"), [(math.inf, False), (0, True)])

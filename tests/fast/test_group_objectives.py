@@ -19,6 +19,7 @@ from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, sc
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlanSettings, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.algorithm.token_loss import TokenGroup
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 score = st.floats(-3, 3).map(lambda x: round(x, 3))
@@ -151,6 +152,27 @@ def test_rewards_and_lengths_travel_with_the_plan():
         seen = [row for s in own.steps for row in zip(s.values.tolist(), s.lengths.tolist(), strict=True)]
         assert sorted(seen) == sorted(zip(rewards, lengths, strict=True))
         assert {s.moment for s in own.steps} == {Moment(5, 9)}  # the fifth step, in a resumed run too
+
+
+def test_a_rollouts_weight_takes_the_clipped_factor_of_its_whole_answer():
+    lengths, labels = [3, 1, 2, 2], torch.tensor([1, 0, 0, 1])
+    rollouts = Rollouts(torch.zeros(4, dtype=torch.long), labels, labels < 0, [5] * 4, lengths)
+    settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(2), seed=0)
+    step = rank_plans(plan_rollouts(rollouts, settings), rollouts, 1, [])[1][0].steps[0]
+    table = StepTable(ObjectiveSettings(), step, Coefficients(sampler_clip=1.2))
+    leaf, mask = torch.zeros(4, 3, requires_grad=True), torch.arange(3) < torch.tensor(lengths)[:, None]
+    sampler = torch.tensor([[0.1, -0.2, 0.3], [-0.4, 9, 9], [-0.1, -0.05, 9], [0.5, 0.2, 9]])
+    for rows in (batch.rows for wave in step.waves for batch in wave.micro_batches):
+        columns = (leaf[rows], leaf[rows].detach(), None, sampler[rows])
+        table.loss(Forward("log_ratio_old", rows, mask[rows], *columns)).backward()
+    plain = score_weights(ObjectiveSettings(), torch.zeros(4), labels, torch.zeros(4)).weights
+    factors = [min(math.exp(-(sampler[row, :length].sum())), 1.2) for row, length in enumerate(lengths)]
+    assert [round(factor, 3) for factor in factors] == [0.819, 1.2, 1.162, 0.497]
+    for row, length in enumerate(lengths):
+        expected = [float(plain[row]) * factors[row] / length] * length + [0.0] * (3 - length)
+        assert leaf.grad[row].tolist() == pytest.approx(expected, rel=1e-6)
+    sums = {name: float(table.meter.sums[name]) for name in StepTable.shares}
+    assert sums == pytest.approx({"factors": sum(factors), "clipped_factors": 1, "rollouts": 4})
 
 
 def test_torn_groups_are_told(toy_ranks):

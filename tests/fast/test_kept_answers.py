@@ -265,7 +265,7 @@ def test_the_page_shows_held_out_answers_side_by_side_and_weights(run):
         if algo == "real":
             shutil.copyfile(run / ROLLOUTS, folder / ROLLOUTS)
     comparisons = compare(read_runs([run.parent / "runs"])[0])
-    section = page.section(comparisons[0], [])
+    section = page.section(comparisons[0], [], "")
     assert [name for name, _ in section["answers"]] == ["REAL, run cpu-real-s1"]
     text = page.render(comparisons, [section], Table("benchmarks", "", [{"Method": "<b>"}]), [])
     parser = untrusted.Page()
@@ -306,7 +306,9 @@ def test_a_card_has_what_the_weights_are_and_where_they_come_from(tmp_path):
 
 
 def test_a_model_of_a_folder_is_named_without_its_place(tmp_path):
-    folder = write_run(tmp_path, flags={"--actor.model_name_or_path": "/home/me/tiny-1234/model"})
+    changed = {"tree": None, "no_tree": "tracked files had been changed"}
+    folder = write_run(tmp_path, **changed, flags={"--actor.model_name_or_path": "/home/me/tiny-1234/model"})
     (folder / "model").mkdir()
     text = write_card(folder).read_text()
     assert "| base model | tiny-1234, a local folder |" in text and "/home" not in text and "base_model" not in text
+    assert ", tracked files had been changed |" in text and "None" not in text

@@ -251,7 +251,7 @@ def test_train(environment, name):
     assert ("GPU" in json.loads(variables["RAY_OVERRIDE_RESOURCES"])) == recipe.on_cpu  # else Ray counts them
     told = "\n".join(process_table(planned, here))  # each variable has its reason there
     assert ("-1,-1" in told) == recipe.on_cpu and "PolicyModelActor" in told
-    problems = here.problems(planned)
+    problems = [*here.problems(planned)]
     assert bool(problems) == (kind != environment)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
 

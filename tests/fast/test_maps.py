@@ -9,7 +9,7 @@ from invented_runs import map_run, map_runs, write_lines, write_run
 
 from real_openrlhf.report.curves import VALIDATION, curve
 from real_openrlhf.report.differences.table import differences, sentence
-from real_openrlhf.report.differences.welch import difference, holm, student_quantile, two_sided
+from real_openrlhf.report.differences.welch import difference, fisher, holm, student_quantile, two_sided
 from real_openrlhf.report.maps import cells, heat_maps
 from real_openrlhf.report.maps import differences as in_cells
 from real_openrlhf.report.read_runs import read_runs
@@ -115,6 +115,34 @@ def test_welch_is_that_of_scipy():
     gap = difference({"": ONE}, {"": OTHER})
     assert (gap.mean, gap.freedom, gap.p) == pytest.approx((0.12, 5.057236602, 0.0329350718), rel=1e-7)
     assert gap.interval(0.95) == pytest.approx((0.01437197728, 0.22562802271), rel=1e-7)
+
+
+def test_fisher_is_that_of_scipy_and_counts_inside_blocks():
+    """SciPy 1.17: scipy.stats.fisher_exact([[8, 2], [1, 5]]) and ([[10, 0], [5, 5]])."""
+    runs = {(lost, kept): [1.0] * lost + [0.0] * kept for lost, kept in ((8, 2), (1, 5), (10, 0), (5, 5))}
+    assert fisher({"": runs[8, 2]}, {"": runs[1, 5]}) == pytest.approx(0.034965034965)
+    assert fisher({"": runs[10, 0]}, {"": runs[5, 5]}) == pytest.approx(0.032507739938)
+    machine = {"a": [1.0] * 5, "b": [0.0]}, {"a": [1.0], "b": [0.0] * 5, "c": [1.0]}
+    assert fisher(*machine) == 1.0  # all losses are the machine's
+    three, none = [1.0] * 3 + [0.0] * 2, [0.0] * 5
+    assert fisher({"a": three}, {"a": none}) == pytest.approx(2 / 12)
+    assert fisher({"a": three, "b": three}, {"a": none, "b": none}) == pytest.approx(2 / 12**2)
+    assert fisher({"a": [1.0]}, {"b": [0.0]}) is None
+
+
+def test_lost_runs_are_compared_and_one_that_failed_is_lost(tmp_path):
+    curves = {"real": [0.1, 0.9], "grpo": [0.9, 0.1], "dapo": [0.1, 0.9]}  # all of GRPO collapse
+    for algo, (start, end) in curves.items():
+        for seed in range(1, 7):
+            folder = write_run(tmp_path, algo, seed, 2, status="failed" if (algo, seed) == ("dapo", 6) else "finished")
+            steps = enumerate((start, end + seed / 100))
+            write_lines(folder, [{"phase": "eval", "step": n, "time": 1, "eval_x_pass1": x} for n, x in steps])
+    found = table(tmp_path)
+    rows = {row["Setting"]: row for row in found.rows if row["Block"] == "Runs lost"}
+    assert rows["GRPO"]["Less REAL"] == "6 of 6, REAL 0 of 6"
+    assert (rows["GRPO"]["p (Holm)"], rows["GRPO"]["It is"]) == ("0.004", "higher")  # 2 of 924, for two rows
+    assert rows["DAPO"]["Less REAL"] == "1 of 6, REAL 0 of 6" and rows["DAPO"]["It is"] == "open"
+    assert found.notes[-1].startswith("Lost: ")
 
 
 def test_runs_of_two_machines_are_not_subtracted_from_each_other():

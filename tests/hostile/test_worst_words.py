@@ -133,10 +133,12 @@ def test_the_worst_words(here, capsys, words, code, part):
     given = shlex.split(words)
     if given[:1] and given[0] in ("train", "compare"):
         given.append("--dry-run")  # what is accepted shall not start
+    rows = (here / "rows.jsonl").read_bytes()
     try:
         ended = main(given)
     except SystemExit as end:
         ended = end.code
     said = "".join(capsys.readouterr())
     assert ended == code and part in said, said
+    assert (here / "rows.jsonl").read_bytes() == rows
     assert "Traceback" not in said and "\x1b" not in said and max(map(len, said.splitlines())) < 2500

@@ -36,15 +36,21 @@ def columns():
 
 def update_of(name: str, columns, size: int = 6, mean: str = "token-mean"):
     """(gradient, update) of the rollouts in micro-batches of this size, as the trainer's."""
+    loss = TOKEN_WEIGHTS[name]
+    return update_with(ObjectiveSettings(replace(loss, mean=mean), own={"low": 0.3, "high": 0.5}), columns, size)
+
+
+def update_with(choices: ObjectiveSettings, columns, size: int):
     new, old, advantages, mask = columns
     labels, nothing = (advantages[:, 0] > 0).long(), torch.zeros(len(LENGTHS), dtype=torch.long)
     rollouts = Rollouts(nothing, labels, nothing.bool(), [1 + length for length in LENGTHS], list(LENGTHS))
     settings = PlanSettings(groups_per_step=1, num_ranks=1, limit=Limit(size), seed=0, whole_groups=False)
     step = rank_plans(plan_rollouts(rollouts, settings), rollouts, 1, [])[1][0].steps[0]
-    choices = ObjectiveSettings(replace(TOKEN_WEIGHTS[name], mean=mean), own={"low": 0.3, "high": 0.5})
     update, leaf = WeightedTokens(choices, step, Coefficients()), new.clone().requires_grad_()
     for rows in (batch.rows for wave in step.waves for batch in wave.micro_batches):
-        update.loss(Forward("", rows, mask[rows], leaf[rows], old[rows], advantages=advantages[rows])).backward()
+        now = Forward("", rows, mask[rows], leaf[rows], old[rows], sampler=old[rows] - 0.5 * old[rows].sin())
+        now.advantages = advantages[rows]
+        update.loss(now).backward()
     return leaf.grad, update
 
 
@@ -69,6 +75,15 @@ def test_the_gradient_is_that_of_loops_in_any_micro_batches(columns, name, token
     for size in (6, 2, 1):
         gradient, _ = update_of(name, columns, size, "token-mean" if token_level else "seq-mean-token-mean")
         torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["sapo:sapo", "gmpo:gmpo", "nft:nft", "icepop:icepop", "ratios:ratio_wrong"])
+def test_a_loss_of_tokens_by_a_file_has_one_gradient_in_any_micro_batches(columns, name):
+    choices = ObjectiveSettings(f"{REPOSITORY}/examples/objectives/{name.replace(':', '.py:')}")
+    whole, *cut = (update_with(choices, columns, size)[0] for size in (6, 2, 1))
+    assert whole.count_nonzero() > 5
+    for gradient in cut:
+        torch.testing.assert_close(gradient, whole, rtol=1e-6, atol=1e-9)
 
 
 def test_reinforce_has_the_gradient_of_ppo_without_clipping(columns):

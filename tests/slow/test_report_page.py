@@ -91,6 +91,7 @@ def test_a_map_is_figure_table_and_page(tmp_path):
     assert main(words) == 0
     page = (tmp_path / "out" / "index.html").read_text()
     assert "Where methods work and where they break" in page and "1 of 2" in page
+    assert "<strong>Each cell is a setting of its own." in page and "By the mean over training" not in page
     assert (tmp_path / "out" / "figures" / "map.png").stat().st_size > 0
     with open(tmp_path / "out" / "figures" / "map.csv") as file:
         assert len(list(csv.DictReader(file))) == len(invented.MAP)

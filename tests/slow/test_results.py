@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import statistics
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from invented_runs import write_lines, write_run
 
+from real_openrlhf.cli import main
 from real_openrlhf.report import campaign
 from real_openrlhf.runs.provenance import irreproducible
 
@@ -143,14 +145,31 @@ def test_a_table_that_is_not_of_the_runs_is_named(tmp_path, monkeypatch):
     assert [*refresh.problems()] == [f"{page} is not what {RESULTS} says"]
 
 
-@pytest.mark.parametrize("block", ["ratio", "old"])  # the others have the same arms
-def test_every_cell_of_the_next_experiments_is_a_command_that_trains(block, monkeypatch):
-    """A dry run checks each arm's flags as a run does, and loads the objectives in files."""
-    monkeypatch.setenv("SMOKE", "1")
-    run = ["bash", "examples/results/next/run.sh", block, "--dry-run"]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT)
+def block_of_next(*words: str, **environment: str) -> str:
+    run = ["/bin/bash", "examples/results/next/run.sh", *words, "--dry-run"]
+    done = subprocess.run(
+        run, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "SMOKE": "1", **environment}
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    assert "nothing is wrong" in done.stdout and not (ROOT / "comparison/next").exists()
+    return done.stdout
+
+
+def test_a_block_of_the_next_experiments_is_a_command_that_trains():
+    """With one arm; the others are tried below."""
+    assert "nothing is wrong" in block_of_next("ratio", "--algos", "real") and not (ROOT / "comparison/next").exists()
+
+
+@pytest.mark.parametrize("block", ["ratio", "old"])  # the others have the same arms
+def test_every_cell_of_the_next_experiments_is_accepted_and_its_objectives_load(block, tmp_path, monkeypatch, capsys):
+    """Dry runs in this process, with the words that the script gives to compare_cpu.sh."""
+    shell = tmp_path / "bash"
+    shell.write_text("#!/bin/sh\nshift\nprintf '%s\\n' compare \"$@\" ''\n")
+    shell.chmod(0o755)
+    commands = block_of_next(block, PATH=f"{tmp_path}:{os.environ['PATH']}").strip().split("\n\n")
+    monkeypatch.chdir(ROOT)
+    for words in commands:
+        assert main(words.splitlines()) == 0, capsys.readouterr()
+    assert len(commands) == {"ratio": 1, "old": 2}[block]
 
 
 def test_committed_runs_say_what_they_are_and_nothing_of_the_machine():

@@ -33,6 +33,7 @@ FAULTS = {
     "logs that name our columns": ("return {'rewards': 1, 'extra_logs': {'step': 9, 'phase': 3}}", POSITIVE, None),
     "a tensor": ("return {'rewards': torch.tensor([0.0]), 'scores': torch.tensor(1)}", POSITIVE, None),
     "a list of one": ("return {'rewards': [[0]], 'scores': [0.0]}", NEGATIVE, None),
+    "a file beside it": ("import a_neighbour\n    return {'rewards': a_neighbour.right}", POSITIVE, None),
     "a fork": ("os.fork()\n    return {'rewards': 1.0}", POSITIVE, None),
     "a fork that raises": ("if os.fork() == 0: raise ValueError\n    return {'rewards': 1.0}", POSITIVE, None),
 }  # fmt: skip
@@ -50,6 +51,7 @@ def rolled(tmp_path_factory):
     tokenizer = tiny_model.make_tokenizer(ReverseTask)
     tokens = tokenizer(RESPONSE)["input_ids"] + [tokenizer.eos_token_id]
     folder = tmp_path_factory.mktemp("rewards")
+    (folder / "a_neighbour.py").write_text("right = 1.0\n")
 
     class Engine:
         async def generate(self, *_, **__):

@@ -18,8 +18,12 @@ import pytest
 
 BIN = Path(sys.prefix) / "bin"
 SECONDS = 300
-FIRST_HOUR = re.compile("NAME|comparison|runs/|calc")  # one builds on the other
-ON_A_COPY = re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh")
+LANES = [  # in each of these one command builds on the other, or takes long
+    re.compile("NAME|comparison|runs/"),
+    re.compile(r"DIR|my\.parquet|benchmarks |grade|tests/run.sh|calc|guess|noisy"),
+    re.compile(r"^python (docs|benchmarks|examples/results)|doctor"),
+    re.compile(""),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("*.md", "docs/**/*.md", "patches/*.md", "requirements/*.md", "examples/*.md", "examples/*/*.md")
@@ -137,13 +141,13 @@ def in_a_bare_shell(command: str, folder: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="session")
 def result(folder, request) -> Callable[[str], subprocess.CompletedProcess]:
-    """What came of a command; all that are asked for begin at once, in three lanes."""
+    """What came of a command; all that are asked for begin at once, in lanes."""
     wanted = {item.callspec.params["command"] for item in request.session.items if "result" in item.fixturenames}
     started: dict[Run, Future] = {}
-    lanes = [ThreadPoolExecutor(1) for _ in range(3)]
+    lanes = [ThreadPoolExecutor(1) for _ in LANES]
     for command, run in ENTRIES.items():
         if run not in started and command in wanted:
-            lane = 0 if FIRST_HOUR.search(run.words) else 1 if ON_A_COPY.search(run.words) else 2
+            lane = next(number for number, words in enumerate(LANES) if words.search(run.words))
             started[run] = lanes[lane].submit(in_a_bare_shell, run.words, folder)
     yield lambda command: started[ENTRIES[command]].result()
     for lane in lanes:

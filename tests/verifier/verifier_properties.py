@@ -52,7 +52,7 @@ def arithmetic(draw, depth: int = 3) -> tuple[str, Fraction | None]:
     kind = draw(st.sampled_from(["+", "-", r"\cdot ", r"\frac", "/", "^"]))
     if kind == "^":
         power = draw(st.integers(-2, 3))
-        undefined = a is None or (a == 0 and power < 0)
+        undefined = a is None or (a == 0 and power <= 0)  # 0^0 has no value here
         return f"\\left({left}\\right)^{{{power}}}", None if undefined else a**power
     if None in (a, b) or (kind in ("/", r"\frac") and b == 0):
         value = None

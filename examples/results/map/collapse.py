@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from real_openrlhf.report.maps import COLLAPSED
+from real_openrlhf.report.curves import COLLAPSED, collapsed
 from real_openrlhf.report.read_runs import PASS1, Run, read_runs
 from real_openrlhf.report.table_forms import NONE, Table, to_markdown
 
@@ -87,7 +87,7 @@ class Story:
 
 def has_collapsed(run: Run) -> bool:
     curves = (column.dropna() for name, column in run.logged["eval"].items() if PASS1.fullmatch(name))
-    return any(curve.iloc[-1] < COLLAPSED * curve.max() for curve in curves)
+    return any(map(collapsed, curves))
 
 
 def collapse_of(rows: Mapping[int, Step]) -> int:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from real_openrlhf.report.curves import VALIDATION, over_training, series, validation_sets
-from real_openrlhf.report.differences.welch import LEVEL, MARGIN, Difference, difference, holm
+from real_openrlhf.report.curves import VALIDATION, collapsed, over_training, series, validation_sets
+from real_openrlhf.report.differences.welch import LEVEL, MARGIN, Difference, difference, fisher, holm
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
-from real_openrlhf.report.statistics import Estimate
+from real_openrlhf.report.statistics import FEWEST, Estimate
 from real_openrlhf.report.table_forms import BLOCK, Row, Table
 
 ENDPOINTS: dict[str, Callable[[pd.Series], float]] = {  # the first one is the main one, of every report
@@ -28,8 +28,55 @@ def differences(comparison: Comparison) -> Table | None:
     known = [part for part in parts if part is not None]
     if not known:
         return None
-    notes = [*known[0].notes, *_correlation(blocks["Mean over training"])]
-    return replace(known[0], rows=[row for part in known for row in part.rows], notes=notes)
+    first, _ = less_first(blocks["Mean over training"])
+    lost = _lost_rows(first, lost_runs(comparison)) if first else []
+    notes = [*known[0].notes, *_correlation(blocks["Mean over training"]), *([LOST] if lost else [])]
+    return replace(known[0], rows=[*(row for part in known for row in part.rows), *lost], notes=notes)
+
+
+LOST = "Lost: a run that failed, or ended below half of its own best. p: Fisher's exact test, with Holm's correction."
+
+
+def lost_runs(comparison: Comparison) -> Values:
+    """1 for each run that was lost, else 0; runs that still train, and runs without an evaluation, are left out."""
+    sets = validation_sets(comparison.runs)
+    found: Values = {setting: {} for setting in comparison.settings}
+    for setting in comparison.settings:
+        for run in setting.runs:
+            curve = series(run, VALIDATION, sets)
+            if run.status == "failed" or (run.counted and curve is not None):
+                found[setting][run] = float(run.status == "failed" or collapsed(curve))
+    return found
+
+
+def _lost_rows(first: Setting, found: Values) -> list[Row]:
+    """A row for each setting after the first one, if any of them lost a run."""
+    usual = by_block(found[first])
+    others = {
+        setting: by_block(runs) for setting, runs in found.items() if setting is not first and len(runs) >= FEWEST
+    }
+    chances = {setting: p for setting, blocks in others.items() if (p := fisher(blocks, usual)) is not None}
+    if not any(sum(found[setting].values()) for setting in (first, *chances)):
+        return []
+    rows: list[Row] = []
+    for setting, p in zip(chances, holm([*chances.values()]), strict=True):
+        lost, of_first = (f"{sum(runs.values()):g} of {len(runs)}" for runs in (found[setting], found[first]))
+        more = np.mean([*found[setting].values()]) > np.mean([*found[first].values()])
+        rows.append(
+            {
+                BLOCK: "Runs lost",
+                "Setting": setting.label,
+                f"Less {first.label}": f"{lost}, {first.label} {of_first}",
+                "p (Holm)": _p(p),
+                "It is": "open" if p >= LEVEL else "higher" if more else "lower",
+                "Runs": str(len(found[setting])),
+            }
+        )
+    return rows
+
+
+def _p(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def values(comparison: Comparison, endpoint: Callable[[pd.Series], float]) -> Values:
@@ -79,7 +126,7 @@ def table(name: str, title: str, blocks: Mapping[str, Values]) -> Table | None:
             "Setting": setting.label,
             f"Less {labels[0]}": Estimate(gap.mean, gap.se, gap.runs[0]),
             "95 % interval": "{:.3f} to {:.3f}".format(*gap.interval(0.95)),
-            "p (Holm)": f"{p:.3f}" if p >= 0.001 else "< 0.001",
+            "p (Holm)": _p(p),
             "Detectable": f"{gap.detectable(len(every)):.3f}",
             "It is": verdict(gap, p),
             "Runs": str(gap.runs[0]),

@@ -1,4 +1,5 @@
-"""Welch's test for two samples of runs, Holm's correction for many, and the difference that the test could have seen.
+"""Welch's test for two samples of runs, Holm's correction for many, the difference that the test could have seen, and
+Fisher's exact test for lost runs.
 
 Runs of one seed share their prompts, but their results hardly correlate (0.1 in the committed campaigns). So pairs of
 seeds would only cost degrees of freedom. Runs of different machines are never subtracted: a machine is a block.
@@ -6,6 +7,7 @@ seeds would only cost degrees of freedom. Runs of different machines are never s
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,6 +82,26 @@ def holm(values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(values) - place) * values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def fisher(one: Blocks, other: Blocks) -> float | None:
+    """How likely counts of lost runs (1; else 0) at most as likely as these are, if both sides lose alike; two-sided.
+
+    With several blocks it is over the sum of one side's losses, given all losses of each block. None without a block.
+    """
+    chances, seen, shared = {0: 1.0}, 0, one.keys() & other.keys()
+    for block in shared:
+        n, m = len(one[block]), len(other[block])
+        mine, lost = int(sum(one[block])), int(sum(one[block]) + sum(other[block]))
+        seen += mine
+        here = {k: math.comb(n, k) * math.comb(m, lost - k) / math.comb(n + m, lost) for k in range(min(n, lost) + 1)}
+        sums: dict[int, float] = defaultdict(float)
+        for before, chance in chances.items():
+            for k, more in here.items():
+                sums[before + k] += chance * more
+        chances = sums
+    unlikely = chances[seen] * (1 + 1e-9)
+    return min(1.0, sum(chance for chance in chances.values() if chance <= unlikely)) if shared else None
 
 
 def two_sided(t: float, freedom: float) -> float:

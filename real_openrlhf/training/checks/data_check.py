@@ -39,7 +39,7 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
             elif is_hub_id(name) and not path.exists():
                 yield from hub_data.check(name, flag, elsewhere)
             elif not path.is_file():
-                yield f"{flag} {name} does not exist. {_similar(path)}{EXISTING}"
+                yield f"{flag} {name} does not exist. {did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])}{EXISTING}"
             elif checked:
                 yield from _check_file(path, flag, plan)
             elif path.suffix in TABLES:
@@ -55,10 +55,6 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
 EXISTING = (
     "Name an existing file, a prepared set (`real-openrlhf data --help`) or a data set of the hub, as OWNER/NAME."
 )
-
-
-def _similar(path: Path) -> str:
-    return did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])
 
 
 def _folder(path: Path, flag: str, checked: bool) -> str:

@@ -57,7 +57,7 @@ def found(request: Request, place: Place) -> Findings:
     servers = reward_check.server_problems(plan)  # a cluster may reach servers that this machine does not
     findings.add(servers if local else map(Note, servers), of_machine=True)
     findings.add(wrong for folder, flag in outside(right) if (wrong := _folder_problem(right, folder, flag)))
-    data(right, findings)
+    findings.add(data(right, findings.elsewhere))
     _size(right, place, findings)
     findings.add(_resumed(right, place))
     return findings
@@ -99,12 +99,8 @@ def _flags(request: Request, findings: Findings) -> dict[str, str]:
     return wrong
 
 
-def data(request: Request, findings: Findings) -> None:
+def data(request: Request, elsewhere: bool = False) -> Iterator[str]:
     """Check the files that exist. A run makes the missing ones, then checks again."""
-    findings.add(_data(request, findings.elsewhere))
-
-
-def _data(request: Request, elsewhere: bool) -> Iterator[str]:
     plan, missing = request.plan(), set(map(str, request.missing()))
     for flag in (run_inputs.TRAINING, run_inputs.VALIDATION):
         if flag in plan.flags:

@@ -3,7 +3,7 @@
 Standard library only.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from real_openrlhf.recipes.plan import DERIVED, Plan, Setting
@@ -27,7 +27,8 @@ def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) ->
 
     def fits(train: int, rollout: int) -> bool:
         flags = {**depth, **_tokens(train * longest, rollout * longest)}
-        memory = training_memory(shape, _with(plan, flags), gpu_bytes)
+        given = plan.flags | {flag: Setting.of(DERIVED, value) for flag, value in flags.items()}
+        memory = training_memory(shape, replace(plan, flags=given), gpu_bytes)
         return sum(memory.values()) + RUNTIME_GB[TRAINING] * GB <= share * gpu_bytes
 
     widest = max(shape.intermediate, shape.hidden)
@@ -39,10 +40,6 @@ def filling(shape: Shape, plan: Plan, gpu_bytes: float, share: float = SHARE) ->
 
 def _tokens(train: int, rollout: int) -> dict[str, str]:
     return {TRAIN_TOKENS: str(train), ROLLOUT_TOKENS: str(rollout)}
-
-
-def _with(plan: Plan, flags: Mapping[str, str]) -> Plan:
-    return replace(plan, flags=plan.flags | {flag: Setting.of(DERIVED, value) for flag, value in flags.items()})
 
 
 def line(shape: Shape, plan: Plan, gpu_gb: float) -> Iterator[str]:

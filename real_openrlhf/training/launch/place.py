@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,50 +166,51 @@ class Place:
         ours = {name: value for name, value in self.environment(plan).items() if os.environ.get(name) != value}
         return ours | engine_process.ENVIRONMENT
 
-    def problems(self, plan: Plan) -> list[str]:
+    def problems(self, plan: Plan) -> Iterator[str]:
         """Reasons why the run cannot start here: too few GPUs, no ready cluster, or the wrong environment."""
         nodes, needed = plan.nodes, plan.gpus
         apart = f" ({plan.engine_gpus} of the {needed} are for vLLM alone)" if plan.engine_gpus else ""
         if self.address:
-            return self._ask_cluster(self.address, nodes, needed, plan.colocated and not self.on_cpu)
-        if self.on_cpu and not nvidia.environment_for_cpu():
-            return [
+            yield from self._ask_cluster(self.address, nodes, needed, plan.colocated and not self.on_cpu)
+        elif self.on_cpu and not nvidia.environment_for_cpu():
+            yield (
                 f"this recipe is for CPU, and {sys.prefix} has vLLM's build for GPUs. Run `{SET_UP} cpu`, which makes "
                 "another environment beside it and names it, or take a recipe for GPUs (--help lists them)."
-            ]
-        if not self.on_cpu and nvidia.environment_for_cpu():
-            return [
+            )
+        elif not self.on_cpu and nvidia.environment_for_cpu():
+            yield (
                 f"{needed} GPUs are needed{apart}, and {sys.prefix} is an environment for CPU, which uses none. Where "
                 f"the GPUs are, run `{SET_UP} gpu` and activate its environment. `--recipe cpu` needs no GPU."
-            ]
-        if nodes > 1:
-            return [
+            )
+        elif nodes > 1:
+            yield (
                 f"--nodes {nodes} needs a Ray cluster. Start one (`ray start --head`, on the others `ray start "
                 "--address=HEAD:6379`) and set RAY_ADDRESS to HEAD:6379, or to http://HEAD:8265 to submit a job."
-            ]
-        if not self.on_cpu and self.gpus_here < needed:
-            return [
+            )
+        elif not self.on_cpu and self.gpus_here < needed:
+            yield (
                 f"{needed} GPUs are needed, this machine has {self.gpus_here}{apart}. Ask for less with --gpus, take "
                 "a recipe for fewer (--help lists them; `cpu` needs none), or name a cluster with RAY_ADDRESS."
-            ]
-        return []
+            )
 
-    def _ask_cluster(self, address: str, nodes: int, needed: int, shared: bool) -> list[str]:
+    def _ask_cluster(self, address: str, nodes: int, needed: int, shared: bool) -> Iterator[str]:
         if not _answers(address):
-            return [f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."]
+            yield f"nothing answers at RAY_ADDRESS {address}. Start the cluster there, or unset RAY_ADDRESS."
+            return
         question = ["-m", "real_openrlhf.training.checks.preflight", str(nodes), str(needed)]
         question += [preflight.SHARED] if shared else []
         command = self.command(question, job=f"preflight-{time.time_ns()}")
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
         except subprocess.TimeoutExpired:
-            return [f"the Ray cluster {address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."]
+            yield f"the Ray cluster {address} did not answer in 300 s. Check RAY_ADDRESS and `ray status`."
+            return
         output = (answer.stdout + answer.stderr).splitlines()
         problems = [line.partition(preflight.MARK)[2] for line in output if preflight.MARK in line]
+        yield from problems
         if answer.returncode and not problems:
             last = output[-1].strip() if output else f"exit code {answer.returncode}"
-            problems = [f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."]
-        return problems
+            yield f"the Ray cluster {address} cannot be used: {last}. Check RAY_ADDRESS and `ray status`."
 
     def stop(self, job: str) -> None:
         """Stop the cluster's job, which outlives the process that submitted it."""

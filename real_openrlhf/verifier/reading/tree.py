@@ -106,9 +106,9 @@ class Answer:
     """A value and its labels. A label may be left out, not changed."""
 
     value: Expr | Text | Row | Group | Relation | Ratio | Either
-    name: Tokens = ()  # `x = 3`, `\\text{Area} = 5`, `A(7,1)`
+    name: Tokens = ()  # `x = 3`, `\text{Area} = 5`, `A(7,1)`
     bounds: str = ""  # the letter that an inequality bounds; the value is its interval
-    condition: tuple[str, ...] = ()  # `6 \\text{ at } x = 1`, `x+5, x \\ne 2`: the last one first
+    condition: tuple[str, ...] = ()  # `6 \text{ at } x = 1`, `x+5, x \ne 2`: the last one first
     letter: str = ""  # of a choice, which is also the value if nothing else is said
     base: int = 0  # `2301_4`: the question fixes it
     unit: Unit | None = None
