@@ -56,7 +56,7 @@ def test_a_random_model_trains_and_vllm_has_its_weights(train_alone, tmp_path, r
 # A hand-over without Ray, of what vLLM's own reload on CPU leaves as it was
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/models.py"
-MODELS = runpy.run_path(str(PAGE))
+PAGE_NAMES = runpy.run_path(str(PAGE))
 PROGRAM = """
 import json, runpy, sys
 from pathlib import Path
@@ -71,9 +71,9 @@ print("\\n" + json.dumps(models["Trial"]("tied experts", Path(sys.argv[2])).engi
 def test_a_tied_head_and_experts_reach_an_engine_that_reloads_on_cpu(tmp_path):
     """The engine starts with other weights, and gets two policies one after the other."""
     command = [sys.executable, "-c", PROGRAM, str(PAGE), str(tmp_path)]
-    variables = os.environ | MODELS["ENVIRONMENT"]
+    variables = os.environ | PAGE_NAMES["ENVIRONMENT"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=variables)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert float(found["started"]) < MODELS["GAP"]  # before any hand-over
+    assert float(found["started"]) < PAGE_NAMES["GAP"]  # before any hand-over
     assert (found["hand-over"], found["LoRA"]) == ("exact", "exact"), found

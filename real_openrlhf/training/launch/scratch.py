@@ -15,13 +15,20 @@ SECONDS = 3.0  # for processes that still write
 
 
 def end_ray(folder: str) -> None:
-    """End Ray's agents: after the run's end they would try for a minute to reach a cluster that is gone."""
-    mark = f"RAY_TMPDIR={folder}".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes()
-            if (words.startswith(b"ray::") or b"/ray/" in words) and mark in (process / "environ").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+    """End Ray's agents: after the run's end they would try for a minute to reach a cluster that is gone.
+
+    Again until none is found: one that is just starting has no words yet, or starts another.
+    """
+    mark, deadline, found = f"RAY_TMPDIR={folder}".encode(), time.monotonic() + SECONDS, True
+    while found and time.monotonic() < deadline:
+        found = False
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (process / "cmdline").read_bytes()
+                if (words.startswith(b"ray::") or b"/ray/" in words) and mark in (process / "environ").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
+                    found = True
+        time.sleep(0.1 * found)
 
 
 @dataclass
