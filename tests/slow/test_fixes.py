@@ -143,3 +143,19 @@ def test_an_engines_children_preload_nothing_from_a_path_with_a_space(monkeypatc
     engine_process.preload_nothing_with_a_space()
     current_platform.check_and_update_config(None)
     assert os.environ.pop("LD_PRELOAD", None) == expected
+
+
+def test_a_single_rank_takes_another_port_where_its_own_is_taken():
+    """OpenRLHF finds a free port, and binds it seconds later."""
+    program = """
+import os, socket
+import torch.distributed as ranks
+from real_openrlhf.hooks.fixes.loopback_stores import keep_stores_here
+keep_stores_here()
+taken = socket.create_server(("127.0.0.1", 0))
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(taken.getsockname()[1]), RANK="0", WORLD_SIZE="1")
+ranks.init_process_group("gloo")
+ranks.barrier()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

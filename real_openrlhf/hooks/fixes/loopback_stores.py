@@ -17,7 +17,13 @@ def _bound_store(
         return TCPStore(host_name, port, world_size, is_master, **named)
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:  # OpenRLHF found it free seconds ago; since then it may be some connection's
+        if world_size != 1:
+            raise  # the other ranks know this port
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     # the store owns the listener's descriptor from here on
     return TCPStore(host_name, port, world_size, True, master_listen_fd=listener.detach(), **named)
 

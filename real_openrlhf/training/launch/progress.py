@@ -166,13 +166,16 @@ def final_summary(path: Path) -> str:
     return f"{summary(path)}\n\npicture of the training curves: {picture}"
 
 
+OF_A_DEAD_PROCESS = ("EngineDeadError", "Connection reset by peer", "Connection closed by peer")  # maybe the engine's
+
+
 def last_error(log: Path) -> str:
     """The log line that most likely says why a run failed: its engine's reason, else its last exception."""
     for _ in range(10):  # an engine's output passes through Ray, which may be half a second late
         text = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
         if reasons := [line.partition(MARK) for line in text if MARK in line]:
             return "".join(reasons[0][1:]).strip()
-        if not any("EngineDeadError" in line for line in text):
+        if not any(sign in line for line in text for sign in OF_A_DEAD_PROCESS):
             break
         time.sleep(0.5)
     named = [line.strip() for line in text if "Error" in line.split(":", 1)[0].rsplit(" ", 1)[-1] and ":" in line]
