@@ -57,7 +57,7 @@ for name in oapl vespo rence; do others+=("real --algo.real.objective examples/o
 case "$block" in
 ratio) # 16 updates: what survives, and is it the ratio in GRPO's gradient that kills?
     seed_by_seed ratio 25 46 --train.batch_size 16 --actor.adam.lr 3e-4 \
-        --algos real real_constant real_balanced grpo dapo gspo cispo reinforce "${ratios[@]}" "$@"
+        --algos real real_constant real_balanced grpo gspo cispo reinforce "${ratios[@]}" "$@"
     ;;
 group-weights) # one update a step: z is 0, so REAL differs from others by the weights of groups alone
     flags=(--skill 0.05 --steps 40 --train.batch_size 256)
