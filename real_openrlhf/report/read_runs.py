@@ -1,6 +1,13 @@
-"""Read run folders, campaigns and TensorBoard logs as `Run`; a folder that cannot be read is listed with a reason."""
+"""Read run folders, campaigns and TensorBoard logs as `Run`; a folder that cannot be read is listed with a reason.
 
+A campaign has the records and logged numbers of many runs in three files. `campaign.json` has the entries that all
+records share, and the SHA-256 of every file that was read. `runs.csv` has one row per run with the other entries, as
+JSON. `metrics.parquet` has one row per logged line, one column per metric.
+"""
+
+import csv
 import functools
+import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +18,14 @@ from real_openrlhf.base.errors import UserError, first_line, plain
 from real_openrlhf.base.files import parsed, read_bytes
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
-from real_openrlhf.report import campaign
 from real_openrlhf.runs.run_folder import as_it_is
 
 if TYPE_CHECKING:
     import pandas
 
+ABOUT, RUNS, METRICS = "campaign.json", "runs.csv", "metrics.parquet"
+FORMAT = 1
+LINE = ("run", "phase", "step")  # of a logged line of a campaign; the other columns are metrics
 LAST_STEP, LARGEST, MOST_STEPS = 10**12, 1e100, 10**6
 LABEL = 120  # letters of a name that comes from a run
 PASS1 = re.compile(r"eval_(.+)_pass1")  # the keys of evaluations
@@ -89,7 +98,7 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[Run], list[tuple[Path, 
                 continue
             seen.add(folder.resolve())
             try:
-                published = campaign.is_campaign(folder if folder.exists() else folder.parent)
+                published = is_campaign(folder if folder.exists() else folder.parent)
                 runs += _read_campaign(folder) if published else [read_run(folder)]
             except UnreadableRun as problem:
                 skipped.append((folder, str(problem)))
@@ -145,15 +154,15 @@ def table_of(logged: Iterable[Row]) -> "pandas.DataFrame":
 
 def _read_campaign(folder: Path) -> list[Run]:
     """The campaign's runs; each gets a path as if it had a run folder. CAMPAIGN/PART has the runs named PART/..."""
-    part = "" if campaign.is_campaign(folder) else f"{folder.name}/"
+    part = "" if is_campaign(folder) else f"{folder.name}/"
     folder = folder.parent if part else folder
     try:
-        (records, _), lines = campaign.records(folder), campaign.lines(folder)
+        (records, _), lines = campaign_records(folder), campaign_lines(folder)
     except ImportError as problem:
         raise UnreadableRun("a campaign needs the package pyarrow: pip install pyarrow") from problem
     except (OSError, ValueError) as problem:
         raise UnreadableRun(f"the campaign cannot be read: {first_line(problem)}") from problem
-    metrics = lines.set_index([*campaign.PLACE]).select_dtypes("number").rename(columns=word)
+    metrics = lines.set_index([*LINE]).select_dtypes("number").rename(columns=word)
     every = metrics.melt(var_name="metric", ignore_index=False).dropna().reset_index()
     ours = every["phase"].isin(PHASES) & every["step"].between(0, LAST_STEP)
     logged = dict(iter(table_of(every[ours]).groupby("run")))
@@ -163,6 +172,57 @@ def _read_campaign(folder: Path) -> list[Run]:
     return [
         _run(folder / Path(name).name, {**records[run], "name": name}, logged.get(run)) for name, run in runs.items()
     ]
+
+
+def is_campaign(folder: Path) -> bool:
+    return (folder / ABOUT).is_file()
+
+
+def campaign_records(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Each run's record as its run.json had it, and the hashes of the files that the campaign was made of."""
+    about = parsed(read_bytes(folder / ABOUT))
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise ValueError(f"{ABOUT} is not of format {FORMAT}")
+    common, sources = about.get("common"), about.get("sources")
+    if not isinstance(common, dict) or not isinstance(sources, dict):
+        raise ValueError(f"{ABOUT} lacks the key `common` or `sources`")
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_bytes(folder / RUNS).decode())))
+    except csv.Error as error:
+        raise ValueError(f"{RUNS} is broken: {error}") from error
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if None in row or None in row.values() or not row.get("name"):
+            raise ValueError(f"{RUNS} has a row with more or fewer cells than its header, or has no name")
+        record = found[row["name"]] = {"name": row["name"]}
+        record |= {key: {**value} if isinstance(value, dict) else value for key, value in common.items()}
+        for key, cell in [*row.items()][1:]:
+            outer, slash, inner = key.partition("/")
+            if cell and slash:
+                record.setdefault(outer, {})[inner] = cell_value(cell)
+            elif cell:
+                record[key] = cell_value(cell)
+    return found, sources
+
+
+def cell_value(cell: str) -> Any:
+    """A cell of runs.csv is JSON, or a text that is none."""
+    try:
+        return parsed(cell)
+    except ValueError:
+        return cell
+
+
+def campaign_lines(folder: Path) -> "pandas.DataFrame":
+    """All logged lines, each with its run; nan for a metric that the line lacks."""
+    import pandas
+    import pyarrow
+
+    try:
+        found = pandas.read_parquet(io.BytesIO(read_bytes(folder / METRICS)))
+        return found.dropna(subset=[*LINE]).astype({"step": "int64"})
+    except (pyarrow.ArrowException, KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{METRICS} is broken: {error}") from error
 
 
 def word(value: object, longest: int = LABEL) -> str:
@@ -193,7 +253,7 @@ def _candidates(path: Path) -> list[Path]:
 
 
 def _looks_like_run(folder: Path) -> bool:
-    files = ("run.json", "metrics.jsonl", campaign.ABOUT)
+    files = ("run.json", "metrics.jsonl", ABOUT)
     return any((folder / name).exists() for name in files) or any(folder.glob(EVENTS))
 
 

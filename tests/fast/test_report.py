@@ -17,9 +17,10 @@ import pytest
 
 from real_openrlhf.cli import main
 from real_openrlhf.comparison import command as compare_command
+from real_openrlhf.comparison import publish
 from real_openrlhf.data.benchmarks import BENCHMARKS, Benchmark, HubDataset
 from real_openrlhf.recipes.plan import recorded_flags
-from real_openrlhf.report import benchmarks, campaign, figures, page, table_forms, tables
+from real_openrlhf.report import benchmarks, figures, page, table_forms, tables
 from real_openrlhf.report.curves import REWARD, VALIDATION, band, curve, validation_sets, windowed
 from real_openrlhf.report.differences import differences
 from real_openrlhf.report.drawing import METHODS
@@ -219,7 +220,7 @@ def test_a_campaign_is_read_as_the_run_folders_that_it_is_made_of(ten, tmp_path)
 def test_a_part_of_a_campaign_is_read_alone(ten, tmp_path):
     named = {f"{part}/{run.name}": run for part in ("one", "two") for run in read_runs([ten])[0] if run.seed == 1}
     lines = {name: [{"phase": "train", "step": 1, "loss": len(name)}] for name in named}
-    campaign.write(tmp_path / "both", {name: dict(run.meta) for name, run in named.items()}, lines, {})
+    publish.write(tmp_path / "both", {name: dict(run.meta) for name, run in named.items()}, lines, {})
     (found, _), (both, _) = read_runs([tmp_path / "both" / "two"]), read_runs([tmp_path / "both"])
     assert {run.name: run.meta for run in found} == {
         run.name: run.meta for name, run in named.items() if "two" in name
