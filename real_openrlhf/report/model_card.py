@@ -8,7 +8,7 @@ from pathlib import Path
 from real_openrlhf.base.files import write_text
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.report.benchmarks import benchmark_scores
-from real_openrlhf.report.read_runs import PASS1, Run, read_run
+from real_openrlhf.report.read_runs import Run, read_run
 
 OURS = "of real_openrlhf on OpenRLHF"
 HUB_ID = re.compile(r"[\w-]+/[\w.-]+")
@@ -82,14 +82,14 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _validation(run: Run, path: str) -> list[str]:
     """pass@1 of the first and the last evaluation; with standard errors if the file of problems still exists."""
-    file, logged = Path(path), run.logged["eval"]
+    file = Path(path)
     counted = file.suffix == ".jsonl" and file.is_file()
     count = sum(1 for line in file.read_bytes().splitlines() if line.strip()) if counted else 0
 
     def said(share: float) -> str:
         return f"{share:.3f}" + (f" ± {math.sqrt(share * (1 - share) / count):.3f}" if count else "")
 
-    found = [(match[1], logged[name].dropna()) for name in logged if (match := PASS1.fullmatch(name))]
+    found = [(name, run.logged["eval"][f"eval_{name}_pass1"].dropna()) for name in sorted(run.sets)]
     rows = [(name, said(one.iloc[0]), said(one.iloc[-1])) for name, one in found]
     if not rows:
         return ["This run made no evaluation."]

@@ -61,6 +61,11 @@ class Run:
         return {phase: rows[rows["phase"] == phase].pivot(**form) for phase in PHASES}
 
     @property
+    def sets(self) -> set[str]:
+        """The names of its evaluation sets."""
+        return {match[1] for key in self.logged["eval"] if (match := PASS1.fullmatch(key))}
+
+    @property
     def places(self) -> list[dict[str, Any]]:
         """The records of its machines, one a resume."""
         earlier = self.meta.get("earlier_places")
