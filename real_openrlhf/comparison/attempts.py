@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,7 +43,8 @@ class Attempt:
             return True
         if self.record.get("host") == platform.node() or (job := _job()) and self.record.get("job") == job:
             return False  # the process died here, or SLURM requeued its task, which is this task
-        return _clock(self.path.parent) - self.path.stat().st_mtime < DEAD
+        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".clock") as probe:  # the file server's clock
+            return os.stat(probe.name).st_mtime - self.path.stat().st_mtime < DEAD
 
 
 def newest(folder: Path, name: str) -> Attempt | None:
@@ -50,18 +52,17 @@ def newest(folder: Path, name: str) -> Attempt | None:
     numbers = [int(found[1]) for path in folder.glob("*.json") if (found := named.fullmatch(path.name))]
     if not numbers:
         return None
-    path = _path(folder, name, max(numbers))
-    try:
-        record = parsed(path.read_bytes())
-    except (ValueError, OSError):  # another process is writing it
-        record = {}
-    return Attempt(path, max(numbers), record if isinstance(record, dict) else {})
+    path = folder / f"{name}.{max(numbers)}.json"
+    record: dict = {}
+    with contextlib.suppress(ValueError, OSError, TypeError):  # another process is writing it
+        record = {**parsed(path.read_bytes())}
+    return Attempt(path, max(numbers), record)
 
 
 @contextlib.contextmanager
 def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str | None], None] | None]:
     """Create the attempt and yield a function that records its end; yield None if another process was faster."""
-    path = _path(folder, name, number)
+    path = folder / f"{name}.{number}.json"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         file = open(path, "x")
@@ -79,7 +80,7 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
         locks.wait_for(file)
         file.write(json.dumps(record))
         file.flush()
-        beats = threading.Thread(target=_beat, args=(path, _path(folder, name, number + 1), ended), daemon=True)
+        beats = threading.Thread(target=_beat, args=(path, folder / f"{name}.{number + 1}.json", ended), daemon=True)
         beats.start()
         try:
             yield end
@@ -98,21 +99,7 @@ def _beat(path: Path, successor: Path, ended: threading.Event) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _path(folder: Path, name: str, number: int) -> Path:
-    return folder / f"{name}.{number}.json"
-
-
 def _job() -> str | None:
     """The name of this SLURM task, which a requeued task keeps; None outside SLURM."""
     job = os.environ.get("SLURM_JOB_ID")
     return f"{job}.{os.environ.get('SLURM_PROCID', '0')}" if job else None
-
-
-def _clock(folder: Path) -> float:
-    """The time by the file server's clock."""
-    probe = folder / f".clock-{platform.node()}-{os.getpid()}"
-    probe.touch()
-    try:
-        return probe.stat().st_mtime
-    finally:
-        probe.unlink(missing_ok=True)

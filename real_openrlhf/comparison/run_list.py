@@ -1,5 +1,6 @@
 """The runs of a comparison, methods x cells of a grid x seeds: the command of each, and how far it is."""
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -148,10 +149,9 @@ def training_progress(path: Path) -> str:
 
 
 def is_evaluated(path: Path, words: Sequence[str]) -> bool:
-    try:
+    with contextlib.suppress(ValueError, OSError):
         return parsed((path / "eval" / ASKED).read_bytes()) == {"words": [*words]}
-    except (ValueError, OSError):
-        return False
+    return False
 
 
 def samples(path: Path) -> int:

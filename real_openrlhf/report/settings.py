@@ -62,7 +62,7 @@ class Setting:
     def seeds(self) -> str:
         """The number of runs behind a curve, in words, and of those that are not averaged."""
         words = [f"{len(self.counted)} run{'s' * (len(self.counted) != 1)}"] if self.counted else []
-        if stopped := sum(run.stopped_early for run in self.counted):
+        if stopped := sum(run.last_step < (run.planned_steps or 0) for run in self.counted):
             words[0] += f", {stopped} stopped early"
         for status in sorted({run.status for run in self.broken_off}):
             words.append(f"{sum(run.status == status for run in self.broken_off)} {status}, not averaged")
