@@ -274,23 +274,22 @@ def process_table(plan: Plan, place: Place) -> list[str]:
     ranks, on_gpu = str(plan.ranks), "CPU" if place.on_cpu else "a GPU"
     engines, width = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
     shared = on_gpu if place.on_cpu or not plan.colocated else "the policy's GPU"
-    memory = f"{memory_estimate.PROCESS_GB:g} GB"
     rows = [
-        ("process", "number", "device", "cores", "memory", ""),
-        ("driver", "1", "none", "-", memory, "starts Ray and the actors"),
-        ("PPOTrainer", "1", "none", "1", memory, "controller: plans steps, labels, writes the log"),
-        ("PolicyModelActor", ranks, on_gpu, "1", memory, "a rank of the policy"),
+        ("process", "number", "device", "cores", ""),
+        ("driver", "1", "none", "-", "starts Ray and the actors"),
+        ("PPOTrainer", "1", "none", "1", "controller: plans steps, labels, writes the log"),
+        ("PolicyModelActor", ranks, on_gpu, "1", "a rank of the policy"),
     ]
     if plan.needs_reference:
-        rows.append(("ReferenceModelActor", ranks, shared, "1", memory, "a rank of the reference model"))
+        rows.append(("ReferenceModelActor", ranks, shared, "1", "a rank of the reference model"))
     engine_gpus = shared if width == 1 else f"{width} GPUs"
     does = "vLLM engine, calls the reward function"
-    rows.append(("RolloutRayActor", str(engines), engine_gpus, "1", memory, does))
+    rows.append(("RolloutRayActor", str(engines), engine_gpus, "1", does))
     # two verifiers for each engine: one serves while the other is started again
-    rows.append(("verifier", str(2 * engines), "none", "-", "0.2 GB", "grades one answer at a time"))
+    rows.append(("verifier", str(2 * engines), "none", "-", "grades one answer at a time"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.append("cores: as Ray counts them; memory: host memory a process, a guess, without sleeping states")
+    lines.append("cores: as Ray counts them")
     lines.append("variables that are set for them:")
     for name, value in place.variables(plan).items():
         short = value if len(value) < 40 else f"{value[:30]}..."
