@@ -13,7 +13,7 @@ from pathlib import Path
 
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import home, nvidia
+from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.plan import Plan, Recipe
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, preflight
@@ -68,7 +68,7 @@ COMPUTED = {
     "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
     "HF_HUB_OFFLINE": "the model is in a folder",
     **dict.fromkeys(nvidia.ALLOCATOR, f"yours without {nvidia.EXPANDABLE}"),
-    **dict.fromkeys(home.CACHES, "the home folder cannot be written"),
+    **dict.fromkeys(probe.CACHES, "the home folder cannot be written"),
 }
 TABLES = (CPU_ENVIRONMENT, NO_GPU, LOOPBACK, ON_GPUS)
 WHY = COMPUTED | {name: why for table in TABLES for name, (_, why) in table.items()}
@@ -145,7 +145,7 @@ class Place:
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
             if preflight.OFFLOAD in plan.flags:
                 ours[THREADS] = str(offload_threads(plan)[0])
-        environment = {**home.elsewhere(cache_folder()), **ours, **os.environ}
+        environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
             environment |= {name: rest} if rest else {}
