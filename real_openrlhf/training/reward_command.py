@@ -62,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
     trial = Trial(args.file, [(_text(row[prompt]), str(row[label])) for row in rows])
     count = 0
     with exits_told():
-        for count, problem in enumerate(trial.problems(), start=1):
+        for problem in trial.problems():
             print(f"WRONG  {problem}", flush=True)
+            count += 1
     if count:
         print(f"{count} wrong: change {args.file} before a run trains on it")
         return 2
