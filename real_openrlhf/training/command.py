@@ -22,7 +22,7 @@ from real_openrlhf.recipes.plan import Plan, is_finished, recorded_flags, typed
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
 from real_openrlhf.runs import provenance, run_folder
 from real_openrlhf.training import config_file, overview, run_inputs
-from real_openrlhf.training.checks import run_checks, token_budgets
+from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.launch import forked_workers, scratch, shared_ray
 from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, supervise
@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--fill",
         nargs="?",
         type=share,
-        const=token_budgets.SHARE,
+        const=memory_estimate.SHARE,
         metavar="SHARE",
         help="micro-batches as large as this share of a GPU's memory takes, by the estimate (without a number: "
         "%(const)s; default: the recipe's)",

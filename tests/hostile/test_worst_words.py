@@ -101,7 +101,7 @@ WORST = [
     ("patch export model/../rows.jsonl", 2, "rows.jsonl"),
     ("patch nope", 2, "there is no 'nope'"),
     ("doctor --nope", 2, "real-openrlhf doctor: error: unknown flag --nope. `real-openrlhf doctor --help`"),
-    ("doctor --quik", 2, "Did you mean --quick?"),
+    ("doctor --jsn", 2, "Did you mean --json?"),
     ("patch status --rot x", 2, "usage: real-openrlhf patch status"),
     ("show run extra", 2, "usage: real-openrlhf show [-h]"),
     ("show run --setp 1", 2, "Did you mean --step?"),

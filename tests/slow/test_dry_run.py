@@ -254,8 +254,8 @@ def test_a_dry_run_does_not_import_the_stack():
         ("--actor.adam.betas 0.9 0.95 1", "unrecognized arguments: 1. Give it 2 numbers."),
         ("--recip a", "unknown flag --recip. Did you mean --recipe?"),
         ("--lr 1e-4", "unknown flag --lr. Did you mean --actor.adam.lr?"),
-        ("--algo.real.scoring often", "--algo.real.scoring often: invalid choice: 'often'. Choose one of "),
-        ("--algo.real.wave_depth 0", "give auto, or a number of micro-batches of 1 or more"),
+        ("--algo.real.truncated often", "--algo.real.truncated often: invalid choice: 'often'. Choose one of "),
+        ("--algo.real.wave_depth -1", "give auto, or a number of micro-batches of 0 or more"),
         ("--train.max_steps=-1", "--train.max_steps -1: "),
         (
             "--algo grpo --train.partial_rollout_enable",

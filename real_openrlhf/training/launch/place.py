@@ -13,7 +13,7 @@ from pathlib import Path
 
 from real_openrlhf.base.reward_variables import reward_variables
 from real_openrlhf.hooks.engine import engine_process
-from real_openrlhf.machine import home, nvidia
+from real_openrlhf.machine import nvidia, probe
 from real_openrlhf.recipes.plan import Plan, Recipe
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, preflight
@@ -68,7 +68,7 @@ COMPUTED = {
     "REAL_REPEATABLE_ENGINE": "seeded samples do not depend on other requests",
     "HF_HUB_OFFLINE": "the model is in a folder",
     **dict.fromkeys(nvidia.ALLOCATOR, f"yours without {nvidia.EXPANDABLE}"),
-    **dict.fromkeys(home.CACHES, "the home folder cannot be written"),
+    **dict.fromkeys(probe.CACHES, "the home folder cannot be written"),
 }
 TABLES = (CPU_ENVIRONMENT, NO_GPU, LOOPBACK, ON_GPUS)
 WHY = COMPUTED | {name: why for table in TABLES for name, (_, why) in table.items()}
@@ -145,7 +145,7 @@ class Place:
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
             if preflight.OFFLOAD in plan.flags:
                 ours[THREADS] = str(offload_threads(plan)[0])
-        environment = {**home.elsewhere(cache_folder()), **ours, **os.environ}
+        environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
         for name, rest in nvidia.expandable_segments({} if self.on_cpu else environment).items():
             environment.pop(name)
             environment |= {name: rest} if rest else {}
@@ -274,23 +274,22 @@ def process_table(plan: Plan, place: Place) -> list[str]:
     ranks, on_gpu = str(plan.ranks), "CPU" if place.on_cpu else "a GPU"
     engines, width = plan.number("--vllm.num_engines"), plan.number("--vllm.tensor_parallel_size")
     shared = on_gpu if place.on_cpu or not plan.colocated else "the policy's GPU"
-    memory = f"{memory_estimate.PROCESS_GB:g} GB"
     rows = [
-        ("process", "number", "device", "cores", "memory", ""),
-        ("driver", "1", "none", "-", memory, "starts Ray and the actors"),
-        ("PPOTrainer", "1", "none", "1", memory, "controller: plans steps, labels, writes the log"),
-        ("PolicyModelActor", ranks, on_gpu, "1", memory, "a rank of the policy"),
+        ("process", "number", "device", "cores", ""),
+        ("driver", "1", "none", "-", "starts Ray and the actors"),
+        ("PPOTrainer", "1", "none", "1", "controller: plans steps, labels, writes the log"),
+        ("PolicyModelActor", ranks, on_gpu, "1", "a rank of the policy"),
     ]
     if plan.needs_reference:
-        rows.append(("ReferenceModelActor", ranks, shared, "1", memory, "a rank of the reference model"))
+        rows.append(("ReferenceModelActor", ranks, shared, "1", "a rank of the reference model"))
     engine_gpus = shared if width == 1 else f"{width} GPUs"
     does = "vLLM engine, calls the reward function"
-    rows.append(("RolloutRayActor", str(engines), engine_gpus, "1", memory, does))
+    rows.append(("RolloutRayActor", str(engines), engine_gpus, "1", does))
     # two verifiers for each engine: one serves while the other is started again
-    rows.append(("verifier", str(2 * engines), "none", "-", "0.2 GB", "grades one answer at a time"))
+    rows.append(("verifier", str(2 * engines), "none", "-", "grades one answer at a time"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines.append("cores: as Ray counts them; memory: host memory a process, a guess, without sleeping states")
+    lines.append("cores: as Ray counts them")
     lines.append("variables that are set for them:")
     for name, value in place.variables(plan).items():
         short = value if len(value) < 40 else f"{value[:30]}..."
