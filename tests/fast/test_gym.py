@@ -79,7 +79,7 @@ def test_a_mixture_that_cannot_be_read(tmp_path, text, part):
     if text is not None:
         path.write_text(text)
     with pytest.raises(UserError, match=part):
-        gym._mixture(path, [])
+        gym._parts(str(path), [])
 
 
 def test_without_the_package_one_line_says_what_to_install(monkeypatch, refused, tmp_path):
