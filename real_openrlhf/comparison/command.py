@@ -1,6 +1,6 @@
 """`real-openrlhf compare`: algorithms x seeds of one recipe, their evaluation, and the report on all of them.
 
-A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (attempts.py).
+A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (run_list.py).
 """
 
 import argparse
@@ -28,7 +28,7 @@ from real_openrlhf.base.parsing import (
     words_of,
 )
 from real_openrlhf.base.secrets import has_one
-from real_openrlhf.comparison import attempts, dry_run, publish
+from real_openrlhf.comparison import dry_run, publish
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
@@ -40,10 +40,11 @@ from real_openrlhf.comparison.run_list import (
     entries,
     state,
     status_lines,
+    taken,
 )
 from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
 from real_openrlhf.data.benchmarks import chosen
-from real_openrlhf.evaluation import early_checks
+from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
@@ -313,7 +314,7 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
     if missing := [name for name in files if not Path(name).is_file()]:
         raise UserError(f"--benchmarks {missing[0]}: there is no such file")
     evaluation = ["--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *flags]
-    early_checks.refuse(eval_args(evaluation))
+    grading.refuse(eval_args(evaluation))
     if named and not eval_args(evaluation).data_dir:
         evaluation[2:2] = ["--data-dir", os.path.abspath(data_dir / "benchmarks")]
     return RunList(every, (*common, *args.openrlhf), out, tuple(evaluation))
@@ -355,7 +356,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 time.sleep(LOOK_SECONDS)
                 continue
             entry = free[0]
-            with attempts.taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
+            with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
                 left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""

@@ -180,13 +180,8 @@ def line(axes: Axes, curve: pd.Series, look: Look, place: int = 0) -> None:
     axes.plot(x, y, markevery=(place % every, every), **strokes(look))
 
 
-def thin_line(axes: Axes, curve: pd.Series, look: Look, width: float = 0.6) -> None:
-    axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
-
-
-def faint_line(axes: Axes, curve: pd.Series, look: Look) -> None:
-    """One run behind the mean of its setting."""
-    axes.plot(*_broken(curve), color=look.colour, linewidth=0.5, alpha=0.35, zorder=1)
+def thin_line(axes: Axes, curve: pd.Series, look: Look, **style: Any) -> None:
+    axes.plot(*_broken(curve), **{"color": look.colour, "linestyle": look.line, "linewidth": 0.6, **style})
 
 
 def fill(axes: Axes, middle: pd.Series, spread: pd.Series, colour: str) -> None:

@@ -61,6 +61,11 @@ class Run:
         return {phase: rows[rows["phase"] == phase].pivot(**form) for phase in PHASES}
 
     @property
+    def sets(self) -> set[str]:
+        """The names of its evaluation sets."""
+        return {match[1] for key in self.logged["eval"] if (match := PASS1.fullmatch(key))}
+
+    @property
     def places(self) -> list[dict[str, Any]]:
         """The records of its machines, one a resume."""
         earlier = self.meta.get("earlier_places")
@@ -78,10 +83,6 @@ class Run:
         steps = flags.get("--train.max_steps")
         stops = self.status == "finished" and flags.get("--train.hopeless") == "end"
         return steps if stops and type(steps) is int and steps <= MOST_STEPS else None
-
-    @property
-    def stopped_early(self) -> bool:
-        return self.last_step < (self.planned_steps or 0)
 
     @property
     def counted(self) -> bool:
@@ -114,12 +115,14 @@ def read_run(folder: str | Path) -> Run:
             raise UnreadableRun(why)
         if not _looks_like_run(folder):
             raise UnreadableRun("not a run: no run.json, metrics.jsonl or TensorBoard event file in it")
-        meta = _read_meta(folder)
-        metrics = folder / "metrics.jsonl"
-        if not metrics.exists() and (status := meta.get("status")) in ("running", "failed"):
-            reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
-            raise UnreadableRun(f"{status}{reason}, and no step is logged")
+        meta, metrics = _read_json(folder, "run.json"), folder / "metrics.jsonl"
+        if meta is not None and (not isinstance(meta, dict) or "algo" not in meta):
+            raise UnreadableRun("run.json is of another program: it has no key `algo`")
+        meta = as_it_is(folder, meta) if meta else {}
         unfinished = meta.get("status") in ("running", "failed")
+        if not metrics.exists() and unfinished:
+            reason = f" ({word(meta['reason'])})" if isinstance(meta.get("reason"), str) else ""
+            raise UnreadableRun(f"{meta['status']}{reason}, and no step is logged")
         logged, cut = (_read_metrics(metrics, unfinished), False) if metrics.exists() else _read_events(folder)
         return _run(folder, meta, table_of(logged), _read_json(folder, "eval/results.json"), cut)
     except (OSError, UnicodeDecodeError) as problem:
@@ -255,15 +258,6 @@ def _candidates(path: Path) -> list[Path]:
 def _looks_like_run(folder: Path) -> bool:
     files = ("run.json", "metrics.jsonl", ABOUT)
     return any((folder / name).exists() for name in files) or any(folder.glob(EVENTS))
-
-
-def _read_meta(folder: Path) -> dict[str, Any]:
-    if not (folder / "run.json").exists():
-        return {}
-    meta = _read_json(folder, "run.json")
-    if not isinstance(meta, dict) or "algo" not in meta:
-        raise UnreadableRun("run.json is of another program: it has no key `algo`")
-    return as_it_is(folder, meta)
 
 
 def _read_metrics(path: Path, unfinished: bool) -> list[Row]:

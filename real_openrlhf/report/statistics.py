@@ -132,7 +132,8 @@ def fisher(one: Blocks, other: Blocks) -> float | None:
 
     With several blocks it is over the sum of one side's losses, given all losses of each block. None without a block.
     """
-    chances, seen, shared = np.ones(1), 0, one.keys() & other.keys()
+    chances: np.ndarray = np.ones(1)
+    seen, shared = 0, one.keys() & other.keys()
     for block in shared:
         n, m, mine = len(one[block]), len(other[block]), int(sum(one[block]))
         seen, lost = seen + mine, mine + int(sum(other[block]))

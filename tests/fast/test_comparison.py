@@ -16,7 +16,8 @@ from invented_runs import write_lines, write_run
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.lines import rejoined
 from real_openrlhf.cli import main
-from real_openrlhf.comparison import attempts, command
+from real_openrlhf.comparison import command
+from real_openrlhf.comparison import run_list as attempts
 from real_openrlhf.comparison.publish import publish, refuse_now
 from real_openrlhf.comparison.run_list import entries
 from real_openrlhf.comparison.trainer import environment_of
@@ -219,7 +220,7 @@ def test_tiny_models_are_compared_without_clipping_unless_asked(cpu_task):
 HOLD = """
 import sys, time
 from pathlib import Path
-from real_openrlhf.comparison import attempts
+from real_openrlhf.comparison import run_list as attempts
 with attempts.taken(Path(sys.argv[1]), "real-s1", int(sys.argv[2])) as ended:
     print("none" if ended is None else "taken", flush=True)
     sys.stdin.readline()
