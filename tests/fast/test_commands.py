@@ -44,17 +44,6 @@ def test_every_subcommand_has_help_for_each_of_its_options(name, capsys, monkeyp
         assert described, line
 
 
-def test_control_c_is_no_traceback(monkeypatch, capsys):
-    from real_openrlhf import patching
-
-    def interrupted(args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(patching, "run", interrupted)  # no key is pressed at a moment that is certain
-    assert run("patch", "status") == 130
-    assert capsys.readouterr().err == "real-openrlhf patch: interrupted by SIGINT\n"
-
-
 # `real-openrlhf reward`: shipped files are right, and each fault of a broken one is named.
 
 
@@ -156,13 +145,6 @@ def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_p
     assert code == 2 and "it calls 2 of 2 expected answers wrong" in said and "it reads the label" not in said, said
 
 
-def test_a_file_without_the_function_and_data_without_labels(capsys, tmp_path, refused):
-    (tmp_path / "mine.py").write_text("x = 1\n")
-    assert "has no reward_func" in told(capsys, tmp_path / "mine.py")[1]
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1="}\n')
-    assert "need `prompt` and `label`" in refused("reward", tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl")
-
-
 # `real-openrlhf grade`.
 
 
@@ -261,25 +243,3 @@ def test_raw_golds_and_failures_are_told_in_one_line_each(tmp_path, capsys):
     raw, failures = capsys.readouterr().err.splitlines()
     assert raw.startswith("6 of 12 labels look raw") and "#### 18" in raw
     assert failures.startswith("robust: ") and "no_gold 3" in failures
-
-
-@pytest.mark.parametrize(
-    "rows, complaint",
-    [
-        ([], "the file is empty"),
-        (["{"], "line 1 is no JSON object"),
-        (["[1]"], "line 1 is no JSON object"),
-        ([ROWS[0], {"response": "x"}], "line 2 is no JSON object with `response`, a text, and `label`"),
-        ([{"response": 7, "label": "7"}], "line 1 is no JSON object"),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_no_output(tmp_path, refused, rows, complaint):
-    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-    assert complaint in refused("grade", "--input", source, "--output", target)
-    assert not target.exists()
-
-
-def test_missing_files_and_folders(tmp_path, refused):
-    assert "No such file" in refused("grade", "--input", tmp_path / "no.jsonl", "--output", tmp_path / "out.jsonl")
-    source, target = write(tmp_path / "in.jsonl", ROWS[:1]), tmp_path / "made" / "out.jsonl"
-    assert main(["grade", "--input", str(source), "--output", str(target)]) == 0 and target.exists()

@@ -170,21 +170,6 @@ def test_budgets_fill_the_gpus_here_by_one_word(monkeypatch):
     assert tokens[0] < command.request_of(words).plan().number(budget) < tokens[2]
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--recipe", "cpu", "--fill"], "--fill is for GPUs"),
-        (["--recipe", "qwen7b", "--fill", "--train.max_tokens_per_gpu", "9"], "--fill and --train.max_tokens_per_gpu"),
-        (["--recipe", "qwen7b", "--fill", "--model", "some/other"], "the shape of some/other is not known here"),
-        (["--recipe", "qwen7b", "--fill", "0.1"], "--fill 0.1: not one of the longest samples fits"),
-    ],
-)
-def test_budgets_that_cannot_fill_are_refused(monkeypatch, words, message):
-    monkeypatch.setattr(preflight, "local_gpus", lambda: (0, None))
-    with pytest.raises(UserError, match=message):
-        command.request_of(words)
-
-
 def test_too_few_gpus_and_nodes_without_a_cluster_are_refused(monkeypatch):
     assert [*place(on_cpu=True).problems(plan("cpu"))] == []
     monkeypatch.setattr(nvidia, "environment_for_cpu", lambda: False)
