@@ -29,7 +29,7 @@ from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import preflight
 from real_openrlhf.training.launch import place
-from real_openrlhf.training.launch.place import Place, process_table
+from real_openrlhf.training.launch.place import Place, variable_table
 from real_openrlhf.training.launch.progress import last_error
 from real_openrlhf.training.tasks import smollm2
 from real_openrlhf.training.tasks.tasks import default
@@ -96,7 +96,7 @@ REAL = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, 
 TINY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
-def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> tuple[int, str]:
+def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> int:
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 1000, "num_key_value_heads": 4}))
     user = {"--actor.model_name_or_path": (str(tmp_path),), **{flag: (value,) * bool(value) for flag, value in flags}}
     return place.thread_choice(plan("cpu", user=user))
@@ -113,9 +113,7 @@ def chosen(tmp_path, config: dict, *flags: tuple[str, str]) -> tuple[int, str]:
 )
 def test_what_computes_at_once_shares_the_cores(tmp_path, monkeypatch, flags, at_once):
     monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(8))  # the machine's, not ours
-    count, why = chosen(tmp_path, REAL, *flags)
-    assert count == 8 // at_once and "8 cores" in why
-    assert chosen(tmp_path, TINY, *flags)[0] == 1
+    assert (chosen(tmp_path, REAL, *flags), chosen(tmp_path, TINY, *flags)) == (8 // at_once, 1)
 
 
 def test_a_model_that_is_not_here_is_real_and_a_tasks_is_tiny(tmp_path):
@@ -138,14 +136,9 @@ def test_adam_on_the_cpu_has_the_cores_of_its_rank(monkeypatch):
     monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: range(96))  # the machine's, not ours
     offloaded = plan(user={"--ds.adam_offload": ()})
     assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "12"
-    assert ON_GPUS.threads(offloaded).startswith("12 a process: 96 cores; 8 ranks run DeepSpeed's Adam")
     assert "OMP_NUM_THREADS" not in ON_GPUS.environment(plan())
-    assert ON_GPUS.threads(plan()) == "1 a process, which Ray sets"
-    cluster = Place("10.0.0.1:6379", None, 0, None, on_cpu=False)
-    assert "before `ray start` set OMP_NUM_THREADS" in cluster.threads(offloaded)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert ON_GPUS.environment(offloaded)["OMP_NUM_THREADS"] == "3"
-    assert ON_GPUS.threads(offloaded) == "3 a process, by your OMP_NUM_THREADS"
 
 
 @pytest.mark.parametrize("name", nvidia.ALLOCATOR)
@@ -165,7 +158,7 @@ def test_the_allocator_keeps_all_but_segments_that_vllm_cannot_be_handed(monkeyp
     taken = "True" in asked
     assert ON_GPUS.environment(plan()).get(name) == left
     assert Place(None, None, 0, None, on_cpu=True).environment(plan("cpu"))[name] == asked
-    told = "\n".join(process_table(plan(), ON_GPUS))
+    told = "\n".join(variable_table(plan(), ON_GPUS))
     assert (f"{name}={left}: yours without expandable_segments:True" in told) == (taken and left is not None)
     (note,) = preflight.allocator_notes() if taken else [name]
     assert note.startswith(name)
@@ -191,28 +184,20 @@ def test_eval_takes_the_share_of_a_gpu_that_is_asked_for():
     assert engines.engine_arguments(half, on_cpu=True) == {**arguments, "gpu_memory_utilization": 0.5}
 
 
-# What a dry run says of attention and optimizer, and what is missing for them
+# What is missing for attention and optimizer
 
 
 def test_a_package_that_is_not_installed_is_told():
     asked = plan(user={"--ds.attn_implementation": ("flash_attention_3",)})
-    assert "flash_attn_interface" in next(preflight.kernels(asked, on_cpu=False))
     (problem,) = preflight.kernel_problems(asked)
     assert "flash_attn_interface, which is not installed" in problem and "flash_attention_torch" in problem
 
 
 @pytest.mark.parametrize("compiler", [None, "/bin/g++"])
-def test_what_is_compiled_at_the_first_start_is_told_before(monkeypatch, compiler):
+def test_a_compiler_that_adam_on_the_cpu_needs_is_missed(monkeypatch, compiler):
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
     asked = plan(user={"--ds.adam_offload": ()})
-    assert "which g++ compiles at the first start" in [*preflight.kernels(asked, on_cpu=False)][1]
     assert len([*preflight.kernel_problems(asked)]) == (compiler is None)
-
-
-def test_another_optimizer_is_named():
-    assert [*preflight.kernels(plan(user={"--actor.optim": ("muon",)}), on_cpu=False)][
-        1
-    ] == "optimizer: DeepSpeed's muon"
 
 
 # Recipes for CPU and for GPUs in both kinds of environment
@@ -249,8 +234,8 @@ def test_train(environment, name):
     assert leaves_gpus_alone(variables) == recipe.on_cpu
     assert here.gpus_here == (GPUS if kind == environment == "gpu" else 0)
     assert ("GPU" in json.loads(variables["RAY_OVERRIDE_RESOURCES"])) == recipe.on_cpu  # else Ray counts them
-    told = "\n".join(process_table(planned, here))  # each variable has its reason there
-    assert ("-1,-1" in told) == recipe.on_cpu and "PolicyModelActor" in told
+    told = "\n".join(variable_table(planned, here))  # each variable has its reason there
+    assert ("-1,-1" in told) == recipe.on_cpu
     problems = [*here.problems(planned)]
     assert bool(problems) == (kind != environment)
     assert all(f"bash examples/scripts/setup_env.sh {kind}" in problem for problem in problems)
