@@ -25,9 +25,7 @@ WORDS = {
 }
 # Flags that can change what is learned; the others (engines, logging, checkpoints) cannot.
 LEARNING = ("--actor.", "--algo.", "--train.", "--rollout.", "--data.", "--reward.", "--eval.")
-# These change the layout, not the gradient.
-LAYOUT = ("--algo.real.scoring", "--algo.real.wave_depth", "--algo.real.old_log_probs")
-NOT_LEARNING = ("--train.seed", "--train.run_dir", *LAYOUT)
+NOT_LEARNING = ("--train.seed", "--train.run_dir", "--algo.real.wave_depth")  # the last changes the layout only
 REAL_FAMILY = tuple(name for name, algorithm in ALGORITHMS.items() if algorithm.family == "REAL")
 
 

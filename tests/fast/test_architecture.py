@@ -15,10 +15,9 @@ TOP = ""  # the folder of the modules that lie in no folder
 
 # room -> (packages that its modules may import at their top, rooms of ours that they may use anywhere)
 ROOMS = {
-    TOP: (set(), {TOP, "base", "patch_tool"}),
+    TOP: (set(), {TOP, "base"}),
     "base": (set(), set()),
     "machine": (set(), {TOP, "base"}),
-    "patch_tool": (set(), {TOP, "base"}),
     "algorithm": ({"torch"}, {"base"}),
     "hooks": (
         {"deepspeed", "openrlhf", "peft", "psutil", "ray", "torch", "transformers"},

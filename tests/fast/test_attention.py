@@ -42,7 +42,7 @@ def made(name: str, attention: str = "sdpa"):
 
 def refuse_unfit(model, **asked) -> None:
     """What OpenRLHF's process of the policy does once its model is loaded."""
-    ds = dict(attn_implementation="sdpa", packing_samples=False, share_prompts=False, logit_free=True, head_dtype=None)
+    ds = dict(attn_implementation="sdpa", packing_samples=False, share_prompts=False, logit_free=True)
     args = SimpleNamespace(ds=SimpleNamespace(**ds | asked), actor=SimpleNamespace(entropy_coef=0.0))
     attach(SimpleNamespace(model=model, temperature=1.0), SimpleNamespace(args=args, print=lambda line: None))
 

@@ -17,8 +17,7 @@ from small_world import copy_release
 
 from real_openrlhf import OPENRLHF_VERSION, patching
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.patch_tool import series as patch_series
-from real_openrlhf.patch_tool.unified_diff import DoesNotFit, apply_diff, parse_patch
+from real_openrlhf.patching import DoesNotFit, apply_diff, parse_patch
 
 REPOSITORY = Path(patching.__file__).resolve().parents[1]
 SERIES = patching.load_series()
@@ -224,7 +223,7 @@ def test_a_run_that_was_killed_between_two_files_is_finished_by_the_next(site, p
 def test_patches_that_do_not_give_the_recorded_files_are_refused(site, tmp_path, monkeypatch):
     patch = shutil.copytree(SERIES.folder, tmp_path / "patches" / SERIES.name) / SERIES.patches[-1].name
     patch.write_text(re.sub(r"\n\+(?!\+)", "\n+#", patch.read_text(), count=1))
-    monkeypatch.setattr(patch_series, "PATCH_FOLDERS", (tmp_path / "nowhere", tmp_path / "patches"))
+    monkeypatch.setattr(patching, "PATCH_FOLDERS", (tmp_path / "nowhere", tmp_path / "patches"))
     before = tree(site)
     with pytest.raises(UserError, match=r"openrlhf/\S+ gives another file than files.json says"):
         patching.apply(site)

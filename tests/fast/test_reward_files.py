@@ -110,10 +110,9 @@ def test_a_function_that_ends_its_process_or_hangs_is_named(capsys, tmp_path, mo
 def test_other_columns_and_no_word_on_a_label_that_no_answer_shows(capsys, tmp_path):
     """If it calls every answer wrong, it calls that with another label wrong too, which proves nothing."""
     (tmp_path / "mine.py").write_text(HEAD + "    return {'rewards': 0.0}")
-    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "gold": "2"}\n{"question": "1+2=", "gold": "3"}\n')
-    columns = ("--data.input_key", "question", "--data.label_key", "gold")
-    code, said = told(capsys, tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl", *columns)
-    assert code == 2 and "it calls 2 of 2 expected answers wrong" in said and "it reads the label" not in said, said
+    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n{"question": "1+2=", "answer": "3"}\n')
+    code, said = told(capsys, tmp_path / "mine.py", "--data", tmp_path / "rows.jsonl")
+    assert code == 2 and "it calls 2 of 2 expected answers wrong" in said and "read the label" not in said, said
 
 
 # The reward file as OpenRLHF uses it: loaded by its path, called in a thread for one response.

@@ -22,7 +22,7 @@ from real_openrlhf.base.reward_variables import NAMES
 from real_openrlhf.machine import nvidia, signs_of_life
 from real_openrlhf.training import command
 from real_openrlhf.training.checks import flag_checks, preflight, reward_check
-from real_openrlhf.training.launch import forked_workers, process, scratch
+from real_openrlhf.training.launch import forked_workers, process
 from real_openrlhf.training.launch.place import CPU_ENVIRONMENT, Place
 from real_openrlhf.training.launch.process import STALLED, Watch, supervise
 from real_openrlhf.training.launch.progress import Progress
@@ -376,7 +376,7 @@ def test_an_interrupted_trainer_is_stopped_and_waited_for(tmp_path, child, signa
 
 def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_path):
     """And only with those of this run; after a failure Ray's logs stay."""
-    monkeypatch.setattr(scratch, "LONGEST", 500)  # pytest's folders are deep
+    monkeypatch.setattr(process, "LONGEST", 500)  # pytest's folders are deep
 
     def agent(folder: str | None) -> subprocess.Popen:
         words = ["ray::Agent", "-c", "import time; time.sleep(60)"]
@@ -384,7 +384,7 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
 
     other = agent(str(tmp_path))
     for failed in (False, True):
-        with scratch.opened({"TMPDIR": str(tmp_path)}) as own:
+        with process.scratch({"TMPDIR": str(tmp_path)}) as own:
             (own_agent := agent(own.folder)).poll()
             assert own.environment["RAY_TMPDIR"] == own.environment["VLLM_RPC_BASE_PATH"] == own.folder
             open(f"{own.folder}/log", "w").close()
@@ -397,7 +397,7 @@ def test_a_runs_scratch_folder_goes_with_rays_last_processes(monkeypatch, tmp_pa
 
 
 def test_a_folder_too_deep_for_a_socket_is_not_taken(tmp_path):
-    with scratch.opened({"TMPDIR": str(tmp_path / ("x" * 40))}) as own:
+    with process.scratch({"TMPDIR": str(tmp_path / ("x" * 40))}) as own:
         assert own.folder is None and "RAY_TMPDIR" not in own.environment
 
 

@@ -104,7 +104,7 @@ REFUSED = [
     ("patch export model/../rows.jsonl", "rows.jsonl"),
     ("patch nope", "there is no 'nope'"),
     ("doctor --nope", "real-openrlhf doctor: error: unknown flag --nope. `real-openrlhf doctor --help`"),
-    ("doctor --quik", "Did you mean --quick?"),
+    ("doctor --jsn", "Did you mean --json?"),
     ("patch status --rot x", "usage: real-openrlhf patch status"),
     ("show run extra", "usage: real-openrlhf show [-h]"),
     ("show run --setp 1", "Did you mean --step?"),

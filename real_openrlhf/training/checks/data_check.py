@@ -1,6 +1,7 @@
 """Checks each row of a run's data files for faults that would crash it after minutes, or spoil it silently."""
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,6 @@ from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
-from real_openrlhf.training.checks import hub_data
 from real_openrlhf.training.checks.findings import Note
 from real_openrlhf.training.run_inputs import VALIDATION
 from real_openrlhf.training.tasks.tasks import TASKS
@@ -37,7 +37,7 @@ def check(plan: Plan, flag: str, elsewhere: bool) -> Iterator[str]:
             if path.is_dir():
                 yield _folder(path, flag, checked)
             elif is_hub_id(name) and not path.exists():
-                yield from hub_data.check(name, flag, elsewhere)
+                yield from _of_the_hub(name, flag, elsewhere)
             elif not path.is_file():
                 yield f"{flag} {name} does not exist. {did_you_mean(path.stem, [*TASKS, *TRAINING_ROWS])}{EXISTING}"
             elif checked:
@@ -64,6 +64,38 @@ def _folder(path: Path, flag: str, checked: bool) -> str:
     if checked or not (saved or any(one.suffix in (*LINES, *TABLES, ".parquet") for one in inside)):
         return f"{flag} {path} is a folder. Name a file in it."
     return Note(f"{flag} {path} is a folder: its rows were not checked")
+
+
+def _of_the_hub(name: str, flag: str, elsewhere: bool) -> Iterator[str]:
+    """Ask the hub whether it has the set. Its rows are not read: that would be the download."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    repo = name.partition("@")[0]
+    prepare = f"`real-openrlhf data {repo} --out FILE.jsonl` writes a file that is checked"
+    try:
+        HfApi().dataset_info(repo, timeout=10)
+    except GatedRepoError:
+        yield f"{flag} {name} needs a login. Run `hf auth login` with an account that may read it."
+    except RepositoryNotFoundError:
+        yield f"{flag} {name} is neither a file here nor a data set of the hub. Check the name."
+    except Exception as error:  # the hub's client raises a dozen unrelated types for one missing network
+        said = f"{flag} {name} is no file here, and the hub cannot be asked about it ({last_line(error)})"
+        if elsewhere:
+            yield Note(f"{said}: its existence was not checked")
+        elif not _cached(repo):
+            yield f"{said}. Check the network, or name a file."
+    yield Note(
+        f"{flag} {name} comes from the hub and its rows were not checked; a set of several configurations needs the "
+        f"folder of one, as {repo}@main. {prepare}"
+    )
+
+
+def _cached(repo: str) -> bool:
+    """Whether `datasets` has made the set before."""
+    from datasets.config import HF_DATASETS_CACHE
+
+    return os.path.isdir(os.path.join(HF_DATASETS_CACHE, repo.replace("/", "___")))
 
 
 COLUMNS = {"--data.input_key": "prompt", "--data.label_key": "label"}  # of a file that this package makes
