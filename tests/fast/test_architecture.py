@@ -141,6 +141,13 @@ def test_the_root_has_the_package_the_commands_and_the_patches_alone():
     assert {name for name in TREES if room(name) == TOP} == {"", "cli", "patching"}
 
 
+def test_what_other_trainers_import_is_written_for_python_3_10():
+    """The package asks for 3.11 where it trains; elsewhere losses and verifier find another one."""
+    for name in (name for name in TREES if name == TOP or room(name) in ("algorithm", "verifier")):
+        ast.parse(TEXTS[name], name, feature_version=(3, 10))
+    assert 'python_requires=">=3.10"' in (PACKAGE.parent / "setup.py").read_text()
+
+
 # what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.locks"}),

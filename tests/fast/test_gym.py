@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import real_openrlhf.rewards
 from real_openrlhf.cli import main
 from real_openrlhf.data import gym
 from real_openrlhf.rewards import gym_tasks as tasks
@@ -141,21 +140,6 @@ def test_a_scorer_that_raises_is_no_verdict_and_its_worker_stays():
     assert math.isnan(prose.score) and prose.reason == "scorer_raised"
     assert {id(worker) for worker in verdict.pool(tasks.__name__)._ready.queue} >= before
     assert graded("2 × 3 × 1", factors).score == 0.0
-
-
-def test_the_reward_file_as_openrlhf_loads_it():
-    path = Path(real_openrlhf.rewards.__file__).parent / "gym_reward.py"
-    module = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location("reward_func", path))
-    spec.loader.exec_module(module)
-    prompt = "What is 3+4? Give the final answer in \\boxed{}."
-
-    def reward(said: str, of: str) -> dict:
-        return module.reward_func([prompt + said], [prompt], [of])
-
-    assert [reward(said, label("chain_sum", "7"))["scores"] for said in (r"\boxed{7}", r"\boxed{8}", "7")] == [1, 0, 0]
-    raised = reward(r"\boxed{two}", label("prime_factorization", "2"))
-    assert math.isnan(raised["scores"]) and raised["rewards"] == 0.0
-    assert raised["extra_logs"]["verifier/ignored_scorer_raised"] == 1.0
 
 
 # The command
