@@ -451,17 +451,6 @@ def test_a_run_that_died_unseen_is_shown_as_such_without_the_line_that_the_kill_
 # ------------------------------------------------------------------------------------------- folders that are no runs
 
 
-def test_nothing_to_report_is_one_line_and_exit_code_2(tmp_path, refused):
-    invented.break_folders(tmp_path / "runs")
-    assert "no run to report on" in refused("report", tmp_path / "runs", "--out", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_out_that_cannot_be_made_is_one_line(tmp_path, refused):
-    folder = invented.write_run(tmp_path, "real", 1)
-    assert "Choose another --out" in refused("report", folder, "--out", folder / "run.json")
-
-
 # --------------------------------------------------------------------------------------------------------- forms
 
 

@@ -121,10 +121,6 @@ def test_a_strangers_file_is_refused(here, capsys, place):
     assert contents(here) == before
 
 
-def test_the_input_is_not_the_output(here, refused):
-    assert "is the input" in refused("grade", "--input", "graded.jsonl", "--output", "./graded.jsonl")
-
-
 def test_what_is_ours_is_replaced(here, capsys):
     """Otherwise the refusals would prove nothing."""
     from real_openrlhf.cli import main

@@ -132,7 +132,6 @@ def test_each_value_is_printed_with_its_origin(capsys):
     assert " derived " in lines["--vllm.num_engines"]
     assert " run folder" in lines["--ckpt.path"]
     assert "--actor.adam.lr: 1e-6 (paper) -> 3e-6" in printed
-    assert "\nattention: flash_attention_torch" in printed and "\noptimizer: PyTorch's AdamW, fused\n" in printed
     assert "--fill uses 85% of 80 GB: micro-batches of 55,296 tokens, waves 2 deep" in printed.splitlines()
     assert "memory per GPU, training" in printed and "generated tokens" in printed and "disk" in printed
 

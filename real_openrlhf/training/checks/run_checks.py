@@ -47,7 +47,6 @@ def found(request: Request, place: Place) -> Findings:
     findings.add(() if place.on_cpu or not local else preflight.allocator_notes())
     findings.add(preflight.secret_problems(plan, request.secrets, place.address, place.job_address))
     findings.add(_working_dir(args.working_dir, place))
-    findings.add(preflight.kernels(plan, place.on_cpu))
     unusable = [*preflight.folder_problems(args.runs_dir)]
     findings.add(unusable)
     if local and not unusable:
