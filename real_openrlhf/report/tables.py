@@ -87,7 +87,7 @@ def results(comparison: Comparison) -> Table:
             "them steps of unlike size. Compare without clipping: `--actor.max_norm 100`."
         )
         warnings.insert(0, said)
-    return Table("results", "At the end of training", rows, notes, warnings, folds=True)
+    return Table("results", "At the end of training", rows, notes, warnings)
 
 
 def _winner_bold(column: list[Estimate | None], competes: bool) -> list[Estimate | None]:
