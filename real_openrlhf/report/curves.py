@@ -165,14 +165,12 @@ OVER_TRAINING, AT_THE_END, BEST, LOST = "Mean over training", "At the end", "Bes
 def outcomes(comparison: Comparison) -> pd.DataFrame:
     """A row a run: its setting, its block, and its validation. A run that broke off has no numbers.
 
-    A block is one machine and one starting model. Older records name neither; they are one block. LOST is 1 for a run
-    that failed or collapsed, and missing for one that still trains or was not evaluated.
+    LOST is 1 for a run that failed or collapsed, and missing for one that still trains or was not evaluated.
     """
     sets, rows = validation_sets(comparison.runs), []
     for setting in comparison.settings:
         for run in setting.runs:
-            machines = sorted({str(one.get("machine")) for one in run.places})
-            rows.append({"setting": setting, "run": run, "block": f"{machines} {run.meta.get('starting_weights')}"})
+            rows.append({"setting": setting, "run": run, "block": run.block})
             curve = series(run, VALIDATION, sets) if run.counted else None
             if curve is not None:
                 ends = {AT_THE_END: float(curve.iloc[-1]), BEST: float(curve.max()), LOST: float(collapsed(curve))}

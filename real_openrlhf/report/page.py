@@ -72,7 +72,7 @@ def _parts(comparison: Comparison, flags: Sequence[str]) -> list[Picture | Table
     """The figures and tables of a comparison in reading order; with flags only a map over these."""
     over_flags = (maps.heat_maps, maps.cells, maps.differences)
     drawn = (figures.dynamics, figures.ablation, figures.knobs, figures.distributions)
-    usual = (tables.results, differences, *drawn, tables.ratios, benchmarks.gains)
+    usual = (tables.results, differences, figures.forest, *drawn, tables.ratios, benchmarks.gains)
     made = [make(comparison, flags) for make in over_flags] if flags else [make(comparison) for make in usual]
     return [part for part in made if part is not None]
 

@@ -72,6 +72,12 @@ class Run:
         return [self.meta, *(part for part in parts if isinstance(part, dict))]
 
     @property
+    def block(self) -> str:
+        """One machine and one starting model. Older records name neither; they are one block."""
+        machines = sorted({str(one.get("machine")) for one in self.places})
+        return f"{machines} {self.meta.get('starting_weights')}"
+
+    @property
     def last_step(self) -> int:
         return int(self.rows["step"].max())
 
