@@ -13,7 +13,6 @@ from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 
-MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
 COLLAPSED = 0.5  # a run that ended below this share of its own best
 TAIL = 0.1  # a training metric's final value is its mean over this share of the steps
 
@@ -84,11 +83,6 @@ def band(runs: Sequence[pd.Series]) -> pd.DataFrame | None:
     """`mean` and standard error `se` over runs, at the steps where every run has a value; None if there is none."""
     table = pd.concat(runs, axis=1, join="inner") if runs else pd.DataFrame()
     return None if table.empty else pd.DataFrame({"mean": table.mean(axis=1), "se": table.sem(axis=1)})
-
-
-def window_length(runs: Sequence[Run]) -> int:
-    """How many steps are averaged into one point of a curve of these runs."""
-    return max(1, math.ceil(max(run.last_step for run in runs) / MAX_POINTS))
 
 
 def windowed(curve: pd.Series, length: int) -> pd.Series:

@@ -22,7 +22,6 @@ from real_openrlhf.report.curves import (
     outcomes,
     series,
     validation_sets,
-    window_length,
     windowed,
 )
 from real_openrlhf.report.differences import less_first, samples
@@ -79,8 +78,7 @@ def _curves(
     name: str, title: str, comparison: Comparison, settings: Sequence[Setting], expected: Sequence[str]
 ) -> Picture:
     sets = validation_sets(comparison.runs)
-    window = window_length(comparison.runs)
-    look = looks(comparison)
+    window, look = comparison.window, looks(comparison)
     panels, rows, notes = [], [], []
     for metric in DYNAMICS:
         curves = [curve(setting, metric, sets, window) for setting in settings]
@@ -170,8 +168,7 @@ def draw_forest(axes: Axes, lines: Sequence[Line], size: float) -> None:
 
 def distributions(comparison: Comparison) -> Picture | None:
     """How far scores move and how far weights differ from constant ones, for every setting that logs them."""
-    window = window_length(comparison.runs)
-    look = looks(comparison)
+    window, look = comparison.window, looks(comparison)
     panels, rows = [], []
     for setting in comparison.settings:
         logs = [run.logged["train"] for run in setting.counted or setting.runs]
