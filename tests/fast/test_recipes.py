@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from small_runs import ON_GPUS, plan
 
-from real_openrlhf.comparison.dry_run import training_seconds
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import PAPER, SET
 from real_openrlhf.recipes.recipes import RECIPES, TRAINING_ROWS
@@ -224,8 +223,8 @@ def test_any_flag_can_be_taken_out(flag):
     assert flag not in composed.flags
     assert composed.gpus > 0 and composed.ranks and composed.argv()
     shape = memory_estimate.shape_of(memory_estimate.KNOWN_CONFIGS[RECIPES["qwen7b"].model])
-    assert [*memory_estimate.check(shape, composed, 80, True, 1e9)] and training_seconds(shape, composed) > 0
-    assert len([*flag_checks.batch_problems(composed), *flag_checks.length_problems(composed)]) <= 1
+    assert [*memory_estimate.check(shape, composed, 80, True)]
+    assert len([*flag_checks.size_problems(composed)]) <= 1
     assert data_check.Rows(composed, TRAINING).columns
     assert model_check.unfit_problems(composed, {"model_type": "qwen2"}) == []
 

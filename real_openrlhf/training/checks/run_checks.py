@@ -38,7 +38,7 @@ def found(request: Request, place: Place) -> Findings:
     if not openrlhf_parser.defaults():
         return findings  # without OpenRLHF there are no arguments to check
     plan, args, local = right.plan(), right.args, place.address is None
-    for check in (flag_checks.batch_problems, flag_checks.length_problems, reward_check.reward_problems):
+    for check in (flag_checks.size_problems, reward_check.reward_problems):
         findings.add(check(plan))
     findings.add(flag_checks.unread(plan))
     machine = [*place.problems(plan), *(preflight.kernel_problems(plan) if local else ())]
