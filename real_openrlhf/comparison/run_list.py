@@ -11,6 +11,7 @@ from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import did_you_mean, flag_name, words_of
 from real_openrlhf.base.secrets import has_one
 from real_openrlhf.comparison import attempts
+from real_openrlhf.evaluation.store import SAMPLES
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.runs import run_folder
@@ -23,7 +24,6 @@ SIGNALS = (129, attempts.INTERRUPTED, 143)  # exit codes of a run that was asked
 RECENT = 10  # steps whose mean time predicts the time left
 QUEUE = "queue"  # folder of the attempts
 ASKED = "asked.json"  # in eval/, written by an evaluation that reached its end
-BAR = re.compile(r"sampling: .*?(\d+)/(\d+) \[[^<\]]*(?:<([\d:]+))?")  # the bar of evaluation/command.py in eval.log
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def state(runs: RunList, entry: Entry) -> State:
         return State(FINISHED, "", number)
     if held or run_folder.is_trained(path):
         host = f" on {newest.record['host']}" if newest and newest.record.get("host") else ""
-        return State(HELD, (evaluation_progress(path) if trained else training_progress(path)) + host, number)
+        return State(
+            HELD, (f"evaluation, {samples(path)} samples" if trained else training_progress(path)) + host, number
+        )
     if newest and newest.ended and newest.record.get("code") not in (0, *SIGNALS):
         log = path / ("eval.log" if trained else "train.log")
         said = f"{newest.record.get('reason')}" + (f": {log}" if log.exists() else "")
@@ -152,13 +154,7 @@ def is_evaluated(path: Path, words: Sequence[str]) -> bool:
         return False
 
 
-def evaluation_progress(path: Path) -> str:
-    """`evaluation, 34 of 96 samples, 02:10 left`"""
-    done, total, left = samples(path / "eval.log")
-    return f"evaluation, {done} of {total} samples{f', {left} left' if left else ''}" if done else "evaluation"
-
-
-def samples(log: Path) -> tuple[str, str, str]:
-    """(samples done, samples in all, time left) of the newest bar in the log; empty texts without one."""
-    found = BAR.findall(log.read_text(encoding="utf-8", errors="replace")[-4000:]) if log.exists() else []
-    return found[-1] if found else ("", "", "")
+def samples(path: Path) -> int:
+    """How many samples the evaluation of this run has drawn."""
+    file = path / "eval" / SAMPLES
+    return file.read_bytes().count(b"\n") if file.exists() else 0

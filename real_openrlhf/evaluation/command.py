@@ -26,7 +26,7 @@ from real_openrlhf.evaluation.tasks import (
     refuse_heads,
     refuse_own_code,
 )
-from real_openrlhf.report.benchmarks import paired
+from real_openrlhf.report.benchmarks import compare_two
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         if args.model:
             raise UserError("--compare reads two finished evaluations and loads no model. Leave --model out")
         first, second = args.compare
-        print(paired.compare(first, second, args.out))
+        print(compare_two(first, second, args.out))
         return 0
     if not args.model or not args.out:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")

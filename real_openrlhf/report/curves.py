@@ -10,7 +10,7 @@ import pandas as pd
 
 from real_openrlhf.recipes.plan import flags_of
 from real_openrlhf.report.read_runs import PASS1, Run
-from real_openrlhf.report.settings import Setting
+from real_openrlhf.report.settings import Comparison, Setting
 from real_openrlhf.report.statistics import Estimate, estimate
 
 MAX_POINTS = 100  # a curve is averaged over equal windows of steps until it has no more points than this
@@ -164,6 +164,29 @@ def over_training(curve: pd.Series) -> float:
 
 def collapsed(curve: pd.Series) -> bool:
     return bool(curve.iloc[-1] < COLLAPSED * curve.max())
+
+
+OVER_TRAINING, AT_THE_END, BEST, LOST = "Mean over training", "At the end", "Best", "Lost"
+
+
+def outcomes(comparison: Comparison) -> pd.DataFrame:
+    """A row a run: its setting, its block, and its validation. A run that broke off has no numbers.
+
+    A block is one machine and one starting model. Older records name neither; they are one block. LOST is 1 for a run
+    that failed or collapsed, and missing for one that still trains or was not evaluated.
+    """
+    sets, rows = validation_sets(comparison.runs), []
+    for setting in comparison.settings:
+        for run in setting.runs:
+            machines = sorted({str(one.get("machine")) for one in run.places})
+            rows.append({"setting": setting, "run": run, "block": f"{machines} {run.meta.get('starting_weights')}"})
+            curve = series(run, VALIDATION, sets) if run.counted else None
+            if curve is not None:
+                ends = {AT_THE_END: float(curve.iloc[-1]), BEST: float(curve.max()), LOST: float(collapsed(curve))}
+                rows[-1] |= {OVER_TRAINING: over_training(curve), **ends}
+            elif run.status == "failed":
+                rows[-1] |= {LOST: 1.0}
+    return pd.DataFrame(rows, columns=["setting", "run", "block", OVER_TRAINING, AT_THE_END, BEST, LOST])
 
 
 def steps_to(curves: Sequence[pd.Series], threshold: float) -> float:

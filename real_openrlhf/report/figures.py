@@ -22,10 +22,9 @@ from real_openrlhf.report.curves import (
     window_length,
     windowed,
 )
-from real_openrlhf.report.drawing import INK, Entry, Panel, Picture
-from real_openrlhf.report.methods import METHODS, REAL_FAMILY, Look, method
+from real_openrlhf.report.drawing import INK, METHODS, Entry, Look, Panel, Picture, method
 from real_openrlhf.report.read_runs import UnreadableRun, read_run
-from real_openrlhf.report.settings import Comparison, Setting
+from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting
 
 # Settings of one method share its colour; these set the second, third ... apart: how much lighter, line style, marker.
 VARIANTS = ((0.0, None, None), (0.5, "--", "s"), (0.25, "-.", "^"), (0.65, ":", "D"), (0.4, (0, (5, 1, 1, 1)), "v"))

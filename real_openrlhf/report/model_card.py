@@ -7,7 +7,7 @@ from pathlib import Path
 
 from real_openrlhf.base.files import write_text
 from real_openrlhf.recipes.algorithms import ALGORITHMS
-from real_openrlhf.report.benchmarks.scores import benchmark_scores
+from real_openrlhf.report.benchmarks import benchmark_scores
 from real_openrlhf.report.read_runs import PASS1, Run, read_run
 
 OURS = "of real_openrlhf on OpenRLHF"

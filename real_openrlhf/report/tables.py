@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from real_openrlhf.report.benchmarks.scores import PUBLISHED, published
+from real_openrlhf.report.benchmarks import PUBLISHED, published
 from real_openrlhf.report.curves import (
     BY_VERDICT,
     CLIPPED,
@@ -20,8 +20,7 @@ from real_openrlhf.report.curves import (
     steps_to,
     validation_sets,
 )
-from real_openrlhf.report.methods import REAL_FAMILY
-from real_openrlhf.report.settings import Comparison, Setting, machine_warning
+from real_openrlhf.report.settings import REAL_FAMILY, Comparison, Setting, machine_warning
 from real_openrlhf.report.statistics import Estimate, clear_winner, estimate
 from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, NONE, SE_NOTE, Row, Table
 

@@ -25,10 +25,9 @@ ROOMS = {
     ),
     "runs": (set(), {TOP, "base"}),
     "recipes": (set(), {"algorithm", "base", "runs"}),
-    "answers": (set(), {"base", "runs"}),
     "report": (
         {"PIL", "jinja2", "matplotlib", "mpmath", "numpy", "pandas"},
-        {TOP, "answers", "base", "data", "recipes", "runs"},
+        {TOP, "base", "data", "recipes", "runs"},
     ),
     "training": ({"tqdm"}, {TOP, "algorithm", "base", "data", "hooks", "machine", "recipes", "report", "runs"}),
     "comparison": ({"tqdm"}, {"base", "data", "evaluation", "recipes", "report", "runs", "training"}),

@@ -22,8 +22,8 @@ from real_openrlhf.comparison.run_list import entries
 from real_openrlhf.comparison.trainer import environment_of
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.recipes.plan import recorded_flags
-from real_openrlhf.report import campaign, maps
-from real_openrlhf.report.campaign import ABOUT, RUNS
+from real_openrlhf.report import maps
+from real_openrlhf.report.read_runs import ABOUT, RUNS, campaign_lines, campaign_records
 from real_openrlhf.runs import run_folder
 from real_openrlhf.training.command import request_of
 from real_openrlhf.training.tasks import tiny_model
@@ -338,7 +338,7 @@ def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_mac
         *("campaign.json", "metrics.parquet", "runs.csv"),
     ]
     assert str(tmp_path) not in "".join((tmp_path / "shared" / name).read_text() for name in (ABOUT, RUNS))
-    found, sources = campaign.records(tmp_path / "shared")
+    found, sources = campaign_records(tmp_path / "shared")
     for run in runs:
         about = json.loads((run / "run.json").read_text())
         about["flags"]["--train.run_dir"] = f"runs/{run.name}"
@@ -348,14 +348,14 @@ def test_a_published_campaign_says_all_that_the_runs_said_and_nothing_of_the_mac
         assert sources[f"{run.name}/run.json"] == hashlib.sha256((run / "run.json").read_bytes()).hexdigest()
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert logged_in(tmp_path / "shared", run.name) == lines
-    assert "loss" in campaign.lines(tmp_path / "shared")
+    assert "loss" in campaign_lines(tmp_path / "shared")
 
 
 def logged_in(folder, name: str) -> list[dict]:
     """A run's lines in a campaign, as its metrics.jsonl had them."""
     return [
         {key: value for key, value in line.items() if key != "run" and value == value}
-        for line in campaign.lines(folder).to_dict("records")
+        for line in campaign_lines(folder).to_dict("records")
         if line["run"] == name
     ]
 
@@ -386,7 +386,7 @@ def test_a_run_that_ended_while_nobody_watched_is_published_as_ended(tmp_path):
         argparse.Namespace(publish=tmp_path / "shared", compact=False),
         (),
     )
-    found, _ = campaign.records(tmp_path / "shared")
+    found, _ = campaign_records(tmp_path / "shared")
     assert found["real-s1"]["status"] == json.loads((run / "run.json").read_text())["status"] == "finished"
 
 

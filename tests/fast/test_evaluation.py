@@ -18,7 +18,7 @@ from real_openrlhf.evaluation.engines import engine_count, sample_seed
 from real_openrlhf.evaluation.grading import pass_at, per_problem, powers_of_two, summarise, table
 from real_openrlhf.evaluation.store import Sample, SampleStore
 from real_openrlhf.evaluation.tasks import Task, answer_length, read_tasks
-from real_openrlhf.report.benchmarks.paired import Evaluated, differences
+from real_openrlhf.report.benchmarks import Evaluated, paired_gaps
 from real_openrlhf.report.statistics import bootstrap
 from real_openrlhf.report.table_forms import to_markdown
 
@@ -456,7 +456,7 @@ def folder(root, name, scores, settings=SETTINGS, labels=None):
 
 
 def between(a, b):
-    return differences(Evaluated.read(a), Evaluated.read(b))
+    return paired_gaps(Evaluated.read(a), Evaluated.read(b))
 
 
 def test_by_hand(tmp_path):

@@ -8,12 +8,12 @@ import pytest
 from invented_runs import map_run, map_runs, write_lines, write_run
 
 from real_openrlhf.report.curves import VALIDATION, curve
-from real_openrlhf.report.differences.table import differences, sentence
-from real_openrlhf.report.differences.welch import difference, fisher, holm, student_quantile, two_sided
+from real_openrlhf.report.differences import differences, sentence
 from real_openrlhf.report.maps import cells, heat_maps
 from real_openrlhf.report.maps import differences as in_cells
 from real_openrlhf.report.read_runs import read_runs
 from real_openrlhf.report.settings import compare
+from real_openrlhf.report.statistics import difference, fisher, holm, student_quantile, two_sided
 from real_openrlhf.report.tables import results
 
 ACROSS = ("--actor.adam.lr", "--train.batch_size")

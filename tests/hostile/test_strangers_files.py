@@ -223,18 +223,19 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
 
 
 def test_a_campaign_that_a_kill_interrupted_is_known_as_ours_and_not_read(tmp_path, monkeypatch):
-    from real_openrlhf.report import campaign
+    from real_openrlhf.comparison import publish
+    from real_openrlhf.report.read_runs import campaign_records
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(campaign, "write_text", killed)
+    monkeypatch.setattr(publish, "write_text", killed)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            campaign.write(tmp_path, {"one": {"name": "one"}}, {"one": [{"phase": "train", "step": 1}]}, {})
+            publish.write(tmp_path, {"one": {"name": "one"}}, {"one": [{"phase": "train", "step": 1}]}, {})
         assert os.listdir(tmp_path)
     with pytest.raises(ValueError, match="is not of format"):
-        campaign.records(tmp_path)
+        campaign_records(tmp_path)
 
 
 def test_an_evaluation_that_was_killed_before_its_manifest_goes_on(tmp_path):
