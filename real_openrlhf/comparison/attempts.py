@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_openrlhf.base import locks
+from real_openrlhf.base import files
 from real_openrlhf.base.files import parsed, write_json
 from real_openrlhf.runs.run_folder import now
 
@@ -38,7 +38,7 @@ class Attempt:
     def is_held(self) -> bool:
         if self.ended is not None:
             return False
-        if locks.is_held(self.path):
+        if files.lock_held(self.path):
             return True
         if self.record.get("host") == platform.node() or (job := _job()) and self.record.get("job") == job:
             return False  # the process died here, or SLURM requeued its task, which is this task
@@ -76,7 +76,7 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
         write_json(path, {**record, "ended": now(), "ended_at": time.time(), "code": code, "reason": reason})
 
     with file:
-        locks.wait_for(file)
+        files.wait_for_lock(file)
         file.write(json.dumps(record))
         file.flush()
         beats = threading.Thread(target=_beat, args=(path, _path(folder, name, number + 1), ended), daemon=True)

@@ -16,8 +16,7 @@ from real_openrlhf import __version__
 from real_openrlhf.base import ownership, signals
 from real_openrlhf.base.errors import on_one_line
 from real_openrlhf.base.files import FINISHED, write_text
-from real_openrlhf.base.lines import short_path, wrapped
-from real_openrlhf.base.parsing import name_list, path_of, share, whole
+from real_openrlhf.base.parsing import name_list, path_of, share, short_path, whole, wrapped
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import (

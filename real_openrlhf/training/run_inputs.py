@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from real_openrlhf.base import locks, secrets
+from real_openrlhf.base import files, secrets
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import parsed, sha256
 from real_openrlhf.base.secrets import REWARD
@@ -212,7 +212,7 @@ def made_once() -> Iterator[None]:
     except OSError as error:
         raise UserError(unwritten_cache(error.strerror)) from error
     with lock:
-        locks.wait_for(lock)
+        files.wait_for_lock(lock)
         yield
 
 

@@ -152,7 +152,7 @@ def test_the_root_has_the_package_the_commands_and_the_patches_alone():
 
 # what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
 HOMES = {
-    "a lock between processes": (r"\bfcntl\.flock\(", {"base.locks"}),
+    "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
         {"base.user_files", "recipes.openrlhf_parser", "training.launch.forked_workers"},

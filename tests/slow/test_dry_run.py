@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from real_openrlhf.base.lines import WIDTH, rejoined
+from real_openrlhf.base.parsing import WIDTH, rejoined
 from real_openrlhf.cli import main
 from real_openrlhf.machine import nvidia
 from real_openrlhf.recipes import openrlhf_parser

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from real_openrlhf.base import ownership, whole_folders
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.lines import short_path
+from real_openrlhf.base.parsing import short_path
 from real_openrlhf.base.reward_variables import GRADERS
 from real_openrlhf.patching import assert_applied
 from real_openrlhf.recipes import openrlhf_parser
