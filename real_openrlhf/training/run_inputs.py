@@ -30,17 +30,18 @@ from real_openrlhf.training.tasks.tiny_model import cache_folder
 
 MODEL, TRAINING, VALIDATION = "--actor.model_name_or_path", "--data.prompt_dataset", "--eval.dataset"
 RUN_DIR = "--train.run_dir"
+# Options that are a short name of OpenRLHF's flag; of several the last one counts.
 SHORTHANDS = {
-    "model": MODEL,
-    "data": TRAINING,
-    "seed": "--train.seed",
-    "max-steps": "--train.max_steps",
-    "gpus": "--actor.num_gpus_per_node",
-    "nodes": "--actor.num_nodes",
+    "--model": MODEL,
+    "--data": TRAINING,
+    "--seed": "--train.seed",
+    "--max-steps": "--train.max_steps",
+    "--gpus": "--actor.num_gpus_per_node",
+    "--nodes": "--actor.num_nodes",
 }
 Maker = Callable[[], object]
 TRAINS_OWN = "recipe algo dry-run resume run-name runs-dir fill data-dir working-dir config".split()
-OPTIONS = [f"--{name}" for name in (*SHORTHANDS, *TRAINS_OWN)]
+OPTIONS = [*SHORTHANDS, *(f"--{name}" for name in TRAINS_OWN)]
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,12 @@ class Request:
         if args.all and not args.dry_run:
             raise UserError("--all goes with --dry-run. Add it, or leave --all out.")
         recipe = RECIPES[args.recipe]
-        paths: dict[str, Callable[[str], object]] = {
-            "model": model_path,
-            "data": lambda names: ",".join(str(training_set(one.strip(), args.data_dir)) for one in names.split(",")),
-        }
         given, removed = flag_checks.split_flags(args.openrlhf)
         if RUN_DIR in given or RUN_DIR in removed:
             raise UserError(f"{RUN_DIR} is the run's folder, which --runs-dir and --run-name name. Leave it out.")
         flags, hidden = secrets.taken_out(given)
-        user: dict[str, tuple[str, ...]] = {}
-        for name, flag in SHORTHANDS.items():
-            value = getattr(args, name.replace("-", "_"))
-            if value is not None and flag in flags:
-                raise UserError(f"--{name} and {flag} say the same thing. Give one of them.")
-            if value is not None:
-                user[flag] = (str(paths.get(name, str)(value)),)
-        user |= found_anywhere(flags)
+        args.model, args.data = (" ".join(flags[flag]) if flag in flags else None for flag in (MODEL, TRAINING))
+        user = found_anywhere(flags, args.data_dir)
         seed = user.get("--train.seed") or recipe.settings["--train.seed"].words
         stem = run_folder.run_stem(recipe.name, args.algo, seed[0])
         resumed = run_folder.to_resume(args.runs_dir, stem, args.run_name) if args.resume else None
@@ -143,13 +134,6 @@ class Request:
 
 
 # Files
-
-
-def model_path(name: str) -> str | Path:
-    """The folder of a model that --model gives by name or as a GGUF file; any other model unchanged."""
-    if gguf_model.is_one(name):
-        return gguf_model.folder(Path(name).expanduser())
-    return smollm2.folder() if name == smollm2.NAME else name
 
 
 def training_set(name: str, data_dir: Path) -> Path:
@@ -260,13 +244,6 @@ def _counted(path: Path) -> int | None:
     return None
 
 
-def local_files(flags: Mapping[str, Setting]) -> Iterable[Path]:
-    """The data files whose hashes a run keeps."""
-    for flag in (TRAINING, VALIDATION):
-        if flag in flags:
-            yield from (Path(name) for name in flags[flag].text.split(",") if Path(name).is_file())
-
-
 def starting_weights(model: str) -> str | None:
     """One hash of the model's weight files, of a folder or of a hub model in the cache; None before its download."""
     folder = Path(model)
@@ -283,23 +260,31 @@ def starting_weights(model: str) -> str | None:
 
 
 def provenance_of(plan: Plan, environment: Mapping[str, str]) -> dict:
-    files = local_files(plan.flags), objective_files(plan.flags)
+    names = [name for flag in (TRAINING, VALIDATION) if flag in plan.flags for name in plan.text(flag).split(",")]
+    files = [Path(name) for name in names if Path(name).is_file()], objective_files(plan.flags)
     return provenance.provenance(*files, starting_weights(plan.text(MODEL)), nvidia.gpu_names(), environment)
 
 
-def found_anywhere(flags: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The user's own files by absolute path: Ray's actors run in other directories."""
-    found = dict(flags)
-    for flag in {OBJECTIVE, LABELS} & found.keys():
-        found[flag] = tuple(map(absolute, found[flag]))
-    for flag in {AGENT, LOGGER} & found.keys():
-        found[flag] = tuple(str(Path(path).expanduser().resolve()) for path in found[flag])
-    if REWARD in found:  # files or URLs, with commas between them
-        each = ",".join(found[REWARD]).split(",")
-        found[REWARD] = (
-            ",".join(str(Path(one).expanduser().resolve()) if one.endswith(".py") else one for one in each),
-        )
-    return found
+def found_anywhere(flags: Mapping[str, tuple[str, ...]], data_dir: Path) -> dict[str, tuple[str, ...]]:
+    """The user's models, sets and files by absolute path: Ray's actors run in other directories."""
+
+    def model(name: str) -> str:
+        if gguf_model.is_one(name):
+            return str(gguf_model.folder(Path(name).expanduser()))
+        return str(smollm2.folder()) if name == smollm2.NAME else name
+
+    def file(name: str) -> str:
+        return str(Path(name).expanduser().resolve())
+
+    def sets(names: str) -> str:
+        return ",".join(str(training_set(name.strip(), data_dir)) for name in names.split(","))
+
+    def rewards(names: str) -> str:  # files or URLs
+        return ",".join(file(name) if name.endswith(".py") else name for name in names.split(","))
+
+    found = {MODEL: model, TRAINING: sets, REWARD: rewards, AGENT: file, LOGGER: file}
+    found |= {OBJECTIVE: absolute, LABELS: absolute}
+    return {flag: tuple(map(found.get(flag, str), words)) for flag, words in flags.items()}
 
 
 def objective_files(flags: Mapping[str, Setting]) -> Iterable[Path]:

@@ -13,21 +13,24 @@ from real_openrlhf.training.checks.findings import Note
 
 
 def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """(flags with their words, flags to remove) from the words for OpenRLHF; `--no-FLAG` removes a flag."""
-    flags: dict[str, list[str]] = {}
-    removed, current = [], None
+    """(flags with their words, flags to remove) from the words for OpenRLHF; `--no-FLAG` removes a flag.
+
+    Of two words about one flag the last one counts.
+    """
+    flags: dict[str, tuple[str, ...] | None] = {}  # None: removed
+    current = None
     for word in words:
         if word.startswith("--no-"):
-            removed.append("--" + word.removeprefix("--no-"))
-            current = None
+            flags["--" + word.removeprefix("--no-")] = current = None
         elif word.startswith("--"):
             current, equals, value = word.partition("=")
-            flags[current] = [value] if equals else []
+            flags[current] = (value,) if equals else ()
         elif current is None:
             raise UserError(f"{word!r} follows no flag that takes it. Flags start with two dashes.")
         else:
-            flags[current].append(word)
-    return {flag: tuple(values) for flag, values in flags.items()}, removed
+            flags[current] = (*(flags[current] or ()), word)
+    removed = [flag for flag, values in flags.items() if values is None]
+    return {flag: values for flag, values in flags.items() if values is not None}, removed
 
 
 def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
