@@ -44,7 +44,6 @@ def found(request: Request, place: Place) -> Findings:
     machine = [*place.problems(plan), *(preflight.kernel_problems(plan) if local else ())]
     findings.elsewhere = bool(args.dry_run and local and machine)  # a dry run may be for another machine
     findings.add(machine, of_machine=True)
-    findings.add(() if place.on_cpu or not local else preflight.allocator_notes())
     findings.add(preflight.secret_problems(plan, request.secrets, place.address, place.job_address))
     findings.add(_working_dir(args.working_dir, place))
     unusable = [*preflight.folder_problems(args.runs_dir)]
