@@ -284,16 +284,11 @@ def _all_of(plan: Plan, place: Place) -> Iterator[str]:
 
 
 def _in_words(flag: str, setting: Setting | None) -> str:
-    if setting is None:
-        return _default_of(flag)
+    if setting is None:  # a switch is off, a value is that of OpenRLHF's parser
+        default = openrlhf_parser.defaults().get(flag)
+        return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
     value = setting.text or "on"
     return value if setting.origin == USER else f"{value} ({setting.origin})"
-
-
-def _default_of(flag: str) -> str:
-    """A flag that is not given: a switch is off, a value is that of OpenRLHF's parser."""
-    default = openrlhf_parser.defaults().get(flag)
-    return "not given" if default is None else f"{default} (OpenRLHF's default)" if default else "off"
 
 
 def page(findings: Findings, everything: bool) -> Iterator[str]:

@@ -98,11 +98,10 @@ def run_problems(args: SimpleNamespace) -> Iterator[str]:
 
 def problems(args: SimpleNamespace) -> Iterator[str]:
     """Refusals with `--train.deal groups`, for every method, then for its loss."""
-    for topic in (_labels, _batches, _machinery, _numbers, _agent, _logger):
+    for topic in (_labels, _batches, _machinery, _numbers, _files):
         yield from topic(args)
     if args.actor.policy_loss_type == "real":
-        for topic in (weighted_problems,) if _of_tokens(args) else (_ppo, _shaping, _exactness):
-            yield from topic(args)
+        yield from weighted_problems(args) if _of_tokens(args) else _ppo(args)
         yield from _objective(args)
     elif args.actor.policy_loss_type in TOKEN_WEIGHTS:
         yield from weighted_problems(args)
@@ -215,7 +214,7 @@ def _alone(args: SimpleNamespace) -> Iterator[str]:
 
 
 def _ppo(args: SimpleNamespace) -> Iterator[str]:
-    """Refuse parts of PPO that REAL does not use."""
+    """Refuse parts of PPO that REAL does not use, and what would change a reward or a score after labels are made."""
     kl = args.algo.kl
     yield from weighted_problems(args)
     if kl.init_coef > 0 and not kl.use_loss:
@@ -224,10 +223,6 @@ def _ppo(args: SimpleNamespace) -> Iterator[str]:
             "uses as a label only. Use --algo.kl.init_coef 0 (the paper), or add --algo.kl.use_loss "
             "--algo.kl.estimator k3"
         )
-
-
-def _shaping(args: SimpleNamespace) -> Iterator[str]:
-    """Refuse flags that would change a reward, or choose groups, after labels are made."""
     for flag in ("overlong_buffer_len", "stop_properly_penalty_coef"):
         value = getattr(args.reward, flag)
         if value is not None:
@@ -240,9 +235,6 @@ def _shaping(args: SimpleNamespace) -> Iterator[str]:
             "--algo.dynamic_filtering_enable removes the groups that --algo.real.uniform_groups keep is about. Use "
             "one of them"
         )
-
-
-def _exactness(args: SimpleNamespace) -> Iterator[str]:
     if args.ds.lora.dropout > 0:
         yield (
             f"--ds.lora.dropout {args.ds.lora.dropout:g} makes two forwards of one rollout differ, so its score would "
@@ -335,7 +327,7 @@ def _objective(args: SimpleNamespace) -> Iterator[str]:
                 yield f"--algo.real.objective {real.objective}: {wrong}"
 
 
-def _agent(args: SimpleNamespace) -> Iterator[str]:
+def _files(args: SimpleNamespace) -> Iterator[str]:
     if path := args.train.agent_func_path:
         from real_openrlhf.hooks.rollout.agents import find_agent  # imports OpenRLHF
 
@@ -343,8 +335,5 @@ def _agent(args: SimpleNamespace) -> Iterator[str]:
             find_agent(path)
         except ValueError as error:
             yield f"--train.agent_func_path {path}: {error}"
-
-
-def _logger(args: SimpleNamespace) -> Iterator[str]:
     if args.logger.file:
         yield from user_logger.problems(args.logger.file)
