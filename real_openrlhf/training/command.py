@@ -37,7 +37,7 @@ from real_openrlhf.training import config_file, run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.checks.findings import Findings
 from real_openrlhf.training.launch import forked_workers, shared_ray
-from real_openrlhf.training.launch.place import TRAINER, Place, variable_table
+from real_openrlhf.training.launch.place import TRAINER, Place
 from real_openrlhf.training.launch.process import LIMIT, Watch, drop_stale_locks, scratch, supervise
 from real_openrlhf.training.launch.progress import Progress, end_unwatched, final_summary
 from real_openrlhf.training.run_inputs import Request
@@ -280,7 +280,9 @@ def _all_of(plan: Plan, place: Place) -> Iterator[str]:
     for flag, setting in plan.flags.items():
         yield wrapped(setting.note, f"  {words[flag]:{left}}  {setting.origin:{middle}}  ").rstrip()
     yield ""
-    yield from (wrapped(line.strip(), "  " if line.startswith(" ") else "") for line in variable_table(plan, place))
+    yield "variables that are set for its processes:"
+    for name, value in place.variables(plan).items():
+        yield f"  {name}={value if len(value) < 60 else f'{value[:50]}...'}"
 
 
 def _in_words(flag: str, setting: Setting | None) -> str:
