@@ -226,7 +226,7 @@ def test_any_flag_can_be_taken_out(flag):
     assert [*memory_estimate.check(shape, composed, 80, True)]
     assert len([*flag_checks.size_problems(composed)]) <= 1
     assert data_check.Rows(composed, TRAINING).columns
-    assert model_check.unfit_problems(composed, {"model_type": "qwen2"}) == []
+    assert [*model_check.unfit_problems(composed, {"model_type": "qwen2"})] == []
 
 
 def test_another_objective_comes_with_its_own_constants():

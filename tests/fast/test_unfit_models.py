@@ -14,7 +14,7 @@ from real_openrlhf.hooks.model.logit_free_head import LogitFreeHead, attach
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
 from real_openrlhf.recipes.recipes import RECIPES
-from real_openrlhf.training.checks.model_check import unfit_problems
+from real_openrlhf.training.checks import model_check
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = dict(
@@ -30,6 +30,10 @@ HYBRIDS = {
 PLAIN = {"qwen3": {}, "gemma3_text": {"sliding_window": 8}, "olmo3": {"sliding_window": 8}}
 PACKED = {"recipe": "qwen7b"}
 PADDED = {"recipe": "qwen7b", "removed": ("--ds.packing_samples", "--train.dynamic_batch_enable")}
+
+
+def unfit_problems(*asked) -> list[str]:
+    return [*model_check.unfit_problems(*asked)]
 
 
 def made(name: str, attention: str = "sdpa"):

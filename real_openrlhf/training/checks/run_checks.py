@@ -134,10 +134,7 @@ def _size(request: Request, place: Place, findings: Findings) -> None:
     except UserError as error:
         findings.add(error.problems)
     if config is not None:
-        findings.add(model_check.folder_problems(plan, config, findings.elsewhere))
-        findings.add(f"model {model}: {wrong}" for wrong in model_check.unfit_problems(plan, config))
-        if place.on_cpu and (wrong := model_check.heads_problem(config)):
-            findings.add([f"model {model}: {wrong}"])
+        findings.add(model_check.problems(plan, config, place.on_cpu, findings.elsewhere))
     shape = memory_estimate.shape_of(config or memory_estimate.KNOWN_CONFIGS.get(model, {}))
     if shape is None:
         if request.args.dry_run and not made:
