@@ -212,36 +212,26 @@ def config_of(model: Path) -> dict:
 
 
 def training_rows(names: str) -> int | None:
-    """Rows of one training set or of several, with commas between them."""
-    counts = [rows(Path(name)) for name in names.split(",")]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    """Rows of training sets with commas between them, of files counted, else as published; None if unknown."""
+    published = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
+    total = 0
+    for path in map(Path, names.split(",")):
+        count = published.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
+        if os.path.isfile(path):
+            count = None
+            with contextlib.suppress(OSError, ValueError, TypeError):  # a broken file, which its own check reports
+                if path.suffix == ".parquet":
+                    import pyarrow.parquet
 
-
-def rows(path: Path) -> int | None:
-    """Rows of a training set: counted where the file is there, else as published."""
-    if os.path.isfile(path):
-        return _counted(path)
-    prompts = {training_set(name, Path()): default(name).train_prompts for name in TASKS}
-    return prompts.get(path) or (TRAINING_ROWS.get(path.stem) if path.suffix == ".jsonl" else None)
-
-
-def _counted(path: Path) -> int | None:
-    """Rows of a file; None where its format is not read here, or it is broken, which its own check reports."""
-    with contextlib.suppress(OSError, ValueError, TypeError):  # pyarrow's errors are ValueErrors
-        if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            return int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
-        if path.suffix not in (".jsonl", ".json"):
+                    count = int(pyarrow.parquet.ParquetFile(path).metadata.num_rows)
+                elif path.suffix in (".jsonl", ".json"):
+                    content = path.read_bytes()
+                    listed = path.suffix == ".json" and content[:1] == b"["
+                    count = len(parsed(content) if listed else content.splitlines())
+        if count is None:
             return None
-        with open(path, "rb") as lines:
-            if path.suffix == ".json" and lines.read(1) == b"[":
-                lines.seek(0)
-                return len(parsed(lines.read()))
-            lines.seek(0)
-            return sum(1 for _ in lines)
-    return None
+        total += count
+    return total
 
 
 def starting_weights(model: str) -> str | None:

@@ -153,6 +153,8 @@ def test_the_root_has_the_package_the_commands_and_the_patches_alone():
 # what is done in one place -> (how it looks in code, its home; the other two run OpenRLHF's script and workers)
 HOMES = {
     "a lock between processes": (r"\bfcntl\.flock\(", {"base.files"}),
+    "a check of OpenRLHF's flags": (r"def \w+\(args: SimpleNamespace\) -> Iterator\[str\]", {"hooks.flags.refusals"}),
+    "the bounds of a flag's number": (r"\bBOUNDS = |\bmath\.isfinite\(number\)", {"hooks.flags.refusals"}),
     "a user's file is run": (
         r"(?<![\w.])exec\(|runpy\.run_path\(",
         {"base.user_files", "recipes.openrlhf_parser", "training.launch.forked_workers"},
