@@ -1,9 +1,10 @@
 """`real-openrlhf compare`: algorithms x seeds of one recipe, their evaluation, and the report on all of them.
 
-A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (attempts.py).
+A finished run is not run again. Several shells or tasks of SLURM on one folder share the runs (run_list.py).
 """
 
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ from real_openrlhf.base.parsing import (
     words_of,
 )
 from real_openrlhf.base.secrets import has_one
-from real_openrlhf.comparison import attempts, dry_run, publish
+from real_openrlhf.comparison import dry_run, publish
 from real_openrlhf.comparison.run_list import (
     FINISHED,
     HELD,
@@ -40,10 +41,11 @@ from real_openrlhf.comparison.run_list import (
     entries,
     state,
     status_lines,
+    taken,
 )
 from real_openrlhf.comparison.trainer import SESSION_LOG, Trainer, eval_args, make_benchmarks
 from real_openrlhf.data.benchmarks import chosen
-from real_openrlhf.evaluation import early_checks
+from real_openrlhf.evaluation import grading
 from real_openrlhf.recipes.plan import changed_flags, flags_of
 from real_openrlhf.recipes.recipes import RECIPES
 from real_openrlhf.runs import run_folder
@@ -69,7 +71,7 @@ INSTEAD = {
 CAMPAIGNS = Path(__file__).with_name("campaigns")
 OURS = sorted(path.stem for path in CAMPAIGNS.glob("*.toml"))
 KEYS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("about", "recipe", "benchmarks", "eval-flags", "flags"), (str,)),
+    **dict.fromkeys(("about", "recipe", "benchmarks", "eval-flags", "flags", "beside"), (str,)),
     **dict.fromkeys(("seeds", "first-seed", "steps"), (int,)),
     "skill": (int, float),
     "algos": (list,),
@@ -197,6 +199,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also write a campaign, small enough to commit: three files with records and logged numbers, without "
         "paths of this machine; refuses runs of uncommitted code",
     )
+    parser.add_argument(
+        "--beside",
+        metavar="DIR",
+        help="campaigns or run folders, with * for any name: the report shows their runs too, those of this "
+        "machine and starting model",
+    )
     parser.add_argument("--compact", action="store_true", help="with --publish: only the numbers that results read")
 
 
@@ -313,7 +321,7 @@ def run_list(args: argparse.Namespace, skilled: bool = True) -> RunList:
     if missing := [name for name in files if not Path(name).is_file()]:
         raise UserError(f"--benchmarks {missing[0]}: there is no such file")
     evaluation = ["--benchmarks", ",".join([*named, *map(os.path.abspath, files)]), *flags]
-    early_checks.refuse(eval_args(evaluation))
+    grading.refuse(eval_args(evaluation))
     if named and not eval_args(evaluation).data_dir:
         evaluation[2:2] = ["--data-dir", os.path.abspath(data_dir / "benchmarks")]
     return RunList(every, (*common, *args.openrlhf), out, tuple(evaluation))
@@ -355,7 +363,7 @@ def _work(runs: RunList, todo: Sequence[Entry]) -> int:
                 time.sleep(LOOK_SECONDS)
                 continue
             entry = free[0]
-            with attempts.taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
+            with taken(runs.out / QUEUE, entry.name, now[entry].attempt + 1) as ended:
                 if ended is None:
                     continue
                 left = f", about {duration(statistics.median(seconds) * len(free))} left" if seconds else ""
@@ -378,6 +386,12 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return
+        if args.beside:
+            others = read_runs(glob.glob(args.beside))[0]
+            blocks = {run.block for run in found}
+            rivals = [run for run in others if run.block in blocks and run.path not in [one.path for one in found]]
+            print(f"beside: {len(rivals)} of the {len(others)} runs of {args.beside}, those of this machine and model")
+            found = [*rivals, *found]
         map_of = across if across and varied([run.meta for run in found], across) else None
         print(f"report: {write(found, skipped, runs.out / 'report', map_of)}")
         if args.publish:

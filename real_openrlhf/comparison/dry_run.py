@@ -9,8 +9,8 @@ from real_openrlhf.base.parsing import short_path, wrapped
 from real_openrlhf.base.secrets import hide
 from real_openrlhf.comparison.run_list import FINISHED, Entry, RunList, state
 from real_openrlhf.comparison.trainer import eval_args
-from real_openrlhf.evaluation import early_checks
 from real_openrlhf.evaluation.engines import engine_count
+from real_openrlhf.evaluation.tasks import refuse_length
 from real_openrlhf.training import run_inputs
 from real_openrlhf.training.checks import memory_estimate, run_checks
 from real_openrlhf.training.launch.place import Place
@@ -55,7 +55,7 @@ def _evaluation_problems(request: Request, place: Place, words: Sequence[str] | 
         )
     args = eval_args(words)
     try:
-        early_checks.refuse_length(args, Path(plan.text(run_inputs.MODEL)).expanduser())
+        refuse_length(args.max_new_tokens, Path(plan.text(run_inputs.MODEL)).expanduser())
         engine_count(args.data_parallel, place.gpus_here, args.tensor_parallel)
     except UserError as error:
         yield from (f"--eval-flags {problem}" for problem in error.problems)

@@ -77,8 +77,8 @@ def engine_arguments(trains: bool = False) -> dict[str, str]:
     """Arguments of a vLLM engine for this process's GPU (B200, B300) whose first choices do not work here.
 
     At compute capability 10.x vLLM prefers FlashInfer's attention, which nvcc compiles at the first start. From 10.0
-    on it prefers FlashInfer's kernels for experts, which hold weights in an order of their own, and a run that `trains`
-    writes over those of its engine. Models without experts do not read that argument.
+    on it prefers FlashInfer's kernels for experts, which hold weights in an order of their own, and a run that
+    `trains` writes over those of its engine. Models without experts do not read that argument.
     """
     from vllm.platforms import current_platform
 

@@ -1,6 +1,5 @@
 """Scores on benchmarks, which `real-openrlhf eval` wrote: beside published numbers, and one model less another."""
 
-import contextlib
 import json
 import math
 from collections import defaultdict
@@ -12,7 +11,7 @@ import numpy as np
 
 from real_openrlhf.base import ownership
 from real_openrlhf.base.errors import UserError
-from real_openrlhf.base.files import parsed, read_bytes, write_json, write_text
+from real_openrlhf.base.files import write_json, write_text
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.report.read_runs import Run
 from real_openrlhf.report.settings import Comparison, Setting
@@ -22,7 +21,7 @@ from real_openrlhf.report.table_forms import BLOCK, BOLD_NOTE, Bold, Row, Table,
 # Numbers measured by others, each with its source: printed beside ours, never mixed with them. One run each, without a
 # standard error, so none is ever set in bold as a win. Of DisCO's own tables only the averages are here.
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
-AVERAGED = tuple(PUBLISHED["average_of"])  # the benchmarks of the paper's average, and of ours beside it
+AVERAGED = tuple(PUBLISHED["average_of"])  # the benchmarks of the paper's average
 PROTOCOL = {"k": "k", "temperature": "T", "top_p": "top_p", "max_new_tokens": "max tokens", "grader": "grader"}
 PROTOCOL |= {"think": "closed thinking", "limit": "only the first", "allow": "also counted"}
 
@@ -105,35 +104,6 @@ def benchmarks(comparisons: Sequence[Comparison]) -> Table:
 
 def _title(name: str) -> str:
     return BENCHMARKS[name].title if name in BENCHMARKS else "Avg." if name == "average" else name
-
-
-def beside_paper(comparison: Comparison) -> Table | None:
-    """A row for each of our settings, two columns for each benchmark: our score, then the paper's."""
-    recipe = comparison.runs[0].meta.get("recipe")
-    blocks = [block for block in PUBLISHED["benchmarks"] if recipe in block.get("recipes", ())]
-    # a method's row in the main table has all benchmarks, so it replaces its row in the ablation table
-    paper = {
-        block.get("ours", {}).get(name, name.rstrip("*")): row
-        for block in reversed(blocks)
-        for name, row in block["rows"].items()
-    }
-    found = [(setting, benchmark_estimates(setting)) for setting in comparison.settings]
-    names = [name for name in (*BENCHMARKS, "average") if any(name in scores for _, scores in found)]
-    if not blocks or not names:
-        return None
-    rows = []
-    for setting, scores in found:
-        row: Row = {"Method": setting.label}
-        for name in names:
-            row[_title(name)] = scores.get(name)
-            if name in (*AVERAGED, "average"):
-                row[f"{_title(name)}, paper"] = published(paper.get(setting.label, {}).get(name))
-        rows.append(row)
-    notes = [
-        "pass@1. Ours: ± is one standard error over runs, for a single run over problems. The paper's: one run each, "
-        f"without a standard error. {'; '.join(block['source'] for block in blocks)}."
-    ]
-    return Table("beside-paper", "Benchmarks: ours, and the paper's beside them", rows, notes)
 
 
 # Two evaluations of the same problems with the same settings, problem by problem
@@ -237,9 +207,7 @@ def _interval(means: np.ndarray) -> tuple[float, float]:
 def compare_two(a: Path, b: Path, out: Path | None) -> str:
     """The table as Markdown; with `out` also written there, and as JSON with all digits."""
     if out:
-        ours = False
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            ours = {"a", "b", "level", "rows"} <= parsed(read_bytes(out / NUMBERS)).keys()
+        ours = ownership.has_keys(out / NUMBERS, "a", "b", "level", "rows")
         ownership.refuse_foreign("--out", (out / name for name in (NUMBERS, TABLE)), ours)
     first, second = Evaluated.read(a), Evaluated.read(b)
     found = paired_gaps(first, second)

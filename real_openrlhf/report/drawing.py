@@ -110,6 +110,7 @@ class Picture:
     columns: int
     rows: list[tuple] = field(default_factory=list)  # the drawn numbers: curve, metric, x, runs, mean, SE
     axis: str = "step"
+    panel: tuple[float, float] = PANEL
 
     def to_csv(self) -> str:
         columns = ["curve", "metric", self.axis, "runs", "mean", "se"]
@@ -141,7 +142,7 @@ def _whole(picture: Picture) -> Figure:
     lines = -(-len(picture.panels) // columns)
     legend_columns = min(len(picture.legend), 2 if columns < 3 else columns)
     legend_height = 0.22 * -(-len(picture.legend) // legend_columns) + 0.1
-    width, height = columns * PANEL[0], lines * PANEL[1] + legend_height
+    width, height = columns * picture.panel[0], lines * picture.panel[1] + legend_height
     above_legend = (0, legend_height / height, 1, 1 - legend_height / height)
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=above_legend))
     for place, panel in enumerate(picture.panels, 1):
@@ -180,13 +181,8 @@ def line(axes: Axes, curve: pd.Series, look: Look, place: int = 0) -> None:
     axes.plot(x, y, markevery=(place % every, every), **strokes(look))
 
 
-def thin_line(axes: Axes, curve: pd.Series, look: Look, width: float = 0.6) -> None:
-    axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
-
-
-def faint_line(axes: Axes, curve: pd.Series, look: Look) -> None:
-    """One run behind the mean of its setting."""
-    axes.plot(*_broken(curve), color=look.colour, linewidth=0.5, alpha=0.35, zorder=1)
+def thin_line(axes: Axes, curve: pd.Series, look: Look, **style: Any) -> None:
+    axes.plot(*_broken(curve), **{"color": look.colour, "linestyle": look.line, "linewidth": 0.6, **style})
 
 
 def fill(axes: Axes, middle: pd.Series, spread: pd.Series, colour: str) -> None:

@@ -89,11 +89,6 @@ class Difference:
         bound = student_quantile(1 - LEVEL / 2 / rows, self.freedom)
         return (bound + student_quantile(POWER, self.freedom)) * self.se
 
-    @property
-    def is_level(self) -> bool:
-        low, high = self.interval(0.9)
-        return -MARGIN < low and high < MARGIN
-
 
 def difference(one: Blocks, other: Blocks) -> Difference | None:
     """Welch's, block by block; None if a side has fewer than three runs. A block needs two runs a side.
@@ -132,7 +127,8 @@ def fisher(one: Blocks, other: Blocks) -> float | None:
 
     With several blocks it is over the sum of one side's losses, given all losses of each block. None without a block.
     """
-    chances, seen, shared = np.ones(1), 0, one.keys() & other.keys()
+    chances: np.ndarray = np.ones(1)
+    seen, shared = 0, one.keys() & other.keys()
     for block in shared:
         n, m, mine = len(one[block]), len(other[block]), int(sum(one[block]))
         seen, lost = seen + mine, mine + int(sum(other[block]))

@@ -78,12 +78,6 @@ def test_the_table_has_what_the_runs_logged(runs):
     assert rows["GRPO", "0.0001", "256"][-2:] == ["0 of 1", "1, 1 failed or unfinished"]
 
 
-def test_a_flag_that_does_not_vary_is_refused(runs, tmp_path, refused):
-    said = refused("report", runs, "--out", tmp_path / "out", "--map", "actor.adam.lr", "train.seeds")
-    assert "--map train.seeds: --train.seeds is not set in all runs" in said
-    assert not (tmp_path / "out").exists()
-
-
 # Differences
 
 

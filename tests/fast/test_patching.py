@@ -378,12 +378,3 @@ def test_no_algorithm_is_in_the_patches(patch):
 
 def test_the_whole_series_stays_short():
     assert sum(len(changed(patch, sign)) for patch in SERIES.patches for sign in "+-") <= 280
-
-
-def test_the_readme_says_what_each_patch_does_and_whether_it_could_go_upstream():
-    table = (REPOSITORY / "patches/README.md").read_text()
-    rows = re.findall(r"^\| (\d{4}) ([a-z0-9 ]+) \| \S.* \| (yes|no) \|$", table, re.MULTILINE)
-    assert [number for number, _, _ in rows] == [patch.name[:4] for patch in SERIES.patches]
-    for (_, area, upstream), patch in zip(rows, SERIES.patches, strict=True):
-        assert f"] {area}: " in field(patch, "Subject")
-        assert field(patch, "Upstream").startswith("a pull request") == (upstream == "yes")

@@ -121,10 +121,6 @@ def test_a_strangers_file_is_refused(here, capsys, place):
     assert contents(here) == before
 
 
-def test_the_input_is_not_the_output(here, refused):
-    assert "is the input" in refused("grade", "--input", "graded.jsonl", "--output", "./graded.jsonl")
-
-
 def test_what_is_ours_is_replaced(here, capsys):
     """Otherwise the refusals would prove nothing."""
     from real_openrlhf.cli import main
@@ -199,10 +195,10 @@ def test_an_interrupted_report_is_known_as_ours(tmp_path, monkeypatch):
 @pytest.mark.parametrize("files", [0, 1, 2])  # of three, written before the kill
 def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files):
     from real_openrlhf.cli import main
-    from real_openrlhf.data import written
+    from real_openrlhf.data import sources
 
     (here / "more.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "1+2?", "answer": "3"}\n')
-    whole, left = written.write_text, [files]
+    whole, left = sources.write_text, [files]
 
     def killed(path: Path, pieces: list[str]) -> None:
         if not left[0]:
@@ -213,7 +209,7 @@ def test_data_that_a_kill_interrupted_are_known_as_ours(here, monkeypatch, files
     for source in ("math.jsonl", "more.jsonl", "math.jsonl"):  # none was there; then the first call's; then a mixture
         left[0] = files
         with monkeypatch.context() as patch:
-            patch.setattr(written, "write_text", killed)
+            patch.setattr(sources, "write_text", killed)
             assert main(["data", source, "--out", "made.jsonl"]) == 130
     assert main("data more.jsonl --out made.jsonl".split()) == 0
     assert len((here / "made.jsonl").read_text().splitlines()) == 2

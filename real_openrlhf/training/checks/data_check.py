@@ -12,7 +12,7 @@ from typing import Any
 from real_openrlhf.base.errors import UserError, last_line
 from real_openrlhf.base.files import parsed
 from real_openrlhf.base.parsing import did_you_mean
-from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS
+from real_openrlhf.data.problems import GOLD_COLUMNS, PROBLEM_COLUMNS, without_verdict
 from real_openrlhf.data.sources import is_hub_id
 from real_openrlhf.recipes.plan import AGENT, REWARD, USER, Plan, used_rows
 from real_openrlhf.recipes.recipes import TRAINING_ROWS
@@ -138,9 +138,7 @@ def _try_reward(path: Path, flag: str, plan: Plan, labels: list[str]) -> Iterato
     setting = plan.flags.get(flag)
     if setting is None or setting.origin != USER or AGENT in plan.flags or not labels:
         return
-    from real_openrlhf.data import expected_answers  # the verifier takes a quarter of a second
-
-    silent = expected_answers.without_verdict(Path(plan.text(REWARD)), labels)
+    silent = without_verdict(Path(plan.text(REWARD)), labels)
     if silent:
         said = (
             f"{flag} {path}: {plan.text(REWARD)} gives no verdict on the expected answers of {len(silent)} of the "
