@@ -33,27 +33,25 @@ def split_flags(words: list[str]) -> tuple[dict[str, tuple[str, ...]], list[str]
     return {flag: values for flag, values in flags.items() if values is not None}, removed
 
 
-def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> dict[str, str]:
-    """{flag: message} for unknown flags, with the most similar known one, and for values that cannot be right."""
+def flag_problems(plan: Plan, removed: list[str], ours: list[str]) -> Iterator[tuple[str, str]]:
+    """(flag, message) of unknown flags, with the most similar known one, and for values that cannot be right."""
     parser = openrlhf_parser.functions().build_parser()
     actions = parser._option_string_actions
-    problems = {}
     for flag in [*plan.flags, *removed]:
         if flag in removed and flag in ours:
-            problems[flag] = f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
+            yield flag, f"--no-{flag.removeprefix('--')}: {flag} is an option of this command. Leave it out."
         elif flag not in actions:
             same_end = [known for known in plan.flags if known.endswith(f".{flag[2:]}")]  # --lr: --actor.adam.lr
             near = same_end or difflib.get_close_matches(flag, [*actions, *ours], n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]}?" if near else "`real-openrlhf train --help` says where they are listed."
-            problems[flag] = f"unknown flag {flag}. {hint}"
+            yield flag, f"unknown flag {flag}. {hint}"
         elif flag in plan.flags and plan.flags[flag].origin != DERIVED:  # a derived flag is wrong if its source is
             _, error = openrlhf_parser.parsed(parser.parse_args, plan.typed(flag))
             if error:
                 reason = error.removeprefix(f"argument {flag}: ").partition(" (choose")[0]
-                problems[flag] = f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
+                yield flag, f"{flag} {plan.text(flag)}: {reason}. {_takes(actions[flag])}"
             elif flag in BOUNDS and (wrong := out_of_bounds(flag, plan.flags[flag].words)):
-                problems[flag] = wrong
-    return problems
+                yield flag, wrong
 
 
 def _takes(action: argparse.Action) -> str:

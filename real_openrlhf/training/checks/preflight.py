@@ -26,12 +26,12 @@ MARK = "real_openrlhf preflight: "  # before each problem, in the log of a clust
 
 LEAST_MB = 300
 PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
-ATTENTION, OFFLOAD = "--ds.attn_implementation", "--ds.adam_offload"
+ATTENTION = "--ds.attn_implementation"
 
 
 def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None, job: str | None) -> Iterator[str]:
     """Secrets that would not reach the run's processes."""
-    key, missing = plan.text(WANDB_KEY), KEY_VARIABLE not in os.environ
+    key, missing = plan.args.logger.wandb.key, KEY_VARIABLE not in os.environ
     if key and cluster and KEY_VARIABLE in secrets:
         yield (
             f"{WANDB_KEY}: a key typed here does not reach the cluster {cluster}. Set {KEY_VARIABLE} where its Ray "
@@ -48,15 +48,15 @@ def secret_problems(plan: Plan, secrets: Mapping[str, str], cluster: str | None,
 
 def kernel_problems(plan: Plan) -> Iterator[str]:
     """Packages and compilers that this machine lacks."""
-    name = plan.text(ATTENTION)
+    name = plan.args.ds.attn_implementation
     package = PACKAGES.get(name)
     if package and not importlib.util.find_spec(package):
         yield (
             f"{ATTENTION} {name} needs the package {package}, which is not installed. Give {ATTENTION} "
             "flash_attention_torch, which needs none."
         )
-    if OFFLOAD in plan.flags and not shutil.which("g++"):
-        yield f"{OFFLOAD}: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
+    if plan.args.ds.adam_offload and not shutil.which("g++"):
+        yield "--ds.adam_offload: DeepSpeed compiles its Adam for the CPU, and there is no g++. Install it."
 
 
 def local_gpus() -> tuple[int, float | None]:

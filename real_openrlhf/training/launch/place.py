@@ -101,16 +101,16 @@ class Place:
         ours = {}
         if self.on_cpu:
             ours = CPU_ENVIRONMENT | {THREADS: str(thread_choice(plan))}
-            if "--rollout.seeded" in plan.flags:
+            if plan.args.rollout.seeded:
                 ours["REAL_REPEATABLE_ENGINE"] = "1"  # seeded samples do not depend on other requests
-            if Path(plan.text("--actor.model_name_or_path")).is_dir():
+            if Path(plan.args.actor.model_name_or_path).is_dir():
                 ours["HF_HUB_OFFLINE"] = "1"
         elif self.address is None:
             ours = {**ON_GPUS}
             if os.access(sys.prefix, os.W_OK):
                 # DeepSpeed's offloaded Adam is compiled there. One folder a machine: drop_stale_locks sees no other's.
                 ours["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS / platform.node())
-            if preflight.OFFLOAD in plan.flags:
+            if plan.args.ds.adam_offload:
                 # DeepSpeed's Adam is a loop over threads: Ray would give each rank one
                 ours[THREADS] = str(threads_each(plan.ranks // plan.nodes))
         environment = {**probe.caches_elsewhere(cache_folder()), **ours, **os.environ}
@@ -206,11 +206,11 @@ def threads_each(at_once: int) -> int:
 
 def thread_choice(plan: Plan) -> int:
     """Threads of each process on CPU. The user's OMP_NUM_THREADS wins."""
-    ranks, size = plan.ranks, parameters(plan.text("--actor.model_name_or_path"))
-    engines = plan.number("--vllm.num_engines") * plan.number("--vllm.tensor_parallel_size")
+    args, size = plan.args, parameters(plan.args.actor.model_name_or_path)
     if size is not None and size < SMALL:
         return 1
-    return threads_each(ranks + engines if "--train.async_enable" in plan.flags else max(ranks, engines))
+    engines = (args.vllm.num_engines or 0) * args.vllm.tensor_parallel_size
+    return threads_each(plan.ranks + engines if args.train.async_enable else max(plan.ranks, engines))
 
 
 def parameters(model: str) -> int | None:
