@@ -1,5 +1,6 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ import torch.distributed as dist
 from deepspeed.runtime.zero import stage_1_and_2
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
-from naive import lots_of, naive_losses, naive_score
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
@@ -24,20 +24,14 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from real_openrlhf.algorithm import meter, update
-from real_openrlhf.algorithm.groups import IGNORED, NEGATIVE, POSITIVE
-from real_openrlhf.algorithm.objective import ObjectiveSettings, weightless
-from real_openrlhf.algorithm.step_plan import BatchPlan, Rollouts, plan_rollouts, rank_plans
 from real_openrlhf.algorithm.update import NonFiniteError, StepTable
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
+from real_openrlhf.hooks.controller.labels import NO_ANSWER
 from real_openrlhf.hooks.fixes.deepspeed_optimizers import compile_less
-from real_openrlhf.hooks.messages.planned_experience import PlannedExperience
-from real_openrlhf.hooks.messages.settings import reads_old
 
 compile_less()
-
-GROUP_SIZE = 4  # what the flags say; the groups of a case may be uneven
 
 # OpenRLHF knows bf16 and fp16 only; with both off DeepSpeed trains in float32.
 _known_dtype = utils.convert_to_torch_dtype
@@ -53,7 +47,8 @@ class Case:
     dtype: str = "fp32"
     accumulate: str | None = None  # the format in which gradients of micro-batches are added up
     zero_stage: int = 3
-    group_sizes: tuple[int, ...] = (4, 4, 4, 4)
+    prompts: int = 4
+    group: int = 4  # rollouts of a prompt
     groups_per_step: int = 2
     epochs: int = 1
     micro_batch_size: int = 2
@@ -81,6 +76,9 @@ class Case:
     graded: bool = False  # rewards that are fractions
     skip: bool = False  # leave out what has no gradient
     turns: bool = False  # an environment speaks between the tokens of the policy
+    empty: bool = False  # the third answer of each prompt has no tokens
+    levels: bool = False  # the last answer of each prompt is unparsable if it is wrong
+    stale: bool = False  # old log-probabilities are those of another policy
     seed: int = 0
     flags: tuple[str, ...] = ()  # more words of the command line
 
@@ -101,12 +99,12 @@ def arguments(case: Case) -> SimpleNamespace:
         "--ds.zero_stage": case.zero_stage,
         "--ds.attn_implementation": "eager",
         "--ds.lora.rank": 4 if case.lora else 0,
-        "--train.batch_size": case.groups_per_step * GROUP_SIZE,
+        "--train.batch_size": case.groups_per_step * case.group,
         "--train.micro_batch_size": case.micro_batch_size,
         "--train.max_epochs": case.epochs,
-        "--rollout.batch_size": len(case.group_sizes),
+        "--rollout.batch_size": case.prompts,
         "--rollout.micro_batch_size": 4,
-        "--rollout.n_samples_per_prompt": GROUP_SIZE,
+        "--rollout.n_samples_per_prompt": case.group,
         "--data.max_len": 32,
         "--train.run_dir": case.run_dir,
         "--vllm.sync_backend": "gloo",
@@ -163,208 +161,88 @@ def whole(parameter: torch.nn.Parameter) -> torch.Tensor:
 
 
 def rollouts(case: Case) -> list[Experience]:
-    """Random prompts and ragged random responses; groups of all kinds: mixed, uniform, with ignored rollouts."""
+    """Random prompts and ragged random responses, as the sampler hands them over."""
     generator = torch.Generator().manual_seed(case.seed)
 
     def draw(high: int, count: int = 1, low: int = 0) -> list[int]:
         return torch.randint(low, high, (count,), generator=generator).tolist()
 
     samples = []
-    for group, size in enumerate(case.group_sizes):
+    for number in range(case.prompts):
         prompt = draw(case.vocabulary, case.prompt_length, low=3)
-        kind = case.kinds[group % len(case.kinds)]
-        grades = (0.75, 0.25, 0.5) if case.graded else (1.0, 0.0)
-        rewards = [grades[position % len(grades) if kind != "uniform" else 0] for position in range(size)]
+        kind = case.kinds[number % len(case.kinds)]
+        grades = (0.75, 0.25, 0.5, 0.1) if case.graded else (1.0, 0.0)
+        rewards = [grades[place % len(grades)] for place in range(case.group)]
+        if kind == "uniform":
+            rewards = [0.1 if case.graded else 1.0] * case.group
         if kind == "ignored":
-            rewards[-1] = float("nan")
-        for reward in rewards:
+            rewards[-1] = math.nan
+        for place, reward in enumerate(rewards):
             response = draw(case.vocabulary, draw(11, low=1)[0], low=3)
             sequence = torch.tensor(prompt + response)
             action_mask = torch.arange(1, len(sequence)) >= case.prompt_length
             if case.turns:
                 action_mask[case.prompt_length : -1] &= torch.rand(len(response) - 1, generator=generator)[1:] < 0.6
+            if case.empty and place == 2:
+                action_mask[:] = False
+            own = {NO_ANSWER: torch.tensor([float(place == case.group - 1)])} if case.levels else {}
             samples.append(
                 Experience(
                     sequences=sequence[None],
                     attention_mask=torch.ones_like(sequence)[None],
                     action_mask=action_mask.long()[None],
-                    prompts=[str(prompt)],
+                    prompts=[str(number)],
                     labels=[""],
                     rewards=torch.tensor([reward]).nan_to_num(0.0),
                     scores=torch.tensor([reward]),
                     response_length=torch.tensor([len(response)]),
                     total_length=torch.tensor([float(len(sequence))]),
                     truncated=torch.tensor([False]),
-                    info={},
+                    info={"reward": torch.tensor([reward]).nan_to_num(0.0)} | own,
                 )
             )
     return samples
 
 
-def rewards_of(case: Case) -> list[float]:
-    return [float(sample.scores[0]) for sample in rollouts(case)]
+class Maker(ExperienceMaker):
+    """The controller, whose forwards are made by every rank alike in place of Ray's actors, each rollout alone: then
+    numbers do not depend on the layout."""
+
+    def __init__(self, policy, stale: bool) -> None:
+        reference = object() if policy.strategy.args.algo.real.reference else None
+        super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
+        self.policy, self.stale, self.kl_ctl.value = policy, stale, policy.strategy.args.algo.kl.init_coef
+        self.kept_tokens = policy.call_trainer("kept_tokens")
+
+    def forward(self, group, samples, lengths, chosen, field) -> None:
+        for position in chosen:
+            sample = samples[position]
+            values = self.policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+            steps = torch.arange(values.shape[1])
+            gap = self.stale * torch.sin(steps * (position + 2.0)) if field == "action_log_probs" else torch.cos(steps)
+            setattr(sample, field, torch.where(sample.action_mask.bool(), values + 0.3 * gap, torch.nan))
 
 
-def labels_of(case: Case) -> list[int]:
-    return [IGNORED if score != score else POSITIVE if score > 0.5 else NEGATIVE for score in rewards_of(case)]
-
-
-def groups_of(case: Case) -> list[int]:
-    return [group for group, size in enumerate(case.group_sizes) for _ in range(size)]
-
-
-def with_old_log_probs(policy, samples: list[Experience]) -> list[Experience]:
-    """Each sample alone, by every rank alike, so that the numbers do not depend on the layout."""
+def fill(policy, case: Case) -> tuple[list[Experience], Any]:
+    """This rank's rollouts into its buffer, by the plan or an equal part for OpenRLHF: all rollouts, and its own."""
+    samples, rank, ranks = rollouts(case), dist.get_rank(), dist.get_world_size()
     for number, sample in enumerate(samples):
-        sample.action_log_probs = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
-        gap = 0.3 * torch.sin(torch.arange(sample.action_mask.shape[1]) * (number + 1.0))  # of an older sampler
-        sample.rollout_log_probs = torch.where(sample.action_mask.bool(), sample.action_log_probs + gap, torch.nan)
-    return [item for sample in samples for item in split_experience_batch(sample)]
-
-
-def facts_of(case: Case) -> Rollouts:
-    samples = rollouts(case)
-    return Rollouts(
-        groups=torch.tensor(groups_of(case)),
-        labels=torch.tensor(labels_of(case)),
-        values=torch.tensor(rewards_of(case)),
-        truncated=torch.zeros(len(samples), dtype=torch.bool),
-        lengths=[int(sample.total_length) for sample in samples],
-        actions=[int(sample.action_mask.sum()) for sample in samples],
-    )
-
-
-def deal(policy, case: Case) -> tuple[list[Experience], BatchPlan, PlannedExperience]:
-    """The controller's part: all rollouts with their old log-probabilities, for the naive formula; the plan; and what
-    this rank gets, of which the first update comes without old log-probabilities, as in a run."""
-    maker = ExperienceMaker(None, None, None, None, None, policy.strategy, policy.tokenizer)
-    maker.kept_tokens = policy.call_trainer("kept_tokens")
-    every, items = (with_old_log_probs(policy, rollouts(case)) for _ in range(2))
-    facts = facts_of(case)
-    if maker.objective:
-        facts = replace(facts, signal=~weightless(maker.objective, facts.labels, facts.groups, facts.values))
-    else:
-        advantages = advantages_of(case)
-        for item, advantage in zip(every + items, 2 * advantages, strict=True):
-            item.advantages = advantage * item.action_mask
-        facts = replace(facts, signal=torch.tensor(advantages) != 0)
-    if maker.skips:
-        facts = replace(facts, left_out=frozenset((~facts.signal).nonzero().flatten().tolist()))
-    plan = plan_rollouts(facts, maker.plan_settings())
-    unknown = plan.first_update if maker.objective and case.old_log_probs != "always" else []
-    for position in unknown:
-        items[position].action_log_probs = torch.full_like(items[position].action_log_probs, torch.nan)
-    if not reads_old(policy.strategy.args, maker.objective):
-        unknown = plan.trained
-        for item in items:
-            item.action_log_probs = item.rollout_log_probs.clone()
-    forwarded = sorted(set(plan.trained) - set(unknown))
-    held, plans = rank_plans(plan, facts, maker.num_ranks, forwarded, maker.skips)
-    rank = dist.get_rank()
-    return every, plan, PlannedExperience.of([items[i] for i in held[rank]], plans[rank])
-
-
-def advantages_of(case: Case) -> list[float]:
-    """GRPO's, of the rollouts with a verdict: 0 for others, and where all rewards of a group are equal."""
-    found = []
-    for rewards in torch.tensor(rewards_of(case)).split(case.group_sizes):
-        known = rewards[~rewards.isnan()]
-        spread = known.std() if len(known) > 1 and known.max() > known.min() else torch.inf
-        found += ((rewards - known.mean()) / (spread + 1e-9)).nan_to_num(0.0).tolist()
-    return found
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# REAL against the paper's formula
-
-
-def real_steps(**case) -> list[dict]:
-    """REAL's trainer over the whole replay buffer; each optimizer step beside one-graph autograd of the paper."""
-    case = Case(**case)
-    policy = policy_actor(case)
-    every, plan, own = deal(policy, case)
+        values = policy.forward(sample.sequences, sample.action_mask, sample.attention_mask)
+        gap = 0.3 * torch.sin(torch.arange(values.shape[1]) * (number + 1.0))  # of an older sampler
+        sample.rollout_log_probs = torch.where(sample.action_mask.bool(), values + gap, torch.nan)
+    own = Maker(policy, case.stale).make_experience_batch(samples)[rank]
+    if policy.strategy.args.train.deal != "groups":
+        items = [item for sample in samples for item in split_experience_batch(sample)]
+        own = make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks])
     policy.append(own)
-    trainer, strategy, engine, naive = policy.trainer, policy.strategy, policy.actor.model, NaiveReal(case)
-    records, forwards = [], []
-    first_mlp = next(module for name, module in engine.module.named_modules() if name.endswith("layers.0.mlp"))
-    first_mlp.register_forward_pre_hook(lambda *_: forwards.append(1))
-    optimizer_step, deepspeed_step = trainer.optimizer_step, strategy.optimizer_step
-    average = [parameter.detach().clone() for parameter in trainer.ema_model.parameters()] if case.ema else []
-
-    def compared(*args, **kwargs) -> None:
-        positions = plan.steps[len(records)].dealt
-        values = {name: whole(parameter) for name, parameter in parameters(engine).items()}
-        trained = {name: parameter for name, parameter in parameters(engine).items() if parameter.requires_grad}
-        lots = lots_of(plan.moment.step, positions, groups_of(case))
-        loss, gradients = naive(values, {p: every[p] for p in positions}, list(trained), lots)
-        norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
-        got = {name: safe_get_full_grad(parameter).double() for name, parameter in trained.items()}
-        errors = [
-            float((got[name] - gradient).norm()) / (max(float(gradient.norm()), 0.01 * norm) or 1.0)
-            for name, gradient in gradients.items()
-        ]
-        records.append({"naive_loss": loss, "naive_norm": norm, "gradient_error": max(errors)})
-        deepspeed_step(*args, **kwargs)
-
-    def recorded(table: StepTable) -> dict:
-        forwards.clear()
-        status = optimizer_step(table)
-        batches = [batch for wave in table.step.waves for batch in wave.micro_batches]
-        records[-1]["micro_batches"] = len(batches)
-        records[-1]["forwards"] = len(forwards)
-        for place, parameter in enumerate(trainer.actor.parameters() if case.ema else ()):
-            average[place].lerp_(parameter.detach(), 1 - trainer.ema_beta)
-        pairs = list(zip(average, trainer.ema_model.parameters(), strict=True)) if case.ema else []
-        records[-1]["ema_error"] = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
-        return status
-
-    strategy.optimizer_step, trainer.optimizer_step = compared, recorded
-    return [status | record for status, record in zip(statuses_of(policy), records, strict=True)]
+    return samples, own
 
 
-def statuses_of(policy) -> list[dict[str, float]]:
-    """Train with REAL's trainer: the logged numbers of each optimizer step, before they are merged."""
+def statuses_of(policy) -> tuple[list[dict[str, float]], dict[str, float]]:
+    """Train with the package's trainer: the logged numbers of each optimizer step, and those of the batch."""
     with mock.patch.object(policy_trainer, "over_steps", wraps=policy_trainer.over_steps) as merged:
-        policy.trainer.ppo_train(0.0)
-    return merged.call_args.args[0]
-
-
-class NaiveReal:
-    """The paper's loss of an optimizer step as one graph: every rollout alone, then groups, in plain Python."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        lora = {"lora_rank": 4, "target_modules": "all-linear"} if case.lora else {}
-        self.model = Actor(case.model, attn_implementation="eager", param_dtype="fp32", **lora).model
-
-    def __call__(self, values: dict, items: dict[int, Experience], names: list[str], lots: dict) -> tuple[float, dict]:
-        weights = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, value in values.items():
-                weights[name].copy_(value)
-        tokens = {position: self.log_probs(item) for position, item in items.items()}
-        own = {"score": self.case.score} if self.case.score else {}
-        settings = ObjectiveSettings(self.case.objective, uniform_groups=self.case.uniform_groups, own=own)
-        scores = {p: naive_score(settings.score, new, old, drawn=drawn) for p, (new, old, drawn) in tokens.items()}
-        columns = scores, labels_of(self.case), rewards_of(self.case), lots
-        losses, _ = naive_losses(settings, items, groups_of(self.case), *columns)
-        loss = sum(losses) / len(losses)
-        every = torch.cat([new - before for new, before, _ in tokens.values()])
-        objective = loss + self.case.kl_old_coef * (torch.exp(-every) - 1 + every).mean()
-        gradients = torch.autograd.grad(objective, [weights[name] for name in names], allow_unused=True)
-        return float(loss), {
-            name: torch.zeros_like(weights[name]).double() if gradient is None else gradient.double()
-            for name, gradient in zip(names, gradients, strict=True)
-        }
-
-    def log_probs(self, item: Experience) -> list[torch.Tensor]:
-        """[log pi, log pi_old, the sampler's] of a rollout's action tokens."""
-        tokens = item.sequences[item.attention_mask.bool()]
-        logits = self.model(tokens[None]).logits[0].double()
-        log_probs = logits.log_softmax(-1)[:-1].gather(-1, tokens[1:, None]).squeeze(-1)
-        actions = item.action_mask.bool()[: len(log_probs)]
-        before = item.action_log_probs, item.rollout_log_probs
-        return [log_probs[actions], *(one[: len(log_probs)][actions].double() for one in before)]
+        status = policy.trainer.ppo_train(policy.strategy.args.algo.kl.init_coef)
+    return merged.call_args.args[0], status
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -399,7 +277,7 @@ def weights_of(policy) -> torch.Tensor:
 def points_of(policy, case: Case) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     if case.deal == "groups" or case.loss == "real":
-        return [(status["policy_loss"], status["actor_grad_norm"]) for status in statuses_of(policy)]
+        return [(status["policy_loss"], status["actor_grad_norm"]) for status in statuses_of(policy)[0]]
     backward, step, parts = policy.strategy.backward, policy.strategy.optimizer_step, []
 
     def summed(loss, *args, **kwargs):
@@ -417,18 +295,6 @@ def points_of(policy, case: Case) -> list[tuple[float, float]]:
     policy.strategy.backward, policy.strategy.optimizer_step = summed, recorded
     policy.trainer.ppo_train(0.0)
     return points
-
-
-def fill(policy, case: Case) -> None:
-    """This rank's rollouts of the case into the replay buffer: by the plan, or an equal part for OpenRLHF."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    if policy.strategy.args.train.deal == "groups":
-        policy.append(deal(policy, case)[-1])
-        return
-    items = with_old_log_probs(policy, rollouts(case))
-    for item, advantage in zip(items, advantages_of(case), strict=True):
-        item.advantages, item.info = advantage * item.action_mask, {}
-    policy.append(make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks]))
 
 
 def prefetched(**case) -> list[float]:
