@@ -26,7 +26,7 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 GROUPS = {
     "peft": "logit_free_head engine_inputs memory_estimate",
     "parser": "arguments dry_run reward_faults",
-    "ranks": "actor_trainer logit_free pretend_cuda",
+    "ranks": "logit_free pretend_cuda",
     "more ranks": "checkpoints fixes zero_ranks",
     "training on one rank": "compare train",
     "more training on one rank": "like_gpu user_files",
@@ -95,8 +95,8 @@ def start_ranks():
 
 
 @pytest.fixture(scope="session")
-def toy_ranks(start_ranks):
-    return start_ranks(2, "toy_trainer")
+def loss_ranks(start_ranks):
+    return start_ranks(2, "loss_jobs")
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,15 @@
 """What runs on a rank: OpenRLHF's own policy actor on a real DeepSpeed engine, without Ray and vLLM around it."""
 
+import ctypes
+import gc
+import importlib
 import math
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -12,16 +17,18 @@ from unittest import mock
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed import comm
 from deepspeed.runtime.zero import stage_1_and_2
 from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import safe_get_full_grad
 from openrlhf.cli.train_ppo_ray import parse_args
-from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience, make_experience_batch, split_experience_batch
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from openrlhf.utils import utils
-from safetensors.torch import load_file
+from torch import Tensor
+from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from real_openrlhf.algorithm import meter, update
 from real_openrlhf.algorithm.update import NonFiniteError, StepTable
@@ -340,19 +347,6 @@ def weighed(**case) -> dict:
     return {"tables": tables, "logged": logged, "later": policy.call_trainer("take_tables")}
 
 
-def logged_ratios(**case) -> dict:
-    """What is logged of pi / pi_old, 1 on the first rank and 1/e on the second; this rank's tokens."""
-    policy, case = filled(**case)
-    tokens = {0.0: 0, 1.0: 0}
-    policy.trainer.mismatch.stops = False  # the policy moves by 1 here, vLLM's numbers stay
-    for item in policy.trainer.replay_buffer.items:
-        item.action_log_probs = item.action_log_probs + dist.get_rank()
-        if not item.scores.isnan():
-            tokens[float(item.scores)] += int(item.action_mask.sum())
-    status = policy.trainer.ppo_train(0.0)
-    return {"status": {name: value for name, value in status.items() if name.startswith("ratio/")}, "tokens": tokens}
-
-
 def repeated_gradient(count: int, **case) -> torch.Tensor:
     """The gradient of one rollout's log-probability, added up `count` times."""
     case = Case(**case)
@@ -523,10 +517,6 @@ def state(engine) -> dict[str, torch.Tensor]:
     return tensors
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# starting
-
-
 def optimizer(model: str) -> dict:
     """What updates the weights, and whether DeepSpeed has compiled its own for it."""
     found = policy_actor(Case(model=model, dtype="bf16")).actor.model.basic_optimizer
@@ -534,67 +524,85 @@ def optimizer(model: str) -> dict:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# loading
+# with `--ds.logit_free` or without
 
 
-def load_with_late_gathers(model: str, fixed: bool) -> list[str]:
-    """Load the model as OpenRLHF's Actor does for ZeRO-3; parameters that then differ from the file."""
-    config = strategy_of(model).get_ds_train_config()
-    if not fixed:
-        config["zero_optimization"].pop("stage3_allgather_sequential", None)
-    expected = load_file(f"{model}/model.safetensors")
-    with late_gathers():
-        loaded = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config).model
-    found = {name: whole(parameter) for name, parameter in loaded.named_parameters()}
-    return [name for name, value in expected.items() if not found[name].equal(value.to(torch.bfloat16))]
+def memory_and_gathers(**case) -> dict:
+    """(loss, gradient norm) of each optimizer step, how often the head was gathered, and by how many MB the memory of
+    this rank rose at its peak."""
+    policy, case = filled(**case)
+    head = policy.actor.model.module.get_output_embeddings()
+    own_part = getattr(head, "base_layer", head).weight.ds_tensor
+    gather, gathers = comm.comm.cdb.all_gather_into_tensor, []
+
+    def counted_gather(*args, input_tensor, **kwargs):
+        gathers.append(holds(input_tensor.flatten(), own_part.flatten().to(input_tensor.dtype)))
+        return gather(*args, input_tensor=input_tensor, **kwargs)
+
+    before = fresh_peak()
+    # Every gather of DeepSpeed's ends in its backend; its modules reach that by several names.
+    with mock.patch.object(comm.comm.cdb, "all_gather_into_tensor", counted_gather):
+        points = points_of(policy, case)
+    return {"points": points, "peak": memory("VmHWM") - before, "gathers": sum(gathers)}
 
 
-def reference_forwards(model: str, count: int) -> list[float]:
-    """What a ZeRO-3 engine without gradients, whose every weight is sharded, makes of one batch again and again."""
-    config = strategy_of(model).get_ds_eval_config()
-    config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
-    actor = Actor(model, attn_implementation="eager", param_dtype="bf16", ds_config=config)
-    engine, *_ = deepspeed.initialize(model=actor.model.eval(), config=config)
-    tokens = torch.arange(3, 13)[None]
-    with torch.no_grad():
-        return [float(engine(tokens).logits.float().logsumexp(-1).sum()) for _ in range(count)]
+def holds(sent: Tensor, part: Tensor) -> bool:
+    """Whether this rank's part of a weight is what it sends, alone or in a bucket with others."""
+    starts = (sent[: max(sent.numel() - part.numel() + 1, 0)] == part[0]).nonzero().flatten().tolist()
+    return any(torch.equal(sent[at : at + part.numel()], part) for at in starts)
 
 
-def strategy_of(model: str):
-    strategy = utils.get_strategy(arguments(Case(model=model, dtype="bf16")))
-    strategy.setup_distributed()
-    return strategy
+def fresh_peak() -> float:
+    """What this process holds now, from where its peak is measured anew."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what earlier cases left behind is not at hand for this one
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory("VmRSS")
 
 
-@contextmanager
-def late_gathers():
-    """A gather that nobody waits for ends just before the next broadcast begins: late, and always equally late."""
-    gather, broadcast = deepspeed.comm.all_gather_into_tensor, deepspeed.comm.broadcast
-    running = []
+def memory(field: str) -> float:
+    """MB"""
+    return int(re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
-    class LateGather:
-        def __init__(self, output, result) -> None:
-            self.output, self.result = output, result
 
-        def wait(self) -> None:
-            if self.result is not None:
-                self.output.copy_(self.result)
-            self.result = None
+# ---------------------------------------------------------------------------------------------------------------------
+# the order of collectives: where two ranks differ, NCCL waits for ever
 
-    def all_gather_into_tensor(output, *args, async_op=False, **kwargs):
-        if not async_op:
-            return gather(output, *args, **kwargs)
-        # what is gathered before loading is whatever lay in memory: nan, so that it is not an earlier load's weights
-        running.append(LateGather(output, torch.full_like(output, torch.nan)))
-        return running[-1]
 
-    def broadcast_after(*args, **kwargs):
-        while running:
-            running.pop(0).wait()
-        return broadcast(*args, **kwargs)
+class Order(TorchDispatchMode):
+    """Every operator of torch.distributed on this rank: name, tensors' shapes and formats, ranks of the group."""
 
-    with (
-        mock.patch.object(deepspeed.comm, "all_gather_into_tensor", all_gather_into_tensor),
-        mock.patch.object(deepspeed.comm, "broadcast", broadcast_after),
-    ):
-        yield
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name()
+        if name.startswith("c10d"):
+            leaves = tree_leaves((args, kwargs))
+            groups = [
+                ProcessGroup.unbox(one) for one in leaves if isinstance(one, torch.ScriptObject) and is_group(one)
+            ]
+            tensors = [(tuple(one.shape), str(one.dtype)) for one in leaves if isinstance(one, torch.Tensor)]
+            self.calls.append((name, tensors, [dist.get_process_group_ranks(one) for one in groups]))
+        return function(*args, **(kwargs or {}))
+
+
+def is_group(one: torch.ScriptObject) -> bool:
+    return "ProcessGroup" in str(one._type())
+
+
+def collectives_of(function: str, swapped: bool = False, **case) -> list[tuple]:
+    """While a job of another module runs. `swapped`: then two that every rank begins, but not in one order."""
+    module, _, name = function.rpartition(".")
+    job = getattr(importlib.import_module(module), name)
+    with Order() as order:
+        job(**case)
+        if swapped:
+            own = [torch.zeros(size) for size in (1, 2)][:: 1 if dist.get_rank() else -1]
+            groups = [dist.new_group(backend="gloo") for _ in range(2)][:: 1 if dist.get_rank() else -1]
+            for work in [
+                dist.all_reduce(one, group=group, async_op=True) for one, group in zip(own, groups, strict=True)
+            ]:
+                work.wait()
+    return order.calls

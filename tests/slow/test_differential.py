@@ -133,3 +133,11 @@ def test_the_moving_average_takes_in_every_optimizer_step_once(start_ranks, rand
     for *steps, _ in start_ranks(2, "zero_jobs")("differential_jobs.compared", model=random_model, **case):
         assert steps[0]["micro_batches"] == 4
         assert max(step["average_error"] for step in steps) < 1e-6
+
+
+def test_a_rank_without_rollouts_trains_nothing(start_ranks, random_model):
+    """Of four ranks each has one rollout of a group, or none of it, or none at all."""
+    kinds = {"kinds": ("uniform", "uniform", "ignored", "uniform"), "micro_batch_size": 1, "skip": True, "epochs": 2}
+    for records in start_ranks(4, "zero_jobs")("differential_jobs.compared", model=random_model, **kinds):
+        assert max(record["gradient_error"] for record in records) < 2e-5
+        assert {record["status"]["actor_grad_norm"] > 0 for record in records[:-1]} == {True, False}
