@@ -34,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers import AutoModelForCausalLM, Qwen2Config
 from varlen_on_cpu import stand_in
-from zero_jobs import WAITS, Case, fill, policy_actor
+from zero_jobs import Case, fill, policy_actor
 
 import real_openrlhf
 from real_openrlhf import real_policy_loss
@@ -50,6 +50,12 @@ CODE = (
     *(checkpoint.__file__, os.path.join(ROOT, "tests", "")),
 )
 READS = (Tensor.tolist, Tensor.numpy, Tensor.cpu)
+# What needs a value, or a size that follows from values, on the host.
+WAITS = {
+    "aten::_local_scalar_dense",  # item(), float(), bool(), an index that is a tensor
+    *("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_consecutive"),
+    *("aten::repeat_interleave.Tensor", "aten::equal"),
+}
 # Elsewhere a tensor without dimensions may stay on the host.
 STRICT = ("cat", "stack", "gather", "scatter", "index_select", "index_copy", "index_add", "mm", "c10d")
 

@@ -6,8 +6,6 @@ import importlib
 import math
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +28,7 @@ from torch._C._distributed_c10d import ProcessGroup
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from real_openrlhf.algorithm import meter, update
-from real_openrlhf.algorithm.update import NonFiniteError, StepTable
+from real_openrlhf.algorithm.update import NonFiniteError
 from real_openrlhf.hooks.actor import policy_trainer
 from real_openrlhf.hooks.actor.mismatch import MismatchError
 from real_openrlhf.hooks.controller.experience_maker import ExperienceMaker
@@ -269,18 +266,6 @@ def curve(**case) -> list[tuple[float, float]]:
     return points_of(*filled(**case))
 
 
-def trained(**case) -> dict:
-    """`curve`, and the weights before and after it."""
-    policy, case = filled(**case)
-    before = weights_of(policy)
-    points = points_of(policy, case)
-    return {"points": points, "before": before, "after": weights_of(policy)}
-
-
-def weights_of(policy) -> torch.Tensor:
-    return torch.cat([whole(parameter).flatten() for parameter in parameters(policy.actor.model).values()])
-
-
 def points_of(policy, case: Case) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     if case.deal == "groups" or case.loss == "real":
@@ -398,76 +383,6 @@ def gap_to_sampler(shifts: list[float], **case) -> dict:
         return {"stopped": str(error), "step": policy.actor.model.global_steps}
     gaps = {name: value for name, value in status.items() if name.startswith("mismatch/")}
     return {"tokens": tokens, "said": said, **gaps}
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# where the host waits: on CPU nothing waits, but the same operations are asked for
-
-
-# What needs a value, or a size that follows from values, on the host.
-WAITS = {
-    "aten::_local_scalar_dense",  # item(), float(), bool(), an index that is a tensor
-    "aten::nonzero",
-    "aten::masked_select",
-    "aten::_unique2",
-    "aten::unique_consecutive",
-    "aten::repeat_interleave.Tensor",
-    "aten::equal",
-}
-
-
-class Waits(TorchDispatchMode):
-    """Counts what waits, outside host maths (see `on_the_host`)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = self.host = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.name()
-        selects = name == "aten::index.Tensor" and any(
-            index is not None and index.dtype == torch.bool for index in args[1]
-        )
-        self.count += not self.host and (name in WAITS or selects)
-        return function(*args, **(kwargs or {}))
-
-
-@contextmanager
-def on_the_host(waits: Waits, owner, *names: str) -> Iterator[None]:
-    """While these functions run, tensors are on the host already: a value read there waits for nothing."""
-
-    def wrapped(original):
-        def run(*args, **kwargs):
-            waits.host += 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                waits.host -= 1
-
-        return run
-
-    with mock.patch.multiple(owner, **{name: wrapped(getattr(owner, name)) for name in names}):
-        yield
-
-
-def host_waits(**case) -> dict[str, int]:
-    """Waits of a batch's training by REAL's trainer: in its own code, and by its fetches."""
-    policy, case = filled(**case)
-    trainer, engine = policy.trainer, policy.actor.model
-    waits, fetches = Waits(), mock.Mock(wraps=meter.fetch)
-    with (
-        mock.patch.object(meter, "fetch", fetches),
-        mock.patch.object(update, "fetch", fetches),
-        mock.patch.object(policy_trainer, "fetch", fetches),
-        on_the_host(waits, engine, "forward", "backward"),
-        on_the_host(waits, policy.strategy, "optimizer_step", "get_grad_norm"),
-        on_the_host(waits, trainer, "load"),
-        on_the_host(waits, StepTable, "__init__", "put", "metrics"),
-        on_the_host(waits, meter.Meter, "metrics", "token_means"),
-        waits,
-    ):
-        trainer.ppo_train(0.0)
-    return {"waits": waits.count, "fetches": fetches.call_count}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

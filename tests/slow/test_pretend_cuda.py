@@ -25,7 +25,7 @@ UPSTREAM = {"deal": "groups", "entropy_coef": 0.0}
 # log's, of each exchange of scores one.
 FORMS = {
     "real": ({"checkpointing": True, "entropy_coef": 0.0}, 7),
-    "waves of one": ({"micro_batch_size": 1, "depth": "1"}, 7),
+    "waves of one": ({"prompts": 4, "groups_per_step": 2, "micro_batch_size": 1, "depth": "1"}, 8),
     "scored first": ({"scoring": "separate"}, 7),
     "token budget, two epochs": ({"max_tokens": 30, "epochs": 2}, 17),
     "entropy bonus": ({"entropy_coef": 0.01}, 7),
@@ -152,7 +152,7 @@ METHODS = {"real": {"loss": "real"}, "ppo": {"loss": "ppo", "deal": "groups"}}
 def test_collectives_have_one_order_on_all_ranks(start_ranks, random_model, zero_stage, count):
     """From the loading of a model to the hand-over of its weights."""
     ranks, case = start_ranks(count, "zero_jobs"), {"model": random_model, "zero_stage": zero_stage}
-    jobs = [("zero_jobs.trained", {**UNEVEN, **method}) for method in METHODS.values()]
+    jobs = [("zero_jobs.curve", {**UNEVEN, **method}) for method in METHODS.values()]
     for job, more in [*jobs, ("weight_jobs.handed_over", {"bucket_bytes": 400_000, "ipc": True})]:
         first, *others = ranks("collectives_of", job, **case, **more)
         assert all(order == first for order in others)
@@ -162,5 +162,5 @@ def test_collectives_have_one_order_on_all_ranks(start_ranks, random_model, zero
 
 def test_another_order_is_seen(two_ranks, random_model):
     case = {"model": random_model, "zero_stage": 2, **UNEVEN, **METHODS["real"]}
-    first, second = two_ranks("collectives_of", "zero_jobs.trained", swapped=True, **case)
+    first, second = two_ranks("collectives_of", "zero_jobs.curve", swapped=True, **case)
     assert first != second and first[:-2] == second[:-2] and sorted(first) == sorted(second)

@@ -97,14 +97,6 @@ def test_every_rank_tells_the_scores_and_weights_that_each_update_used(two_ranks
     assert largest == pytest.approx(first["logged"]["real/weight_abs_max"], rel=1e-9)
 
 
-def test_the_host_waits_once_a_wave_and_once_a_step(two_ranks, random_model):
-    """Two steps of four groups: the first one's scores are known, the second has as many waves as groups need."""
-    case = {"prompts": 8, "groups_per_step": 4, "micro_batch_size": 1}
-    for depth, waves in (("1", 4), ("1000", 1)):
-        for counted in two_ranks("host_waits", model=random_model, depth=depth, **case):
-            assert counted == {"waits": 0, "fetches": waves + 2}  # other than by fetching: none
-
-
 def test_waves_of_one_keep_zero_3_fetching_ahead(two_ranks, random_model):
     """DeepSpeed fetches ahead once it knows the order of modules: forward, backward, as waves of one run."""
     case = {"model": random_model, "prompts": 16, "groups_per_step": 4, "micro_batch_size": 2}
