@@ -454,18 +454,6 @@ def test_what_has_no_gradient_is_counted_and_neither_forwarded_nor_sent(max_toke
     assert sum(len(batch) for forward in maker.forwards for batch in forward) < 16  # a rank's batch may be a repeat
 
 
-def test_a_batch_without_a_gradient_is_dealt_as_dummies():
-    made = Maker(arguments(skip=True), reference=True)
-    samples = batch_of_rollouts(32, 4)
-    for sample in samples:
-        sample.scores = torch.ones(1)
-    ranks = made.make_experience_batch(samples)
-    assert not made.forwards and ranks[0].plan.metrics["update/trained_share"] == 0
-    for rank in ranks:
-        assert len(numbers(rank)) == 1 and rank.base_action_log_probs is not None
-        assert [[b.items for w in s.waves for b in w.micro_batches] for s in rank.plan.steps] == [[[]], [[]]]
-
-
 def test_with_a_mismatch_limit_only_what_is_weightless_before_its_forward_is_left_out():
     """So that the gap of ignored rollouts is still logged, and a sampler of other weights still stops the run."""
     args = arguments(prompts=2, batch=8, ranks=1, mismatch_limit=0.25, skip=True)
