@@ -58,8 +58,6 @@ class Case:
     micro_batch_size: int = 2
     max_tokens: int | None = None  # token-budget micro-batches instead
     depth: str = "auto"
-    scoring: str = "auto"
-    old_log_probs: str = "auto"
     objective: str = "real"
     score: str = ""  # another kind than the objective's own
     deal: str = "upstream"  # for upstream's losses
@@ -121,9 +119,7 @@ def arguments(case: Case) -> SimpleNamespace:
     if case.loss == "real":
         flags |= {
             "--algo.real.objective": case.objective,
-            "--algo.real.scoring": case.scoring,
             "--algo.real.wave_depth": case.depth,
-            "--algo.real.old_log_probs": case.old_log_probs,
             "--algo.real.uniform_groups": case.uniform_groups,
             "--algo.real.kl_old_coef": case.kl_old_coef,
             **({"--algo.real.set": f"score={case.score}"} if case.score else {}),

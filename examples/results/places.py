@@ -4,6 +4,7 @@ A cell is one campaign's REAL and `real_constant` with equal flags and seeds. A 
 methods. `refresh.py` draws the figure and fills the tables of docs/evidence/results.md from here.
 """
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,14 +19,21 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Transform
 from records import HERE, runs_of
 
-from real_openrlhf.report.curves import VALIDATION, collapsed, over_training, series, spread_over_tau, validation_sets
-from real_openrlhf.report.differences.table import less_first, values, verdict
-from real_openrlhf.report.differences.welch import MARGIN, Difference, holm
-from real_openrlhf.report.drawing import INK, STYLE, save_png
-from real_openrlhf.report.methods import METHODS, Look, method
+from real_openrlhf.report.curves import (
+    OVER_TRAINING,
+    VALIDATION,
+    collapsed,
+    outcomes,
+    over_training,
+    series,
+    spread_over_tau,
+    validation_sets,
+)
+from real_openrlhf.report.differences import less_first, samples, verdict
+from real_openrlhf.report.drawing import INK, METHODS, STYLE, Look, method, save_png
 from real_openrlhf.report.read_runs import Run, read_runs
 from real_openrlhf.report.settings import Setting, compare
-from real_openrlhf.report.statistics import Estimate, estimate
+from real_openrlhf.report.statistics import MARGIN, Difference, Estimate, estimate, holm
 from real_openrlhf.report.table_forms import NONE, Table
 
 # Records without a tree: the code that ran cannot be had again. `map` used DeepSpeed's Adam.
@@ -140,14 +148,14 @@ def places() -> tuple[Place, ...]:
     found = []
     for title, campaign, word in PLACES:
         (comparison,) = compare([run for run in runs_of(campaign) if word in run.name])
-        measured = values(comparison, over_training)
+        measured = samples(outcomes(comparison), OVER_TRAINING)
         real, gaps = less_first(measured)
         assert real is not None and real.algo == "real"
         corrected = dict(
             zip(gaps, zip(gaps.values(), holm([gap.p for gap in gaps.values()]), strict=True), strict=True)
         )
         z = estimate(map(spread_over_tau, real.counted), digits=2)
-        found.append(Place(title, real, estimate(measured[real].values()), z, corrected))
+        found.append(Place(title, real, estimate(itertools.chain(*measured[real].values())), z, corrected))
     return tuple(found)
 
 

@@ -104,7 +104,7 @@ def make_benchmarks(words: Sequence[str]) -> None:
 
 
 class Sampling:
-    """A bar over the samples of an evaluation, which `supervise` updates."""
+    """Counts the samples of an evaluation, for `supervise`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.log = path, path / "eval.log"
@@ -112,10 +112,7 @@ class Sampling:
         self.bar = tqdm(unit="sample", desc="evaluation", disable=not sys.stderr.isatty(), leave=False)
 
     def update(self) -> None:
-        done, total, _ = samples(self.log)
-        if done:
-            self.bar.total = int(total)
-            self.bar.update(int(done) - self.bar.n)
+        self.bar.update(samples(self.path) - self.bar.n)
 
     def close(self) -> None:
         self.bar.close()

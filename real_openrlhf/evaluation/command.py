@@ -10,10 +10,8 @@ from real_openrlhf.base.files import sha256, write_json, write_jsonl, write_text
 from real_openrlhf.base.parsing import path_of, positive, share
 from real_openrlhf.data.benchmarks import BENCHMARKS
 from real_openrlhf.data.problems import load_tokenizer
-from real_openrlhf.evaluation import early_checks
-from real_openrlhf.evaluation.agent_turns import trajectory_length
-from real_openrlhf.evaluation.engines import EngineSettings, generate
-from real_openrlhf.evaluation.grading import AGENT, VERIFIERS, find_grader, grade, summarise, table
+from real_openrlhf.evaluation.engines import EngineSettings, generate, trajectory_length
+from real_openrlhf.evaluation.grading import AGENT, VERIFIERS, find_grader, grade, refuse, summarise, table
 from real_openrlhf.evaluation.store import NUMBERS, PROBLEMS, TABLE, SampleStore, refuse_foreign
 from real_openrlhf.evaluation.tasks import (
     LONGEST,
@@ -24,9 +22,10 @@ from real_openrlhf.evaluation.tasks import (
     fingerprint,
     read_tasks,
     refuse_heads,
+    refuse_length,
     refuse_own_code,
 )
-from real_openrlhf.report.benchmarks import paired
+from real_openrlhf.report.benchmarks import compare_two
 from real_openrlhf.report.model_card import write_card
 from real_openrlhf.report.table_forms import to_markdown
 from real_openrlhf.runs.provenance import code, versions
@@ -116,16 +115,16 @@ def run(args: argparse.Namespace) -> int:
         if args.model:
             raise UserError("--compare reads two finished evaluations and loads no model. Leave --model out")
         first, second = args.compare
-        print(paired.compare(first, second, args.out))
+        print(compare_two(first, second, args.out))
         return 0
     if not args.model or not args.out:
         raise UserError("--model or --out is missing. Give both, or --compare with two folders that --out filled")
-    early_checks.refuse(args)
+    refuse(args)
     if args.data_dir and not args.data_dir.exists():
         raise UserError(f"no file or folder {args.data_dir}: `real-openrlhf data benchmarks --out DIR` makes it")
     refuse_foreign(args.out)
     model = find_model(args.model)
-    early_checks.refuse_length(args, model)
+    refuse_length(args.max_new_tokens, model)
     judge = AGENT if args.agent else args.grader
     length = trajectory_length(model, str(args.agent), args.max_len) if args.agent else None
     refuse_heads(model)

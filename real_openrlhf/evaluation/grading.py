@@ -1,5 +1,6 @@
 """From samples to numbers: verdicts by the verifier or by a reward file, then pass@1, its errors, and pass@k."""
 
+import argparse
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -10,15 +11,16 @@ from tqdm import tqdm
 
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.user_files import raised, reward_function
-from real_openrlhf.data.benchmarks import BENCHMARKS
+from real_openrlhf.data.benchmarks import BENCHMARKS, chosen
 from real_openrlhf.evaluation.store import Sample
-from real_openrlhf.evaluation.tasks import Task
+from real_openrlhf.evaluation.tasks import Task, file_records
 from real_openrlhf.hooks.rollout.reward_calls import checked
-from real_openrlhf.report.benchmarks.scores import protocol
+from real_openrlhf.report.benchmarks import protocol
 from real_openrlhf.report.statistics import Estimate, bootstrap
 from real_openrlhf.report.table_forms import Table
 from real_openrlhf.rewards.graders import Asked, Grader, judge_many
 from real_openrlhf.rewards.gym_tasks import require as require_gym
+from real_openrlhf.training.checks.reward_check import reward_file_problem
 from real_openrlhf.verifier.extract import Think
 
 VERIFIERS = get_args(Grader)
@@ -26,6 +28,22 @@ AGENT = "agent"  # the grader of trajectories: an agent scored them
 
 Grade = Callable[[list[tuple[Task, Sample]]], Iterator[tuple[float, str]]]
 Graded = tuple[Sample, float, str]  # the score is 1, 0, or nan where the verifier could not tell; then the reason
+
+
+def refuse(args: argparse.Namespace) -> None:
+    """Raise for what is wrong before anything is loaded: numbers, names, files. `compare` asks before it trains."""
+    if not (args.temperature >= 0 and 0 < args.top_p <= 1):
+        raise UserError("--temperature must be 0 or more, --top-p above 0 and at most 1. Change the one that is not")
+    if args.grader == "gym":
+        require_gym()
+    elif args.grader.endswith(".py") and (wrong := reward_file_problem(Path(args.grader))):
+        raise UserError(f"--grader {args.grader} {wrong}")
+    elif args.grader not in VERIFIERS and not args.grader.endswith(".py"):
+        raise UserError(
+            f"unknown grader {args.grader}. There are: {', '.join(VERIFIERS)}, or a Python file with reward_func"
+        )
+    for file in map(Path, chosen(args.benchmarks)[1]):
+        file_records(file)
 
 
 def find_grader(name: str, think: Think, allowed: tuple[str, ...] = ()) -> Grade:

@@ -125,6 +125,16 @@ def context_of(model: Path) -> int | None:
     return None
 
 
+def refuse_length(asked: int | None, model: Path) -> None:
+    """Raise if an answer of --max-new-tokens cannot fit into the model's context whatever the prompt is."""
+    limit = context_of(model)
+    if asked is not None and limit and asked >= limit:
+        raise UserError(
+            f"--max-new-tokens {asked}: the model's context is {limit}. Give less, or leave it out: then it is "
+            f"{LONGEST} or what the context leaves"
+        )
+
+
 def answer_length(model: Path, tasks: list[Task], asked: int | None) -> int:
     """Tokens of an answer: as asked for, else LONGEST or what the longest prompt leaves of the model's context."""
     longest, limit = max(len(task.tokens) for task in tasks), context_of(model)

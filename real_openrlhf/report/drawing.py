@@ -1,11 +1,11 @@
-"""Draw a picture as PNG and PDF, and the strokes that panels share.
+"""Draw a picture as PNG and PDF, the strokes that panels share, and the look of every method in all figures.
 
 The functions call matplotlib's canvases directly, because `Figure.savefig` draws every figure twice.
 """
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from real_openrlhf.report.methods import Look
+from real_openrlhf.recipes.algorithms import ALGORITHMS
 
 PANEL = (3.3, 2.5)  # inches
 INK = "#0a0b0c"  # everything that is not data
@@ -45,6 +45,45 @@ STYLE: dict[Any, Any] = {  # Any, because matplotlib types its 300 keys one by o
 }
 MARKERS = 7  # on each curve
 COLOURS = 128  # of a PNG
+
+
+@dataclass(frozen=True)
+class Look:
+    colour: str
+    line: str | tuple
+    marker: str
+    label: str = ""  # the name of a method
+
+
+# Colours that colour-blind readers can distinguish (Okabe and Ito's palette, darkened where weak on white, and a few
+# more); line style and marker distinguish the methods without colour.
+LOOKS = {
+    "real": Look("#0072B2", "-", "o"),
+    "real_bce": Look("#56B4E9", "--", "s"),
+    "real_no_anchor": Look("#CC79A7", "-.", "^"),
+    "real_constant": Look("#7F7F7F", ":", "D"),
+    "real_permuted": Look("#6A8A22", (0, (5, 2, 1, 2)), "2"),
+    "real_shrunk": Look("#B05A7A", (0, (2, 2)), "1"),
+    "grpo": Look("#D55E00", "--", "v"),
+    "dapo": Look("#E69F00", "-.", "P"),
+    "gspo": Look("#009E73", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "X"),
+    "trpa": Look("#A89600", (0, (3, 1)), "<"),
+    "disco_logl": Look("#8C564B", (0, (1, 1)), ">"),
+    "disco_lratio": Look("#7B3FA0", (0, (8, 2)), "*"),
+    "real_balanced": Look("#882255", (0, (5, 1, 1, 1)), "p"),
+    "cispo": Look("#332288", (0, (2, 1)), "d"),
+    "reinforce": Look("#2F4F2F", (0, (4, 1, 1, 1, 1, 1)), "8"),
+    "listwise": Look("#B8336A", (0, (7, 1)), "h"),
+    "conspo": Look("#5C4033", (0, (3, 1, 1, 1)), "H"),
+    "maxrl": Look("#00736B", (0, (1, 2)), "."),
+}
+UNKNOWN = Look("#444444", (0, (2, 2)), "h")
+METHODS = {name: replace(LOOKS.get(name, UNKNOWN), label=one.label) for name, one in ALGORITHMS.items()}
+
+
+def method(algo: str) -> Look:
+    """The look of an algorithm; an unknown algorithm is dark grey, with its name as label."""
+    return METHODS.get(algo) or replace(UNKNOWN, label=algo)
 
 
 @dataclass(frozen=True)
@@ -141,13 +180,8 @@ def line(axes: Axes, curve: pd.Series, look: Look, place: int = 0) -> None:
     axes.plot(x, y, markevery=(place % every, every), **strokes(look))
 
 
-def thin_line(axes: Axes, curve: pd.Series, look: Look, width: float = 0.6) -> None:
-    axes.plot(*_broken(curve), color=look.colour, linestyle=look.line, linewidth=width)
-
-
-def faint_line(axes: Axes, curve: pd.Series, look: Look) -> None:
-    """One run behind the mean of its setting."""
-    axes.plot(*_broken(curve), color=look.colour, linewidth=0.5, alpha=0.35, zorder=1)
+def thin_line(axes: Axes, curve: pd.Series, look: Look, **style: Any) -> None:
+    axes.plot(*_broken(curve), **{"color": look.colour, "linestyle": look.line, "linewidth": 0.6, **style})
 
 
 def fill(axes: Axes, middle: pd.Series, spread: pd.Series, colour: str) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from real_openrlhf.base.errors import plain
 from real_openrlhf.report.statistics import Estimate
 
 NONE = "–"
@@ -49,17 +50,18 @@ def is_bold(cell: Cell) -> bool:
 
 
 def shown(cell: Cell) -> str:
-    return NONE if cell is None or cell == "" else str(cell)
+    """On one line and without control characters: names of runs may have any."""
+    return plain(" ".join(str(cell or "").split())) or NONE
 
 
 def to_markdown(table: Table) -> str:
     others = len(table.columns) - 1
     lines = [f"**{table.title}**", "", _pipe(table.columns), _pipe(["---", *["---:"] * others])]
     for heading, rows in table.blocks().items():
-        lines += [_pipe([f"*{heading}*", *[""] * others])] if heading else []
+        lines += [_pipe([f"*{shown(heading)}*", *[""] * others])] if heading else []
         lines += [_pipe([f"**{shown(cell)}**" if is_bold(cell) else shown(cell) for cell in row]) for row in rows]
     said = [*(f"Warning: {warning}" for warning in table.warnings), *table.notes]
-    return "\n".join([*lines, "", *(f"- {no_tags(note)}" for note in said)]) + "\n"
+    return plain("\n".join([*lines, "", *(f"- {no_tags(note)}" for note in said)]) + "\n")
 
 
 def _pipe(cells: Sequence[str]) -> str:
@@ -70,16 +72,13 @@ def to_csv(table: Table) -> str:
     """The table with all digits; a column with standard errors becomes two columns."""
     import pandas
 
-    columns: dict[str, list] = {BLOCK: [no_formula(str(row.get(BLOCK, ""))) for row in table.rows]}
+    columns: dict[str, list] = {BLOCK: [_quoted(row.get(BLOCK)) for row in table.rows]}
     for column in table.columns:
         cells = [row.get(column) for row in table.rows]
-        numbers = [cell if isinstance(cell, Estimate) else None for cell in cells]
-        columns[column] = [
-            number.mean if number else no_formula(str(cell or "")) for cell, number in zip(cells, numbers, strict=True)
-        ]
-        if any(numbers):
-            columns[f"{column} SE"] = [number.se if number else None for number in numbers]
-    return pandas.DataFrame(columns).to_csv(index=False, lineterminator="\n")
+        columns[column] = [cell.mean if isinstance(cell, Estimate) else _quoted(cell) for cell in cells]
+        if any(isinstance(cell, Estimate) for cell in cells):
+            columns[f"{column} SE"] = [cell.se if isinstance(cell, Estimate) else None for cell in cells]
+    return plain(pandas.DataFrame(columns).to_csv(index=False, lineterminator="\n"))
 
 
 def folded(table: Table) -> Table:
@@ -102,6 +101,7 @@ def no_tags(markdown: str) -> str:
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", markdown)
 
 
-def no_formula(cell: str) -> str:
-    """Quote a text that a spreadsheet would compute as a formula."""
-    return f"'{cell}" if cell[:1] in ("=", "+", "@") or (cell[:1] == "-" and cell[1:2].isalpha()) else cell
+def _quoted(cell: Cell) -> str:
+    """A text that a spreadsheet would compute as a formula stands behind a quote."""
+    text = shown(cell) if cell else ""
+    return f"'{text}" if text[:1] in ("=", "+", "@") or (text[:1] == "-" and text[1:2].isalpha()) else text

@@ -25,6 +25,7 @@ METHODS = {
 }
 KL = ("--algo.kl.use_loss", "--algo.kl.estimator", "k3", "--algo.kl.init_coef", "0.2")
 AGAINST_SAMPLER = {"score": "log_ratio_rollout"}
+OLD_FIRST = {"flags": ("--algo.real.mismatch_limit", "1000")}  # known for every rollout before training
 CHOICES = {
     "method": tuple(METHODS),
     "kl": (False, True),
@@ -44,8 +45,8 @@ CHOICES = {
     "zero_stage": (2, 3),
     "epochs": (1, 2),
     # of a loss over groups: which forward goes into which wave, and what else decides its scores
-    "waves": ({}, {"depth": "1"}, {"depth": "1000"}, {"scoring": "separate"}),
-    "scores": ({}, {"old_log_probs": "always"}, {"uniform_groups": "keep"}, {"kl_old_coef": 0.1}, AGAINST_SAMPLER),
+    "waves": ({}, {"depth": "1"}, {"depth": "1000"}, {"depth": "0"}),
+    "scores": ({}, OLD_FIRST, {"uniform_groups": "keep"}, {"kl_old_coef": 0.1}, AGAINST_SAMPLER),
 }
 SAME = ("entropy_coef", "empty", "turns", "graded", "skip", "checkpointing", "lora", "prompts", "zero_stage", "epochs")
 OF_GROUPS = {"waves", "scores"}
@@ -93,6 +94,7 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
     if case["graded"] and of_groups and case["method"] != "listwise":
         flags += ["--algo.real.label_threshold", "0.5"]
     ways = {**case["waves"], **case["scores"]} if of_groups else {}
+    flags += (old_first := ways.pop("flags", ()))
     if "score" in ways and "score" not in OBJECTIVES[case["method"]].settings:
         del ways["score"]
     if case["sampler"] and of_groups and "score" not in ways:
@@ -102,7 +104,7 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
         model=random_model,
         kinds=("ignored" if case["ignored"] else "mixed", "uniform" if case["uniform"] else "mixed"),
         levels=case["method"] == "trpa",
-        stale="old_log_probs" not in ways,  # the first update's are the policy's in a run
+        stale=not old_first,  # the first update's are the policy's in a run
         learning_rate=2e-3,
         **{"deal": "groups", **method, "flags": tuple(flags), **case["layout"], **ways},
         **{name: case[name] for name in SAME},
@@ -111,13 +113,13 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
     assert len(steps) == case["epochs"] * -(-case["prompts"] // 2)
     for number, record in enumerate(steps):
         assert record["gradient_error"] < 2e-5, number
-        scored_first = ways.get("scoring") == "separate" and not record["scores_known"]
+        scored_first = ways.get("depth") == "0" and not record["scores_known"]
         assert record["forwards"] == 1 + case["checkpointing"] + scored_first
         # its old log-probabilities are of its own forward: another one would leave the difference of two roundings
-        if of_groups and record["scores_known"] and "old_log_probs" not in ways and case["method"] != "disco_lratio":
+        if of_groups and record["scores_known"] and not old_first and case["method"] != "disco_lratio":
             assert record["status"]["real/score_drift"] == 0
     for number, record in enumerate(records[0]):
-        rounded = "ratio/" if number == 0 and "old_log_probs" in ways else "nothing"  # they are 1, or beside it
+        rounded = "ratio/" if number == 0 and old_first else "nothing"  # they are 1, or beside it
         for name, (logged, naive) in record["pairs"].items():
             if name.startswith(rounded):
                 continue

@@ -12,7 +12,7 @@ from small_world import REPOSITORY
 
 from real_openrlhf.algorithm.graph_memory import LOGITS_AT_ONCE_ON_GPU, graph_bytes_per_token
 from real_openrlhf.recipes.recipes import RECIPES as EVERY_RECIPE
-from real_openrlhf.training.checks import memory_estimate, token_budgets
+from real_openrlhf.training.checks import memory_estimate
 
 ATTENTION = ("--ds.attn_implementation", "flash_attention_torch")
 PACKED = (*ATTENTION, "--ds.packing_samples", "--vllm.num_engines", "1")
@@ -26,7 +26,7 @@ UPSTREAM = {"deal": "groups", "entropy_coef": 0.0}
 FORMS = {
     "real": ({"checkpointing": True, "entropy_coef": 0.0}, 7),
     "waves of one": ({"prompts": 4, "groups_per_step": 2, "micro_batch_size": 1, "depth": "1"}, 8),
-    "scored first": ({"scoring": "separate"}, 7),
+    "scored first": ({"depth": "0"}, 7),
     "token budget, two epochs": ({"max_tokens": 30, "epochs": 2}, 17),
     "entropy bonus": ({"entropy_coef": 0.01}, 7),
     "KL to the old policy": ({"kl_old_coef": 0.1}, 7),
@@ -101,7 +101,7 @@ def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe, fille
     known = memory_estimate.KNOWN_CONFIGS[found.text("--actor.model_name_or_path")]
     full, gpu = memory_estimate.shape_of(known), EVERY_RECIPE[recipe].gpu_gb * 1e9
     if filled:
-        flags = token_budgets.filling(full, found, gpu)
+        flags = memory_estimate.filling(full, found, gpu)
         found = plan(recipe, user={flag: (value,) for flag, value in flags.items()})
     config = {**known, "num_hidden_layers": (FILLED if filled else RECIPES)[recipe]}
     shape, rank = memory_estimate.shape_of(config), found.number("--ds.lora.rank")
@@ -126,7 +126,7 @@ def test_the_estimate_is_what_a_step_at_full_width_holds(one_rank, recipe, fille
         lacking = (full.layers - shape.layers) * 2 * shape.hidden * tokens
         beside = memory_estimate.kept_graphs(full, found, gpu) + memory_estimate.RUNTIME_BYTES
         total = again["backward"] + lacking + beside + sum(memory_estimate.states(full, found).values())
-        assert 0.75 * gpu < total < 1.03 * token_budgets.SHARE * gpu
+        assert 0.75 * gpu < total < 1.03 * memory_estimate.SHARE * gpu
     scored = step(many, checkpointing=True, gradients=False)
     assert close(scored["forward"], moments["log-probabilities of rollouts"])
 

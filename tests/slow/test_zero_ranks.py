@@ -131,7 +131,9 @@ def test_a_gap_is_that_of_all_ranks_tokens(report, trainer):
     assert one["said"] == []
 
 
-@pytest.mark.parametrize("trainer", [{"loss": "real", "old_log_probs": "always"}, DEALT], ids=["real", "grpo"])
+@pytest.mark.parametrize(
+    "trainer", [{"loss": "real", "flags": ("--algo.real.mismatch_limit", "1000")}, DEALT], ids=["real", "grpo"]
+)
 def test_unrelated_ones_stop_every_rank_and_say_where_to_look(report, trainer):
     one, other = report([2.0, 2.0], **trainer)
     assert one == other
