@@ -25,7 +25,7 @@ FAST = ("torch", "transformers", "matplotlib.pyplot")  # what fast tests import 
 # Files whose tests share what takes long to start; any other file is a group of its own.
 GROUPS = {
     "peft": "logit_free_head engine_inputs memory_estimate",
-    "parser": "arguments dry_run reward_faults",
+    "parser": "arguments dry_run rollouts",
     "ranks": "logit_free pretend_cuda",
     "more ranks": "checkpoints fixes zero_ranks",
     "training on one rank": "compare train",
@@ -100,6 +100,16 @@ def loss_ranks(start_ranks):
 
 
 @pytest.fixture(scope="session")
+def two_ranks(start_ranks):
+    return start_ranks(2, "zero_jobs")
+
+
+@pytest.fixture(scope="session")
+def one_rank(start_ranks):
+    return start_ranks(1, "zero_jobs")
+
+
+@pytest.fixture(scope="session")
 def forked():
     """(what is used like Python, with what environment): forks of a process that has imported PyTorch, DeepSpeed and
     vLLM. What they start by multiprocessing is forked too."""
@@ -110,6 +120,12 @@ def forked():
         return
     with forked_workers.started({**os.environ, forked_workers.WANTED: "1"}) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def python(forked) -> str:
+    """Used like Python, with the stack imported."""
+    return forked[0]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""Several turns in one rollout: OpenRLHF's own executor plays an agent's file, with an engine that has a script.
+"""From the request to the label, by OpenRLHF's own executor and an engine that has a script.
 
-From the request to the label. Then agents of chat messages and tools, with real chat templates.
+An agent's file plays several turns in one rollout; agents of chat messages and tools, with real chat templates; and
+reward functions that fail in every way, under our limits.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 from openrlhf.cli.train_ppo_ray import parse_args
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
@@ -22,6 +24,7 @@ from real_openrlhf.hooks.controller.labels import label_rollouts
 from real_openrlhf.hooks.engine.requests import AGENT, executor
 from real_openrlhf.hooks.rollout.agents import TURNS, UNFINISHED, AgentError, find_agent
 from real_openrlhf.hooks.rollout.chat_agents import Template, tool_calls
+from real_openrlhf.training.tasks.reverse_task import ReverseTask
 from real_openrlhf.training.tasks.tiny_model import make_tokenizer
 
 AGENTS = Path(__file__).parents[2] / "examples/agents"
@@ -67,8 +70,17 @@ class Engine:
 def play(path, engine, prompt="37+58", label="95", max_length=4000, **params) -> dict:
     params = SamplingParams(**{"max_tokens": 500, "min_tokens": 1, "logprobs": 0, "seed": 7, **params})
     params.extra_args = {AGENT: (str(path), None)}
-    request = {"label": label, "max_length": max_length, "hf_tokenizer": engine.tokenizer, "images": None}
-    return asyncio.run(executor("unused").execute(prompt=prompt, sampling_params=params, llm_engine=engine, **request))
+    return asked(executor("unused"), engine, params, prompt=prompt, label=label, max_length=max_length, images=None)[0]
+
+
+def asked(executor, engine, params, count: int = 1, **request) -> list[dict]:
+    """What a rollout actor gets of so many requests at once."""
+
+    async def every() -> list[dict]:
+        how = {"sampling_params": params, "llm_engine": engine, "hf_tokenizer": engine.tokenizer}
+        return await asyncio.gather(*(executor.execute(**request, **how) for _ in range(count)))
+
+    return asyncio.run(every())
 
 
 def guess(*texts: str, engine=None, path: Path = EXAMPLE, **params) -> dict:
@@ -444,3 +456,77 @@ def test_the_tools_are_in_the_prompt():
     play(CALCULATOR, engine)
     tool = QWEN.decode(engine.asked[0][0]).partition("You help.")[2].partition("<|im_end|>")[0]
     assert json.loads(tool)["function"]["name"] == "calculate"
+
+
+# Reward functions that fail.
+
+PROMPT, RESPONSE = "3758=", ".8573<eos>"
+
+# name -> (body of reward_func, label, the fault's name in the log)
+FAULTS = {
+    "none": ("return None", IGNORED, "no_reward"),
+    "a list of dicts": ("return [{'rewards': 1.0}]", IGNORED, "no_reward"),
+    "nan": ("return {'rewards': float('nan')}", IGNORED, "not_finite"),
+    "10**400": ("return {'rewards': 10**400}", IGNORED, "not_finite"),
+    "text": ("return {'rewards': '1'}", IGNORED, "no_number"),
+    "none within": ("return {'rewards': None, 'scores': 1.0}", IGNORED, "no_number"),
+    "two values": ("return {'rewards': [1.0, 0.0]}", IGNORED, "wrong_length"),
+    "raising": ("raise ValueError('the judge is out')", IGNORED, "raises"),
+    "raising without end": ("return reward_func(queries, prompts, labels)", IGNORED, "raises"),
+    "out of memory": ("raise MemoryError", IGNORED, "raises"),
+    "Ctrl-C": ("raise KeyboardInterrupt", IGNORED, "raises"),
+    "exit": ("sys.exit(3)", IGNORED, "exits"),
+    "hanging": ("time.sleep(1000)", IGNORED, "hangs"),
+    "a score of nan": ("return {'rewards': 0.0, 'scores': float('nan')}", IGNORED, None),
+    "text in the logs": ("return {'rewards': 1, 'extra_logs': {'why': 'good', 'size': 3}}", POSITIVE, None),
+    "logs that name our columns": ("return {'rewards': 1, 'extra_logs': {'step': 9, 'phase': 3}}", POSITIVE, None),
+    "a tensor": ("return {'rewards': torch.tensor([0.0]), 'scores': torch.tensor(1)}", POSITIVE, None),
+    "a list of one": ("return {'rewards': [[0]], 'scores': [0.0]}", NEGATIVE, None),
+    "a file beside it": ("import a_neighbour\n    return {'rewards': a_neighbour.right}", POSITIVE, None),
+    "a fork": ("os.fork()\n    return {'rewards': 1.0}", POSITIVE, None),
+    "a fork that raises": ("if os.fork() == 0: raise ValueError\n    return {'rewards': 1.0}", POSITIVE, None),
+}  # fmt: skip
+HEADER = "import os, sys, time, torch\ndef reward_func(queries, prompts, labels):\n    "
+
+
+REVERSER = make_tokenizer(ReverseTask)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_costs_its_response_and_nothing_else(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("REAL_REWARD_SECONDS", "1" if name == "hanging" else "60")
+    body, label, fault = FAULTS[name]
+    (tmp_path / "a_neighbour.py").write_text("right = 1.0\n")
+    (tmp_path / "mine.py").write_text(HEADER + body + "\n")
+    before = set(psutil.Process().children())
+    params, engine = SamplingParams(logprobs=None), Engine(REVERSER, *[RESPONSE] * 2)
+    responses = asked(
+        executor([str(tmp_path / "mine.py")]), engine, params, 2, prompt=PROMPT, label="8573", max_length=32
+    )
+    assert labels(*responses) == [label] * 2
+    samples = [rollout(one) for one in responses]
+    failed = [key for key in samples[0].info if key.startswith("reward/failed_")]
+    assert failed == ([f"reward/failed_{fault}"] if fault else [])
+    assert all(math.isfinite(float(sample.rewards[0])) for sample in samples)
+    _, left = psutil.wait_procs(set(psutil.Process().children()) - before, timeout=20)
+    assert not left
+
+
+def test_a_server_that_answers_nonsense_is_a_fault_too(monkeypatch):
+    from aiohttp import web
+    from aiohttp.test_utils import TestServer
+
+    async def ask(payload):
+        async def answer(_):
+            return web.json_response(payload)
+
+        app = web.Application()
+        app.router.add_post("/score", answer)
+        async with TestServer(app) as server:
+            return await executor([str(server.make_url("/score"))])._fetch_rewards_via_http(["q"], ["p"], ["l"])
+
+    (good,) = asyncio.run(ask({"rewards": [1.0], "scores": [1.0]}))
+    assert good == {"rewards": 1.0, "scores": 1.0, "extra_logs": {}}
+    for payload in ({"rewards": ["1"]}, [], {"error": "busy"}, {"rewards": [1, 2]}):
+        (bad,) = asyncio.run(ask(payload))
+        assert math.isnan(bad["scores"]) and len(bad["extra_logs"]) == 1
