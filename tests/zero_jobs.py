@@ -363,22 +363,18 @@ def gradient_buffers(**case) -> dict[str, int]:
     return {"parameters": size, "bytes": sum(made)}
 
 
-def gap_to_sampler(shifts: list[float], **case) -> dict:
-    """What a step logs of a sampler that is off by a constant on each rank, and how it ends."""
+def unrelated(**case) -> dict:
+    """How a step ends whose sampler is off by 2 for each token."""
     policy, case = filled(**case)
-    said, items = [], policy.trainer.replay_buffer.items
-    policy.trainer.mismatch.say = said.append
-    for item in items:
+    for item in policy.trainer.replay_buffer.items:
         row = {"sequences": item.sequences[None], "attention_mask": item.attention_mask[None]}
         old = policy.forward(action_mask=item.action_mask[None], **row)[0]
-        item.rollout_log_probs = torch.where(item.action_mask.bool(), old + shifts[dist.get_rank()], torch.nan)
-    tokens = sum(int(item.action_mask.sum()) for item in items)
+        item.rollout_log_probs = torch.where(item.action_mask.bool(), old + 2, torch.nan)
     try:
-        status = policy.trainer.ppo_train(0.0)
+        policy.trainer.ppo_train(0.0)
     except MismatchError as error:
-        return {"stopped": str(error), "step": policy.actor.model.global_steps}
-    gaps = {name: value for name, value in status.items() if name.startswith("mismatch/")}
-    return {"tokens": tokens, "said": said, **gaps}
+        return {"told": str(error), "step": policy.actor.model.global_steps}
+    return {}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

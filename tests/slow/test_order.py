@@ -151,25 +151,15 @@ class Engine:
 
         self.arrived: list[str] = []
         self.asked: list[tuple[str, int | None]] = []
-        self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: Request(0))
-        self.generate_responses = SimpleNamespace(remote=lambda **asked: Request(self.answers(**asked)))
+        self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: Request(answer=0))
+        self.generate_responses = SimpleNamespace(remote=lambda **asked: Request(answer=self.answers(**asked)))
         samples_generator.ray = SimpleNamespace(wait=self.wait, get=get)
 
     def answers(self, prompt, label, num_samples, sampling_params, **_) -> list[dict]:
         self.asked.append((prompt, sampling_params.seed))
         scores = [1.0] * num_samples if filtered(prompt) else [1.0] + [0.0] * (num_samples - 1)
-        return [
-            {
-                "prompt": prompt,
-                "label": label,
-                "observation_tokens": [3, 4, 5],
-                "action_ranges": [(1, 3)],
-                "reward": score,
-                "scores": score,
-                "rollout_log_probs": None,
-            }
-            for score in scores
-        ]
+        same = {"prompt": prompt, "label": label, "observation_tokens": [3, 4, 5], "action_ranges": [(1, 3)]}
+        return [{**same, "reward": score, "scores": score, "rollout_log_probs": None} for score in scores]
 
     def wait(self, pending, num_returns, timeout):
         ready = random.choice(pending)
@@ -177,9 +167,8 @@ class Engine:
         return [ready], [request for request in pending if request is not ready]
 
 
-class Request:
-    def __init__(self, answer) -> None:
-        self.answer = answer
+class Request(SimpleNamespace):
+    """Its answer."""
 
 
 def get(asked):
