@@ -151,8 +151,8 @@ class Engine:
 
         self.arrived: list[str] = []
         self.asked: list[tuple[str, int | None]] = []
-        self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: Request(answer=0))
-        self.generate_responses = SimpleNamespace(remote=lambda **asked: Request(answer=self.answers(**asked)))
+        self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: Request(0))
+        self.generate_responses = SimpleNamespace(remote=lambda **asked: Request(self.answers(**asked)))
         samples_generator.ray = SimpleNamespace(wait=self.wait, get=get)
 
     def answers(self, prompt, label, num_samples, sampling_params, **_) -> list[dict]:
@@ -167,8 +167,9 @@ class Engine:
         return [ready], [request for request in pending if request is not ready]
 
 
-class Request(SimpleNamespace):
-    """Its answer."""
+class Request:
+    def __init__(self, answer) -> None:
+        self.answer = answer
 
 
 def get(asked):
