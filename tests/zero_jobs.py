@@ -212,7 +212,8 @@ class Maker(ExperienceMaker):
         reference = object() if policy.strategy.args.algo.real.reference else None
         super().__init__(object(), None, None, reference, mock.Mock(), policy.strategy, policy.tokenizer)
         self.policy, self.stale, self.kl_ctl.value = policy, stale, policy.strategy.args.algo.kl.init_coef
-        self.kept_tokens = policy.call_trainer("kept_tokens")
+        dealt = policy.strategy.args.train.deal == "groups"
+        self.kept_tokens = policy.call_trainer("kept_tokens") if dealt else math.inf
 
     def forward(self, group, samples, lengths, chosen, field) -> None:
         for position in chosen:
@@ -232,6 +233,10 @@ def fill(policy, case: Case) -> tuple[list[Experience], Any]:
         sample.rollout_log_probs = torch.where(sample.action_mask.bool(), values + gap, torch.nan)
     own = Maker(policy, case.stale).make_experience_batch(samples)[rank]
     if policy.strategy.args.train.deal != "groups":
+        for sample in samples:  # OpenRLHF multiplies by the mask
+            sample.action_log_probs, sample.rollout_log_probs = (
+                one.nan_to_num(0.0) for one in (sample.action_log_probs, sample.rollout_log_probs)
+            )
         items = [item for sample in samples for item in split_experience_batch(sample)]
         own = make_experience_batch(items[rank * len(items) // ranks : (rank + 1) * len(items) // ranks])
     policy.append(own)
