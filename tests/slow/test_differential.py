@@ -109,11 +109,11 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
         **{"deal": "groups", **method, "flags": tuple(flags), **case["layout"], **ways},
         **{name: case[name] for name in SAME},
     )
-    steps, batch = records[0][:-1], records[0][-1]
+    steps = records[0][:-1]
     assert len(steps) == case["epochs"] * -(-case["prompts"] // 2)
     for number, record in enumerate(steps):
         assert record["gradient_error"] < 2e-5, number
-        scored_first = ways.get("depth") == "0" and not record["scores_known"]
+        scored_first = ways.get("depth") == "0" and not record["scores_known"]  # nothing else is forwarded twice
         assert record["forwards"] == 1 + case["checkpointing"] + scored_first
         # its old log-probabilities are of its own forward: another one would leave the difference of two roundings
         if of_groups and record["scores_known"] and not old_first and case["method"] != "disco_lratio":
@@ -126,7 +126,6 @@ def test_gradient_loss_and_every_logged_mean_are_the_naive_ones(start_ranks, ran
             assert naive is not None, f"nobody compares {name}"
             assert logged == pytest.approx(naive, rel=2e-4, abs=2e-5), (number, name)
     assert all([one["pairs"] for one in records[0]] == [one["pairs"] for one in other] for other in records)
-    assert batch["pairs"]["update/trained_share"][0] > 0
 
 
 def test_the_moving_average_takes_in_every_optimizer_step_once(start_ranks, random_model):
