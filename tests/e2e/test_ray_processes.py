@@ -143,12 +143,13 @@ print(json.dumps([*found, [sees("1"), sees("0")]]))
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What actors and tasks see on a cluster that others started, by the driver of a run that joins it."""
-    with pytest.MonkeyPatch.context() as monkeypatch, started(monkeypatch, 1) as made:
-        mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address, **HOOK}
-        job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
-        (accelerators,) = ON_GPUS
-        folder = tmp_path_factory.mktemp("driver")
-        yield run(DRIVER, folder, JOB, accelerators, **mine, JOB=json.dumps(job))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+        with started(monkeypatch, 1) as made:
+            mine = {"REAL_GRADER": "disco", "OTHER": "stays here", "RAY_ADDRESS": made.address, **HOOK}
+            job = {"runtime_env": {"env_vars": {"REAL_GRADER": "disco"}}, "metadata": {}}
+            folder = tmp_path_factory.mktemp("driver")
+            return run(DRIVER, folder, JOB, *ON_GPUS, **mine, JOB=json.dumps(job))
 
 
 def test_the_reward_functions_variables_reach_a_cluster_that_others_started(found):
