@@ -32,8 +32,10 @@ INTERRUPTED = 130
 BEAT, DEAD = 20.0, 300.0  # seconds between two touches; seconds without a touch until a remote process is dead
 FINISHED, HELD, FAILED, WAITING = "finished", "running", "failed", "waiting"
 SIGNALS = (129, INTERRUPTED, 143)  # exit codes of a run that was asked to end
+OBJECTIVE = "--algo.real.objective"
 RECENT = 10  # steps whose mean time predicts the time left
 QUEUE = "queue"  # folder of the attempts
+OWN = re.compile(r".+\.py:\w+")  # an objective of the user's own
 ASKED = "asked.json"  # in eval/, written by an evaluation that reached its end
 
 
@@ -55,6 +57,7 @@ class Entry:
 def entries(algos: Iterable[str], seeds: int, first_seed: int = 1, grid: Sequence[Sequence[str]] = ()) -> list[Entry]:
     """All runs, seed by seed: a comparison that ends early has every algorithm in every cell of the grid."""
     methods = [tuple(words_of("--algos", text)) for text in algos]
+    methods = [("real", OBJECTIVE, *words) if OWN.fullmatch(words[0]) else words for words in methods if words]
     for flag, *values in grid:
         if not values:
             raise UserError(f"--grid {flag}: give its values, like --grid {flag} 1 2.")
@@ -161,11 +164,19 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
         ended.set()
         write_json(path, {**record, "ended": now(), "ended_at": time.time(), "code": code, "reason": reason})
 
+    def beat() -> None:
+        """Touch the file until the attempt ends. Terminate this process if another one has taken the run over."""
+        while not ended.wait(BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            if (folder / f"{name}.{number + 1}.json").exists():
+                os.kill(os.getpid(), signal.SIGTERM)
+
     with file:
         locks.wait_for(file)
         file.write(json.dumps(record))
         file.flush()
-        beats = threading.Thread(target=_beat, args=(path, folder / f"{name}.{number + 1}.json", ended), daemon=True)
+        beats = threading.Thread(target=beat, daemon=True)
         beats.start()
         try:
             yield end
@@ -173,15 +184,6 @@ def taken(folder: Path, name: str, number: int) -> Iterator[Callable[[int, str |
             if not ended.is_set():
                 end(INTERRUPTED, "the process was interrupted")
             beats.join()
-
-
-def _beat(path: Path, successor: Path, ended: threading.Event) -> None:
-    """Touch the file until the attempt ends. Terminate this process if another one has taken the run over."""
-    while not ended.wait(BEAT):
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        if successor.exists():
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _job() -> str | None:
@@ -209,8 +211,12 @@ def state(runs: RunList, entry: Entry) -> State:
     held = attempt is not None and attempt.is_held()
     number = attempt.number if attempt else 0
     trained = runs.trained(entry)
-    if not held and trained and (runs.evaluation is None or is_evaluated(path, runs.evaluation)):
-        return State(FINISHED, "", number)
+    if not held and trained:
+        asked = None
+        with contextlib.suppress(ValueError, OSError):
+            asked = parsed((path / "eval" / ASKED).read_bytes())
+        if runs.evaluation is None or asked == {"words": [*runs.evaluation]}:
+            return State(FINISHED, "", number)
     if held or run_folder.is_trained(path):
         host = f" on {attempt.record['host']}" if attempt and attempt.record.get("host") else ""
         return State(
@@ -242,12 +248,6 @@ def training_progress(path: Path) -> str:
         return f"step {step}"
     left = (recent[-1]["time"] - recent[0]["time"]) / (len(recent) - 1) * (total - step)
     return f"step {step} of {total}, {duration(left)} left"
-
-
-def is_evaluated(path: Path, words: Sequence[str]) -> bool:
-    with contextlib.suppress(ValueError, OSError):
-        return parsed((path / "eval" / ASKED).read_bytes()) == {"words": [*words]}
-    return False
 
 
 def samples(path: Path) -> int:
