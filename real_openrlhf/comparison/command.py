@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from real_openrlhf.base import locks, ownership
+from real_openrlhf.base import files, ownership
 from real_openrlhf.base.errors import UserError, on_one_line
 from real_openrlhf.base.parsing import (
     PassThrough,
@@ -90,10 +90,9 @@ class WithCampaign(PassThrough):
         only.add_argument("--campaign")
         named, _ = only.parse_known_args(typed)
         try:
-            found = config_file.read(campaign_file(named.campaign), "--campaign", KEYS) if named.campaign else {}
+            written = config_file.read(campaign_file(named.campaign), "--campaign", KEYS) if named.campaign else []
         except UserError as error:
             self.error(str(error))
-        written = [word for key, words in found.items() if key != "about" for word in words]
         return super().parse_known_args([*written, *typed], namespace)
 
 
@@ -350,7 +349,7 @@ def _report(runs: RunList, args: argparse.Namespace, across: Sequence[str]) -> N
     from real_openrlhf.report.read_runs import read_runs
 
     with open(runs.out / ".report.lock", "a") as lock:
-        locks.wait_for(lock)
+        files.wait_for_lock(lock)
         found, skipped = read_runs(sorted(runs.folder.glob("*")))  # also runs of earlier comparisons in this folder
         if not found:
             return

@@ -15,12 +15,11 @@ from real_openrlhf.training.run_inputs import SHORTHANDS
 NAME = "config.toml"  # in a run folder
 # Keys at the top of a file; all flags of OpenRLHF are in its table [flags].
 OPTIONS = ("recipe", "algo", "model", "data", "data-dir", "seed", "max-steps", "gpus", "nodes", "runs-dir", "run-name")
-LISTS, GRID = ("algos",), "grid"  # keys of a campaign: a list, and a table of lists
-SAME = {name: flag.removeprefix("--") for name, flag in SHORTHANDS.items()}
+ABOUT, LISTS, GRID = "about", ("algos",), "grid"  # keys of a campaign: of readers, a list, and a table of lists
 
 
 class WithConfig(PassThrough):
-    """Puts the words of --config before the typed words, without those that are typed too."""
+    """Puts the words of --config before the typed words, which win; a shorthand becomes OpenRLHF's flag."""
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         typed = [*(args or ())]
@@ -28,14 +27,16 @@ class WithConfig(PassThrough):
         only.add_argument("--config", type=path_of)
         path = only.parse_known_args(typed)[0].config
         try:
-            written = without_typed(read(path), typed) if path else []
+            written = read(path) if path else []
         except UserError as error:
             self.error(str(error))
-        return super().parse_known_args([*written, *typed], namespace)
+        pairs = (word.partition("=") for word in (*written, *typed))
+        words = [SHORTHANDS.get(name, name) + equals + value for name, equals, value in pairs]
+        return super().parse_known_args(words, namespace)
 
 
-def read(path: Path, option: str = "--config", keys: Sequence[str] = OPTIONS) -> dict[str, list[str]]:
-    """{an option or flag without dashes: its words}; `option` names the file, which may have `keys` at its top."""
+def read(path: Path, option: str = "--config", keys: Sequence[str] = OPTIONS) -> list[str]:
+    """The file as words of a command line; `option` names it, and `keys` may stand at its top."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -47,10 +48,10 @@ def read(path: Path, option: str = "--config", keys: Sequence[str] = OPTIONS) ->
             "table [flags]"
         )
     pairs = [*content.items(), *_flat(flags if isinstance(flags, dict) else {"": flags})]
-    found = {name: _words(f"{option} {path}", name, value, name in keys) for name, value in pairs}
-    if has_one([word for words in found.values() for word in words]):
+    words = [word for name, value in pairs for word in _words(f"{option} {path}", name, value, name in keys)]
+    if has_one(words):
         raise UserError(f"{option} {path} has a secret, and files are shared. Give that flag on the command line")
-    return found
+    return words
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -63,6 +64,8 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 
 def _words(file: str, name: str, value: Any, is_key: bool) -> list[str]:
+    if name == ABOUT and isinstance(value, str):
+        return []
     if isinstance(value, bool) and not is_key:
         return [f"--{name}" if value else f"--no-{name}"]
     if isinstance(value, str | int | float) and not isinstance(value, bool) and name and name not in LISTS:
@@ -77,13 +80,6 @@ def _words(file: str, name: str, value: Any, is_key: bool) -> list[str]:
         return [f"--{name}", *map(str, value)]
     said = f"{file}: {name or 'flags'} = {value!r} has the wrong type"
     raise UserError(f"{said}. docs/use/recipes.md and docs/use/campaigns.md show files")
-
-
-def without_typed(found: Mapping[str, list[str]], typed: Iterable[str]) -> list[str]:
-    names = {word.partition("=")[0].removeprefix("--no-").removeprefix("--") for word in typed if word[:2] == "--"}
-    names |= {long for short, long in SAME.items() if short in names}
-    names |= {short for short, long in SAME.items() if long in names}
-    return [word for name, words in found.items() if name not in names for word in words]
 
 
 def text(recipe: str, algo: str, user: Mapping[str, tuple[str, ...]], removed: Iterable[str]) -> str:
