@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from real_openrlhf.algorithm.formulas import OBJECTIVES, SETTINGS
+from real_openrlhf.algorithm.formulas import OBJECTIVES
 from real_openrlhf.algorithm.metrics import (
     FACTOR_METRICS,
     GROUP_METRICS,
@@ -51,10 +51,7 @@ def objectives(_: str) -> str:
 
 def reads(name: str) -> str:
     """The settings that an objective reads, with its own values."""
-    objective = OBJECTIVES[name]
-    own = {**SETTINGS, "tau": objective.tau}
-    values = {setting: own[setting] for setting in objective.reads}
-    values |= {setting: one.default for setting, one in objective.settings.items() if setting != "score"}
+    values = {setting: one.default for setting, one in OBJECTIVES[name].settings.items() if setting != "score"}
     return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES
-from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups
-from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss, make_groups
+from real_openrlhf.algorithm.groups import NEGATIVE, POSITIVE, UNPARSABLE, Groups, Table
+from real_openrlhf.algorithm.objective import ObjectiveSettings, WeighedLoss
 
 # name -> meaning. Means over an empty set are 0, never nan; the key set is constant. "Weight" is a rollout's own
 # |d group loss / d score|, the paper's |W|, before the mean over prompts.
@@ -57,25 +57,23 @@ PLAN_METRICS = {
 
 def group_metrics(
     scores: Tensor,
-    labels: Tensor,
-    groups: Tensor,
+    table: Table,
     weighed: WeighedLoss,
     settings: ObjectiveSettings,
     *,
-    truncated: Tensor | None = None,
     trained: Tensor | None = None,
     score_drift: float = 0.0,
 ) -> dict[str, float]:
-    """`GROUP_METRICS` of one optimizer step, from its whole score table and the result of `score_weights`.
+    """`GROUP_METRICS` of one optimizer step, from its whole table and the result of `score_weights`.
 
     Score metrics cover the rollouts in the mask `trained` (None: all); shares and weights cover all rollouts.
     """
     scores, weights = scores.detach().double(), weighed.rollout_weights.double().abs()
-    truncated = torch.zeros_like(labels) if truncated is None else truncated.to(labels)
-    table = make_groups(ObjectiveSettings(uniform_groups="keep"), labels, groups)
-    labelled = table.positive | table.negative
+    truncated = torch.zeros_like(table.labels) if table.truncated is None else table.truncated
+    groups = Groups.of(table)
+    labelled = groups.positive | groups.negative
     scored = torch.ones_like(labelled) if trained is None else trained
-    has_positive, has_negative = (table.size(side) > 0 for side in (table.positive, table.negative))
+    has_positive, has_negative = (groups.size(side) > 0 for side in (groups.positive, groups.negative))
     metrics = {
         "real/loss": float(weighed.loss),
         "real/loss_pos": float(weighed.loss_pos),
@@ -84,14 +82,14 @@ def group_metrics(
         "real/score_abs_max": _extreme(scores[labelled & scored].abs(), torch.amax),
         "real/score_drift": float(score_drift),
         "real/weight_abs_max": _extreme(weights, torch.amax),
-        "real/weight_bound": _extreme(weights, torch.amax) * settings.tau,
-        "real/weight_cv": _weight_cv(weights, table),
+        "real/weight_bound": _extreme(weights, torch.amax) * settings.own.get("tau", 0.5),
+        "real/weight_cv": _weight_cv(weights, groups),
         "real/mixed_groups": _mean(has_positive & has_negative),
         "real/all_positive_groups": _mean(has_positive & ~has_negative),
         "real/all_negative_groups": _mean(has_negative & ~has_positive),
-        "real/ignored": _mean(~table.valid),
+        "real/ignored": _mean(~groups.valid),
     }
-    for side, chosen, sign in (("pos", table.positive, 1), ("neg", table.negative, -1)):
+    for side, chosen, sign in (("pos", groups.positive, 1), ("neg", groups.negative, -1)):
         of_side = scores[chosen & scored]
         metrics[f"real/score_{side}"] = _mean(of_side)
         metrics[f"real/score_{side}_std"] = _std(of_side)
@@ -115,13 +113,13 @@ def _extreme(values: Tensor, which: Callable[[Tensor], Tensor]) -> float:
     return float(which(values)) if values.numel() else 0.0
 
 
-def _weight_cv(weights: Tensor, table: Groups) -> float:
+def _weight_cv(weights: Tensor, groups: Groups) -> float:
     """std/mean of |W| inside a class of a group, mean over those with two rollouts or more and a mean above 0."""
     spreads = []
-    for side in (table.positive, table.negative):
-        mean = table.mean(weights, side)
-        seen = (table.size(side) >= 2) & (mean > 0)
-        spreads.append(table.std(weights, side)[seen] / mean[seen])
+    for side in (groups.positive, groups.negative):
+        mean = groups.mean(weights, side)
+        seen = (groups.size(side) >= 2) & (mean > 0)
+        spreads.append(groups.std(weights, side)[seen] / mean[seen])
     return _mean(torch.cat(spreads))
 
 

@@ -53,10 +53,9 @@ class WeightedTokens(Update):
         super().__init__(step, *args, **named)
         assert isinstance(settings.objective, TokenLoss)
         self.settings, self.tokens = settings, settings.objective
-        values = (step.labels == POSITIVE).double() if step.values is None else step.values
-        table = Groups.of(step.labels, step.groups, values, step.lengths, step.moment)
-        rate = table.mean(table.positive.double(), table.valid)[table.index]
-        self.columns_of = torch.stack([table.positive.double(), table.values, rate]).float().to(self.device)
+        groups = Groups.of(step.table)
+        rate = groups.mean(groups.positive.double(), groups.valid)[groups.index]
+        self.columns_of = torch.stack([groups.positive.double(), groups.values, rate]).float().to(self.device)
 
     def found(self, now: Forward, advantages: Tensor) -> Tensor:
         """(B, T) the loss's weights at these advantages, 0 where the mask is 0."""
@@ -73,7 +72,7 @@ class WeightedTokens(Update):
         log_probs = torch.where(mask, now.log_probs, 0.0)
         if not len(now.rows):  # a dummy, whose gradient is 0
             return 0.0 * log_probs.sum()
-        known = (self.step.labels[now.rows] != IGNORED).to(self.device)[:, None]
+        known = (self.step.table.labels[now.rows] != IGNORED).to(self.device)[:, None]
         trained = known & ((now.advantages != 0) | (not self.tokens.two_sides))
         each = -torch.where(trained, self.found(now, now.advantages), 0.0).detach() * log_probs
         if self.tokens.mean == "token-mean":

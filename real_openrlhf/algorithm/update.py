@@ -41,8 +41,6 @@ class Coefficients:
     kl_old: float = 0.0  # KL to the old policy
     kl: float = 0.0  # KL to the reference model
     entropy: float | None = None
-    disco_kl: float = 0.0
-    disco_kl_delta: float = 1e-4
     sampler_clip: float | None = None  # the largest factor of a rollout for the gap to its sampler; None: no factors
 
 
@@ -122,7 +120,7 @@ class Update(ABC):
     def measure(self, now: Forward, terms: dict[str, Tensor]) -> None:
         self.meter.add(**terms)
         if len(now.rows):
-            columns, labels = (now.log_probs, now.old, now.mask), self.step.labels[now.rows].to(self.device)
+            columns, labels = (now.log_probs, now.old, now.mask), self.step.table.labels[now.rows].to(self.device)
             self.meter.add(ratios=ratio_table(*columns, labels, self.magnitudes(now, labels)))
             self.meter.see(*columns, now.sampler)
 
@@ -155,7 +153,7 @@ class StepTable(Update):
         super().__init__(step, *args, **named)
         self.settings = settings
         self.denominator = max(step.num_rollouts if settings.mean_over_rollouts else step.num_groups, 1)  # the loss's
-        self.scores = torch.zeros(len(step.labels), dtype=torch.float64)
+        self.scores = torch.zeros(len(step.table), dtype=torch.float64)
         self.weights = torch.zeros_like(self.scores)
         if step.scores_known:
             self.scores += KNOWN_AT_OLD[settings.score]
@@ -171,19 +169,19 @@ class StepTable(Update):
         *scores, kl = fetch(shared_scores(own, places, len(wave.rows), kl, self.group)).split([len(wave.rows), 1])
         self.put(wave.rows, *scores)
         if self.step.step_wide:
-            self.hinge = kl_hinge_coef(float(kl), self.coefficients.disco_kl, self.coefficients.disco_kl_delta)
+            self.hinge = kl_hinge_coef(float(kl), self.settings["disco_kl_coef"], self.settings["disco_kl_delta"])
 
     def put(self, rows: Tensor, scores: Tensor) -> None:
         """Store a wave's scores and weigh its groups; raise on every rank if a score is not finite."""
         if not bool(scores.isfinite().all()):
-            prompts = self.step.groups[rows][~scores.isfinite()].unique().tolist()
+            prompts = self.step.table.groups[rows][~scores.isfinite()].unique().tolist()
             raise NonFiniteError(
                 f"the scores of rollouts of the batch's prompts {prompts[:8]} are not finite in optimizer step "
                 f"{self.number}: stopped before the weights changed. Resume from the last checkpoint with a lower "
                 "--actor.adam.lr"
             )
         self.scores[rows] = scores
-        whole = torch.isin(self.step.groups, self.step.groups[rows]).nonzero().squeeze(-1)
+        whole = torch.isin(self.step.table.groups, self.step.table.groups[rows]).nonzero().squeeze(-1)
         self.weights[whole] = self.step.weigh(self.settings, self.scores, whole).weights
 
     def policy_loss(self, now: Forward) -> Tensor:
@@ -211,7 +209,7 @@ class StepTable(Update):
     @property
     def trained(self) -> Tensor:
         """(K,) whether a wave trains the rollout; the others have weight 0 at any score."""
-        trained = torch.zeros_like(self.step.labels, dtype=torch.bool)
+        trained = torch.zeros_like(self.step.table.labels, dtype=torch.bool)
         for wave in self.step.waves:
             trained[wave.rows] = True
         return trained
@@ -219,14 +217,14 @@ class StepTable(Update):
     def columns(self) -> Tensor:
         """(4, K) group, label, score (nan: not trained), and weight in the loss of its own group."""
         scores = self.scores.masked_fill(~self.trained, torch.nan)
-        return torch.stack([self.step.groups, self.step.labels, scores, self.weights * self.denominator])
+        return torch.stack([self.step.table.groups, self.step.table.labels, scores, self.weights * self.denominator])
 
     def metrics(self) -> dict[str, float]:
         """The metrics of the full table."""
         weighed = self.step.weigh(self.settings, self.scores, torch.arange(len(self.scores)))
-        columns = (self.scores, self.step.labels, self.step.groups, weighed, self.settings)
+        columns = (self.scores, self.step.table, weighed, self.settings)
         drift = float(self.meter.maxima["score_drift"])
-        metrics = group_metrics(*columns, truncated=self.step.truncated, trained=self.trained, score_drift=drift)
+        metrics = group_metrics(*columns, trained=self.trained, score_drift=drift)
         if self.coefficients.sampler_clip is not None:
             factors, clipped, rollouts = (float(self.meter.sums[name]) for name in self.shares)
             means = (factors / max(rollouts, 1), clipped / max(rollouts, 1))

@@ -50,7 +50,7 @@ class PolicyTrainer(EngineStartTrainer):
         self.dp_group = self.strategy.ds_device_mesh["dp"].get_group()
         self.dp_size = dist.get_world_size(self.dp_group)
         if self.settings:
-            self.strategy.print(f"REAL: {self.settings.name}, tau {self.settings.tau:g}")
+            self.strategy.print(f"objective {self.settings.name}: {self.settings.own}")
         self.tables: list[Tensor] = []  # one per update of the last batch, for `take_tables`
         self.mismatch = Mismatch(self.args, self.strategy.print)
 
@@ -90,10 +90,7 @@ class PolicyTrainer(EngineStartTrainer):
         real, actor = self.args.algo.real, self.args.actor
         sampled = self.replay_buffer.items[0].rollout_log_probs is not None
         sampled = sampled and (step.makes_old_log_probs or self.reads_old)  # else old log-probabilities are vLLM's
-        coefficients = Coefficients(
-            *(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.disco_kl_coef, real.disco_kl_delta),
-            sampler_clip=real.sampler_clip,
-        )
+        coefficients = Coefficients(real.kl_old_coef, kl_ctl, actor.entropy_coef, real.sampler_clip)
         family = "grpo" if actor.policy_loss_type == "ppo" else actor.policy_loss_type
         make: Callable[..., Update] = partial(TokenUpdate, self.actor_loss_fn, family, tuple(actor.eps_clip_low_high))
         if self.settings:
