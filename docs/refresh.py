@@ -18,6 +18,7 @@ from real_openrlhf.algorithm.metrics import (
     MISMATCH_METRICS,
     PLAN_METRICS,
     UPDATE_METRICS,
+    Metric,
 )
 from real_openrlhf.recipes.algorithms import ALGORITHMS
 from real_openrlhf.recipes.plan import compose
@@ -55,11 +56,11 @@ def reads(name: str) -> str:
     return ", ".join(f"`{key}` {value if isinstance(value, str) else f'{value:g}'}" for key, value in values.items())
 
 
-def metrics(meanings: dict[str, str], rows: str) -> str:
+def metrics(logged: dict[str, Metric], rows: str) -> str:
     """Names and meanings are the code's; the readings are the page's own and stay."""
     readings = {row["name"]: row["last"] for row in ROW.finditer(rows)}
     columns = ("name", "meaning", "reading, and flags to change")
-    made = ((f"`{name}`", text.replace("|", "\\|"), readings.get(name, "")) for name, text in meanings.items())
+    made = ((f"`{name}`", one.meaning.replace("|", "\\|"), readings.get(name, "")) for name, one in logged.items())
     return table(columns, made)
 
 

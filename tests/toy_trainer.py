@@ -16,7 +16,7 @@ from naive import lots_of, naive_losses, naive_score
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
 from real_openrlhf.algorithm.groups import Table
-from real_openrlhf.algorithm.meter import sum_over_ranks
+from real_openrlhf.algorithm.metrics import sum_over_ranks
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups
 from real_openrlhf.algorithm.policy_loss import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm.schedule import Limit

@@ -7,10 +7,13 @@ their tensors.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+from real_openrlhf.base.user_files import file_of, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -418,3 +421,54 @@ OBJECTIVES: dict[str, Objective] = {
 def readers(setting: str) -> list[str]:
     """Which objectives read a setting."""
     return [name for name, objective in OBJECTIVES.items() if setting in objective.settings]
+
+
+def find(name: str | Objective) -> Objective:
+    """The objective, or a ValueError that says in one line why there is none."""
+    if isinstance(name, Objective):
+        return name
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
+    if file_of(name) is None:
+        raise ValueError(
+            f"unknown objective {name!r}: choose one of {', '.join(OBJECTIVES)}, or your own, FILE.py:NAME"
+        )
+    found, path, own = load(name), file_of(name), name.rpartition(":")[2]
+    if isinstance(found, Objective):
+        return found
+    if not callable(found):
+        raise ValueError(f"{path} defines no {own!r}. Give the name of a function (scores, groups, settings) in it")
+    first, *_ = (found.__doc__ or "").strip().splitlines() or [""]
+    # a token loss has (log_ratio, advantage, mask, group)
+    kind = TokenLoss if len(inspect.signature(found).parameters) == 4 else Objective
+    return kind(found, label=own, about=first, source=str(path))
+
+
+# Two losses that put a constant weight on each token's log-probability, beside OpenRLHF's own clipped surrogates.
+# GRPO's surrogate gives no gradient to a token whose ratio has left the clip range. CISPO (MiniMax-M1, arXiv
+# 2506.13585, Eq. 4 and 5) clips the ratio and trains the token with the clipped ratio. `reinforce`, from which CISPO
+# starts, does not clip it.
+
+MAX_LOG_RATIO = 20.0  # OpenRLHF's bound for its own ratios: exp stays finite
+
+
+def ratio_of(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def cispo(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
+    return ratio_of(log_ratio).clamp(1 - group["low"], 1 + group["high"]) * advantage
+
+
+def reinforce(log_ratio: Tensor, advantage: Tensor, mask: Tensor, group: Constants) -> Tensor:
+    return ratio_of(log_ratio) * advantage
+
+
+class RatioLoss(TokenLoss):
+    def clipped(self, weights: Tensor, log_ratio: Tensor) -> Tensor:
+        return weights.abs() != ratio_of(log_ratio)
+
+
+# --actor.policy_loss_type; low and high are --actor.eps_clip_low_high, how far below and above 1 a ratio may be
+_CLIP = {"low": Constant(0.2, "below 1"), "high": Constant(0.2, "above 1")}
+TOKEN_WEIGHTS = {"cispo": RatioLoss(cispo, settings=_CLIP), "reinforce": RatioLoss(reinforce, settings=_CLIP)}

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler
+from real_openrlhf.algorithm.formulas import SUM, TOKEN_SCORES, Objective, against_sampler, find
 from real_openrlhf.algorithm.groups import NEGATIVE, START, UNPARSABLE, Groups, Moment, Table
-from real_openrlhf.algorithm.lookup import find
 
 
 def rollout_scores(

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import FLAGGED, Objective, assignments
-from real_openrlhf.algorithm.lookup import find
+from real_openrlhf.algorithm.formulas import FLAGGED, Objective, assignments, find
 from real_openrlhf.base.secrets import HIDDEN, REWARD, WANDB_KEY, hide
 from real_openrlhf.recipes import openrlhf_parser
 from real_openrlhf.runs import run_folder

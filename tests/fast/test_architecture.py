@@ -54,7 +54,7 @@ STANDARD_LIBRARY_ONLY = (
         "machine.doctor",
     ),
     *("recipes.recipes", "runs.provenance", "runs.run_folder", "training.checks.memory_estimate"),
-    *("algorithm.lookup", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
+    *("algorithm.formulas", "algorithm.schedule", "evaluation.engines", "rewards.math_reward", "rewards.gym_reward"),
 )
 # OpenRLHF is for hooks/; this module asks for it inside functions.
 ASKS_OPENRLHF = {"training.launch.shared_ray"}

@@ -12,14 +12,12 @@ from naive import NAIVE_TOKENS, lots_of, naive_group_loss
 
 from real_openrlhf import check_whole_groups, real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Constant, Objective, find
 from real_openrlhf.algorithm.groups import Moment, Table
-from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.objective import ObjectiveSettings, make_groups, score_weights
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.token_loss import TokenGroup
-from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable
+from real_openrlhf.algorithm.update import Coefficients, Forward, StepTable, TokenGroup
 
 quick = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 score = st.floats(-3, 3).map(lambda x: round(x, 3))

@@ -7,11 +7,10 @@ import torch
 from naive import naive_losses, naive_score
 
 from real_openrlhf import group_weights, real_policy_loss
-from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES
+from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, OBJECTIVES, TOKEN_WEIGHTS
 from real_openrlhf.algorithm.metrics import GROUP_METRICS
 from real_openrlhf.algorithm.objective import ObjectiveSettings, rollout_scores
 from real_openrlhf.algorithm.policy_loss import RealPolicyLoss, kl_hinge_coef, kl_k1, kl_old
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
 
 NAN = math.nan
 

@@ -11,9 +11,8 @@ from invented_runs import write_run
 
 from real_openrlhf import real_policy_loss
 from real_openrlhf.algorithm import trial
-from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss
+from real_openrlhf.algorithm.formulas import OBJECTIVES, Objective, TokenLoss, find
 from real_openrlhf.algorithm.groups import Moment, Table
-from real_openrlhf.algorithm.lookup import find
 from real_openrlhf.algorithm.objective import ObjectiveSettings, score_weights
 from real_openrlhf.base.user_files import absolute
 from real_openrlhf.hooks.controller.label_rules import Rollout, apply, find_rule, problems

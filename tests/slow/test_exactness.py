@@ -11,13 +11,12 @@ import pytest
 import torch
 from every import every
 
+from real_openrlhf.algorithm.formulas import TOKEN_WEIGHTS
 from real_openrlhf.algorithm.groups import Table
 from real_openrlhf.algorithm.objective import ObjectiveSettings
 from real_openrlhf.algorithm.schedule import Limit
 from real_openrlhf.algorithm.step_plan import PlanSettings, plan_rollouts, rank_plans
-from real_openrlhf.algorithm.token_loss import WeightedTokens
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
-from real_openrlhf.algorithm.update import Coefficients, Forward
+from real_openrlhf.algorithm.update import Coefficients, Forward, WeightedTokens
 
 # CISPO and REINFORCE in any cut, as loops say.
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, OF_THE_BATCH, readers
-from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import FLAGGED, OBJECTIVES, OF_THE_BATCH, TOKEN_WEIGHTS, find, readers
 from real_openrlhf.base.errors import UserError
 from real_openrlhf.base.files import FINISHED, write_text
 from real_openrlhf.base.parsing import positive, whole

@@ -5,11 +5,18 @@ import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from real_openrlhf.algorithm.formulas import FLAGGED, OF_THE_BATCH, TokenLoss, against_sampler, given_settings, readers
-from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import (
+    FLAGGED,
+    OF_THE_BATCH,
+    TOKEN_WEIGHTS,
+    TokenLoss,
+    against_sampler,
+    find,
+    given_settings,
+    readers,
+)
 from real_openrlhf.base.user_files import file_of
-from real_openrlhf.hooks.controller import label_rules, user_logger
+from real_openrlhf.hooks.controller import label_rules, run_log
 from real_openrlhf.hooks.messages.settings import ranks_of
 
 
@@ -329,4 +336,4 @@ def _agent(args: SimpleNamespace) -> Iterator[str]:
 
 def _logger(args: SimpleNamespace) -> Iterator[str]:
     if args.logger.file:
-        yield from user_logger.problems(args.logger.file)
+        yield from run_log.logger_problems(args.logger.file)

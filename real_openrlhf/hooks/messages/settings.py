@@ -9,9 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from real_openrlhf.algorithm.formulas import against_sampler, given_settings
-from real_openrlhf.algorithm.lookup import find
-from real_openrlhf.algorithm.token_weights import TOKEN_WEIGHTS
+from real_openrlhf.algorithm.formulas import TOKEN_WEIGHTS, against_sampler, find, given_settings
 
 if TYPE_CHECKING:
     from real_openrlhf.algorithm.formulas import Objective
