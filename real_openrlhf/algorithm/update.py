@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real_openrlhf.algorithm.formulas import KNOWN_AT_OLD, TokenLoss
-from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, Groups, Moment
+from real_openrlhf.algorithm.groups import IGNORED, POSITIVE, AtMoment, Groups, Moment
 from real_openrlhf.algorithm.metrics import (
     FACTOR_METRICS,
     TERMS,
@@ -295,7 +295,7 @@ class TokenUpdate(Update):
 
 
 @dataclass(frozen=True)
-class TokenGroup:
+class TokenGroup(AtMoment):
     """What a token loss may know beside its tokens. Columns of a rollout are (B, 1), so that they meet its tokens."""
 
     settings: ObjectiveSettings
@@ -314,14 +314,6 @@ class TokenGroup:
         if self.known_gap is None:
             raise ValueError("group.gap needs vLLM's log-probabilities. Leave --rollout.mismatch off out")
         return self.known_gap
-
-    @property
-    def step(self) -> int:
-        return self.moment.step
-
-    @property
-    def progress(self) -> float:
-        return self.moment.progress
 
 
 class WeightedTokens(Update):

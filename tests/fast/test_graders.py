@@ -6,8 +6,7 @@ import pytest
 
 from real_openrlhf.evaluation.grading import find_grader
 from real_openrlhf.evaluation.tasks import Task
-from real_openrlhf.rewards.graded import reward_function
-from real_openrlhf.rewards.graders import Asked, judge
+from real_openrlhf.rewards.graders import Asked, judge, reward_function
 
 
 def boxed(answer: str) -> str:

@@ -6,14 +6,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from real_openrlhf.verifier.reading.tex import FUNCTIONS, GREEK, Token, Tokens, closing, untokenize
-from real_openrlhf.verifier.reading.tree import (
-    CONSTANTS,
-    Call,
-    Expr,
-    NoExpression,
-    Number,
-    Symbol,
-)
+from real_openrlhf.verifier.reading.tree import CONSTANTS, Call, Expr, NoExpression, Number, Symbol
 
 _UNFINISHED = (r"\sum", r"\int", r"\iint", r"\oint", r"\prod", r"\lim", r"\limsup", r"\liminf", r"\bigcup", r"\bigcap")
 _DECORATED = (r"\overline", r"\vec", r"\hat", r"\bar", r"\dot", r"\tilde", r"\widehat", r"\ddot", r"\overrightarrow")

@@ -19,14 +19,7 @@ from real_openrlhf.verifier.reading.cutting import (
 )
 from real_openrlhf.verifier.reading.grammar import expression
 from real_openrlhf.verifier.reading.quantities import expr_of, read_based, read_quantity, read_time, read_words
-from real_openrlhf.verifier.reading.relations import (
-    as_group,
-    as_interval,
-    complement,
-    intersection,
-    joint,
-    related,
-)
+from real_openrlhf.verifier.reading.relations import as_group, as_interval, complement, intersection, joint, related
 from real_openrlhf.verifier.reading.tex import Token, Tokens, clean, closing, tokens, untokenize
 from real_openrlhf.verifier.reading.tree import (
     NOTHING,
